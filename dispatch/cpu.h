@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the CPU can do and the operating system lets it do. One file per CPU family implements it.
+ */
+#ifndef ATTNKIT_CPU_H
+#define ATTNKIT_CPU_H
+
+#include <stdint.h>
+
+enum {
+    CPU_AVX = 1 << 0,
+    CPU_FMA = 1 << 1,
+    CPU_AVX2 = 1 << 2,
+    CPU_AVX512F = 1 << 3,
+    CPU_AVX512BW = 1 << 4,
+    CPU_AVX512DQ = 1 << 5,
+    CPU_AVX512VL = 1 << 6,
+    CPU_NEON = 1 << 7,
+};
+
+struct cpu {
+    uint32_t has;    /* features the CPU reports */
+    uint32_t usable; /* those of them whose registers the operating system saves */
+};
+
+/* Asks the machine, which can take a microsecond: keep the answer. */
+struct cpu attnkit_cpu(void);
+
+#endif

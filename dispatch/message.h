@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saying no: a status with a message that names the argument and its value.
+ */
+#ifndef ATTNKIT_MESSAGE_H
+#define ATTNKIT_MESSAGE_H
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "attnkit.h"
+
+/* Writes the message, if the caller wants one, and returns the status. */
+__attribute__((format(printf, 3, 4))) static inline attnkit_status
+refuse(char *message, attnkit_status status, const char *format, ...)
+{
+    if (message) {
+        va_list values;
+        va_start(values, format);
+        vsnprintf(message, ATTNKIT_MESSAGE_SIZE, format, values);
+        va_end(values);
+    }
+    return status;
+}
+
+static inline attnkit_status accept(char *message)
+{
+    if (message)
+        message[0] = '\0';
+    return ATTNKIT_OK;
+}
+
+#endif

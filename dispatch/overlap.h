@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the bytes of a strided tensor lie, and whether two of them share one.
+ */
+#ifndef ATTNKIT_OVERLAP_H
+#define ATTNKIT_OVERLAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Rows of `row_bytes` at first + sum of index[i] * stride[i], 0 <= index[i] < count[i]. */
+struct layout {
+    uintptr_t first;
+    int64_t row_bytes; /* 0: no bytes at all */
+    int dims;          /* of count and stride that are used */
+    int64_t count[3];
+    int64_t stride[3]; /* after attnkit_layout: positive, ascending */
+    int64_t span;      /* bytes from the first to the end of the last */
+};
+
+/* Brings a tensor of 3 dimensions into that form: no dimension of count 1 or stride 0, none that
+ * only continues the row. Returns false if its bytes do not fit the address space. `repeats` tells
+ * whether a row lies at the place of another. */
+bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
+                    const int64_t stride[3], int64_t row_bytes, bool *repeats);
+
+/* Exact, also where the rows of one lie in the gaps of the other; then it costs a step for each
+ * row of a. */
+bool attnkit_layouts_overlap(const struct layout *a, const struct layout *b);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a problem to work items, and from work items to the shares of threads.
+ */
+#ifndef ATTNKIT_SCHEDULE_H
+#define ATTNKIT_SCHEDULE_H
+
+#include "../kernels/attention.h"
+
+struct schedule {
+    bool decode; /* few rows for each KV head: decode.c, else prefill.c */
+    int rows_per_item;
+    int64_t items_per_head; /* for each batch entry and KV head */
+    int64_t items;
+    size_t scratch;  /* bytes for each thread, a multiple of 64 */
+    int64_t threads; /* that have something to do: at most the items */
+};
+
+struct schedule attnkit_schedule(const struct attention *a, const struct kernels *kernels,
+                                 int64_t threads);
+
+struct work_item attnkit_work_item(const struct attention *a, const struct schedule *s,
+                                   int64_t index);
+
+struct share {
+    int64_t first, end; /* items */
+};
+
+/* The items of one thread: consecutive, with about the same number of (row, key) pairs each. */
+struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * attnkit: attention for CPUs. This header is the manual; read it from top to bottom.
+ *
+ * What it does
+ *   out = softmax(scale * q k^T, over the keys a row may see) v, for f32 tensors, in one pass
+ *   over the keys (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135),
+ *   with grouped query heads, causal masking, a length for each sequence and the logarithm of the
+ *   softmax's denominator as a second output. The same call serves prefill (many query rows),
+ *   chunks of a prefill, and decoding (one row).
+ *
+ * What it promises
+ *   - The same bits everywhere. A row of the result is a function of its q, of the options, and of
+ *     (absolute key index, k, v) for the keys it sees, alone. It does not change with the
+ *     instruction set, the number of threads, the batch, the other rows of the call, the strides
+ *     or the addresses. The order of every rounding is written in kernels/README.md.
+ *   - Masked means absent. What lies in the K and V rows of a key that a query row does not see
+ *     changes no bit of that row, be it NaN or infinity; keys that no row of the call sees
+ *     are not read at all. A row that sees no key is 0, with a log-sum-exp of -infinity.
+ *   - A NaN in a q or k that a row sees makes the whole row NaN; a NaN in a v that it sees makes
+ *     that column NaN. A score of +infinity makes the row NaN; one of -infinity has weight 0.
+ *   - Not one byte is read or written outside the rows that pointer, shape and strides describe.
+ *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
+ *     On any error it returns a status and a message, and the outputs are as they were.
+ *
+ * What it does not do
+ *   - No 16-bit or quantised tensors, no masks but causal and length, no dropout: not yet.
+ *     Asking for what is not there is an error, never a slow or a wrong answer.
+ *   - It owns no threads and no memory: the caller brings both.
+ *
+ * A complete example (it is compiled and run by the tests)
+ *   See README.md, or tests/example.c.
+ *
+ * Thread safety: every function may be called from any thread at any time.
+ */
+#ifndef ATTNKIT_H
+#define ATTNKIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define ATTNKIT_API
+#elif defined(__GNUC__)
+#define ATTNKIT_API __attribute__((visibility("default")))
+#else
+#define ATTNKIT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------------------------
+ * Version. The library's is a string because it may differ from the header's.
+ */
+
+#define ATTNKIT_VERSION_MAJOR 0
+#define ATTNKIT_VERSION_MINOR 1
+#define ATTNKIT_VERSION_PATCH 0
+
+/* The version of the library that is linked: "0.1.0". */
+ATTNKIT_API const char *attnkit_version(void);
+
+/* ---------------------------------------------------------------------------------------------
+ * Status and message. Everything that can fail returns a status, and takes a message: NULL, or
+ * a buffer of ATTNKIT_MESSAGE_SIZE bytes. On an error the message names the argument and its
+ * value, as in "kv_lens[3] is 4097: must be between 0 and kv_len (4096)"; on ATTNKIT_OK it is "".
+ */
+
+typedef enum attnkit_status {
+    ATTNKIT_OK = 0,
+    ATTNKIT_BAD_ARGUMENT = 1,  /* a value that no version of the library accepts */
+    ATTNKIT_UNSUPPORTED = 2,   /* a value that this version does not know or has no kernel for */
+    ATTNKIT_OVERFLOW = 3,      /* sizes or strides whose products leave 63 bits */
+    ATTNKIT_BAD_WORKSPACE = 4, /* missing, too small, or inside a tensor */
+    ATTNKIT_BAD_ISA = 5        /* a name that is unknown, or that this CPU cannot run */
+} attnkit_status;
+
+#define ATTNKIT_MESSAGE_SIZE 256
+
+/* The name of a status, such as "ATTNKIT_BAD_ARGUMENT"; never NULL. */
+ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
+
+/* ---------------------------------------------------------------------------------------------
+ * The attention call.
+ *
+ * For batch entry b, query head h with KV head g = h / (q_heads / kv_heads), and query row i:
+ *
+ *     x_j          = scale * sum_d q[b][h][i][d] * k[b][g][j][d]       over the visible keys j
+ *     out[b][h][i] = sum_j softmax(x)_j * v[b][g][j]
+ *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
+ *
+ * Every struct of this library begins with its size, so that a newer library knows an older
+ * caller. Zero means the default in every field; set the whole struct to zero, then what you need:
+ *
+ *     attnkit_attention_args args = {.size = sizeof args, .batch = 1, ...};
+ */
+
+typedef enum attnkit_type {
+    ATTNKIT_F32 = 0 /* IEEE 754 binary32 */
+} attnkit_type;
+
+/* Where query row 0 stands among the keys; a causal call must say it, nothing is guessed.
+ * Row i of batch entry b is at position offset(b) + i. */
+typedef enum attnkit_align {
+    ATTNKIT_ALIGN_NONE = 0,        /* the rows have no position */
+    ATTNKIT_ALIGN_UPPER_LEFT = 1,  /* offset = 0: row 0 sees key 0 (a prompt from its start) */
+    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = kv_len of b - q_len: the last row sees the last key */
+    ATTNKIT_ALIGN_OFFSETS = 3      /* offset = q_offsets[b]; negative positions see no key */
+} attnkit_align;
+
+/* Bits of attnkit_attention_args.flags. */
+#define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
+#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without it scale must be 0 */
+#define ATTNKIT_STRIDED 4u     /* take the strides literally, even 0; without it they must be 0 */
+
+typedef struct attnkit_attention_args {
+    size_t size;    /* sizeof(attnkit_attention_args) */
+    uint32_t flags; /* ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED */
+    attnkit_align align;
+
+    /* Shape. batch = 0 and q_len = 0 are legal and do nothing. kv_len = 0 gives out = 0. */
+    int64_t batch;
+    int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
+    int64_t kv_heads;
+    int64_t q_len;     /* query rows per head */
+    int64_t kv_len;    /* keys per KV head; with kv_lens, the room for them */
+    int64_t head_dim;  /* elements of a q and a k row, at least 1 */
+    int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
+
+    /* Tensors: q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
+     * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
+     * lse [batch][q_heads][q_len] or NULL. Pointers are aligned to their element. q, k and v may
+     * overlap each other; out and lse overlap nothing, not even themselves. */
+    const void *q;
+    const void *k;
+    const void *v;
+    void *out;
+    float *lse;
+    attnkit_type q_type; /* ATTNKIT_F32 is 0, so the default, and so far the only one */
+    attnkit_type k_type;
+    attnkit_type v_type;
+    attnkit_type out_type;
+
+    /* Strides in bytes of {batch, head, row}, read only with ATTNKIT_STRIDED: then all of them
+     * are, lse's too. The elements of a row are adjacent. Strides may be negative; those of
+     * q, k and v may be 0, which repeats. A stride along a dimension of size 1 is not looked at.
+     * Without ATTNKIT_STRIDED the tensors are dense as written above. */
+    int64_t q_strides[3];
+    int64_t k_strides[3];
+    int64_t v_strides[3];
+    int64_t out_strides[3];
+    int64_t lse_strides[3];
+
+    /* Options. */
+    double scale;             /* with ATTNKIT_SCALE_GIVEN; else 1 / sqrt(head_dim) */
+    const int64_t *kv_lens;   /* [batch], each 0 .. kv_len: keys beyond are absent; or NULL */
+    const int64_t *q_offsets; /* [batch], with ATTNKIT_ALIGN_OFFSETS, else NULL */
+} attnkit_attention_args;
+
+/* How a call is run: on whose threads, in whose memory, by which instruction set.
+ *
+ * One thread             leave threads, thread and parallel_for zero.
+ * Your own n threads     each of them makes the same call with threads = n, the same workspace and
+ *                        its own thread = 0 .. n-1; the result is there when all have returned.
+ * A parallel-for         set parallel_for and threads = n: the one call runs n tasks through it.
+ *                        Tasks may run in any order, one after the other, or again; only two runs
+ *                        of the same index at the same time are not allowed. */
+typedef struct attnkit_exec {
+    size_t size;           /* sizeof(attnkit_exec) */
+    void *workspace;       /* scratch of this call, any alignment, contents of no meaning */
+    size_t workspace_size; /* at least what attnkit_attention_workspace says */
+    const char *isa;       /* NULL: the best one, or the one ATTNKIT_ISA names */
+    int64_t threads;       /* shares the work is cut into; 0 means 1 */
+    int64_t thread;        /* the share this call does; 0 with parallel_for */
+    /* Calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
+    void (*parallel_for)(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
+    void *pool; /* passed to parallel_for */
+} attnkit_exec;
+
+/* Bytes of workspace that attnkit_attention needs for these args and this exec (its threads and
+ * isa; exec may be NULL: one thread). Pointers to tensors are not looked at. Does not grow with
+ * kv_len, nor with q_len beyond one row block: at most, for each thread,
+ *
+ *     4 * (256 * (head_dim + 2 * value_dim + 4) + 64 * 64 + 2 * value_dim) + 4096 bytes.
+ */
+ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
+                                                       const attnkit_exec *exec, size_t *bytes,
+                                                       char *message);
+
+/* Attention. Cost: 2 * (head_dim + value_dim) FLOPs for each query row and key it sees, and
+ * reading K and V once for each block of query rows. The caller's rounding and flush-to-zero
+ * modes do not matter and are restored. */
+ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
+                                             const attnkit_exec *exec, char *message);
+
+/* ---------------------------------------------------------------------------------------------
+ * Instruction sets. All give the same bits. The best that CPU and operating system allow is
+ * chosen on first use. The environment variable ATTNKIT_ISA (not read in a set-uid process) names
+ * another; attnkit_exec.isa names one for a single call and wins. A name that is unknown or cannot
+ * run here is ATTNKIT_BAD_ISA with the possible names in the message, from the first call on.
+ */
+
+typedef struct attnkit_isa_info {
+    size_t size;        /* sizeof(attnkit_isa_info), set by the caller */
+    const char *name;   /* "scalar", "avx2", "avx512", "neon" */
+    const char *needs;  /* the CPU features it is written for, as text */
+    int32_t built;      /* 1 if this library holds its kernels */
+    int32_t can_run;    /* 1 if built, and CPU and operating system have what it needs */
+    const char *reason; /* why it can or cannot run, as text */
+} attnkit_isa_info;
+
+/* The number of instruction sets this version knows, built or not; they go from worst to best. */
+ATTNKIT_API int32_t attnkit_isa_count(void);
+
+/* Fills info for index 0 .. count-1. */
+ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
+
+typedef struct attnkit_isa_choice {
+    size_t size;         /* sizeof(attnkit_isa_choice), set by the caller */
+    const char *prefill; /* the instruction set that runs many query rows */
+    const char *decode;  /* the one that runs few */
+    const char *reason;  /* why it is this one, as text */
+} attnkit_isa_choice;
+
+/* What a call with exec.isa = isa (NULL: automatic) would run, and why. */
+ATTNKIT_API attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice,
+                                              char *message);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ATTNKIT_H */

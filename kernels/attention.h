@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The problem the two loops work on: the arguments of one call after dispatch/ has checked them,
+ * with every default filled in. Strides are in bytes. "Rows" of a KV head are the query rows of
+ * all heads of its group, the heads of a position next to each other: row r is query position
+ * r / group of query head kv_head * group + r % group. So K and V are read once for the group.
+ */
+#ifndef ATTNKIT_ATTENTION_H
+#define ATTNKIT_ATTENTION_H
+
+#include <stdbool.h>
+
+#include "kernels.h"
+
+enum {
+    ROW_BLOCK = 256, /* most query rows that share a walk over the keys */
+};
+
+struct strides {
+    int64_t batch, head, row;
+};
+
+struct attention {
+    int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
+    const char *q, *k, *v;
+    char *out, *lse; /* lse may be NULL */
+    struct strides q_stride, k_stride, v_stride, out_stride, lse_stride;
+    float scale_log2;
+    bool causal;
+    bool bottom_right;        /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */
+    const int64_t *kv_lens;   /* or NULL */
+    const int64_t *q_offsets; /* or NULL */
+};
+
+/* Some rows of one KV head: the unit of work. */
+struct work_item {
+    int64_t batch, kv_head;
+    int64_t first_row;
+    int rows; /* at least 1; at most decode_rows, or what of ROW_BLOCK fills whole panels */
+};
+
+/* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for so many
+ * rows. Neither grows with kv_len. */
+size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
+size_t attnkit_decode_scratch(const struct attention *a, int rows);
+
+/* The loops: every row of the item is computed and written. Decode takes items of at most
+ * kernels->decode_rows rows. `scratch` is aligned to 64 bytes for prefill, to 4 for decode. */
+void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
+                     struct work_item item, char *scratch);
+void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
+                    char *scratch);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AVX2 + FMA: the shape of the tiles, the inline helpers that several of them use, and their
+ * prototypes. kernels.h has the contract of each entry, table.c names them all.
+ */
+#ifndef ATTNKIT_AVX2_H
+#define ATTNKIT_AVX2_H
+
+#include <immintrin.h>
+#include <math.h>
+#include <sleef.h>
+
+#include "../kernels.h"
+
+enum {
+    VECTOR = 8,  /* floats in a ymm */
+    VECTORS = 2, /* ymm across the lanes of a panel */
+    LANES = VECTORS * VECTOR,
+    DECODE_ROWS = 16,
+};
+
+static inline __m256 exp2_v(__m256 x)
+{
+    return Sleef_finz_exp2f8_u10avx2(x);
+}
+
+static inline __m256 minus_infinity(void)
+{
+    return _mm256_set1_ps(-INFINITY);
+}
+
+/* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score
+ * have. */
+static inline __m256 finite_max(__m256 row_max)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(row_max, minus_infinity(), _CMP_EQ_OQ), row_max);
+}
+
+/* A mask of the first n elements, for any n. */
+static inline __m256i first_mask(int64_t n)
+{
+    const int count = n < VECTOR ? (int)n : VECTOR;
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* The first n elements at p, zeros after them; what lies beyond is not touched. */
+static inline __m256 load_first(const float *p, int64_t n)
+{
+    return n >= VECTOR ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_mask(n));
+}
+
+static inline void store_first(float *p, int64_t n, __m256 x)
+{
+    if (n >= VECTOR)
+        _mm256_storeu_ps(p, x);
+    else
+        _mm256_maskstore_ps(p, first_mask(n), x);
+}
+
+static inline const float *row_at(struct rows rows, int i)
+{
+    return (const float *)(rows.first + i * rows.stride);
+}
+
+/* The height of the next register tile when `left` rows remain and a full tile has `most`. The
+ * last two share what is left, because the lower a tile, the more it waits for loads. */
+static inline int tile_height(int64_t left, int most)
+{
+    if (left >= 2 * most)
+        return most;
+    return left <= most ? (int)left : (int)(left + 1) / 2;
+}
+
+/* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
+static inline void transpose(__m256 r[VECTOR])
+{
+    __m256 pair[VECTOR]; /* a0 b0 a1 b1 | a4 b4 a5 b5, then a2 b2 a3 b3 | a6 b6 a7 b7 */
+    for (int i = 0; i < VECTOR; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    }
+    __m256 quad[VECTOR]; /* quad[j]: aj bj cj dj | aj+4 bj+4 cj+4 dj+4 */
+    for (int i = 0; i < VECTOR; i += 4)
+        for (int j = 0; j < 2; j++) {
+            quad[i + 2 * j] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
+            quad[i + 2 * j + 1] = _mm256_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
+        }
+    for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(quad[i], quad[i + 4], 0x31);
+    }
+}
+
+void attnkit_avx2_exp2(const float *x, float *y, size_t n);
+void attnkit_avx2_pack_q(const float *const *rows, int64_t head_dim, float *q_t);
+void attnkit_avx2_scores(const float *q_t, struct rows k, int keys, float *s);
+void attnkit_avx2_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
+                          struct state st, float *rescale);
+void attnkit_avx2_weighted_v(const float *p, const float *rescale, struct rows v, int keys,
+                             float *o);
+void attnkit_avx2_fold(struct state total, struct state chunk, int64_t value_dim);
+uint64_t attnkit_avx2_finish(struct state st, int64_t value_dim, int rows, float *const *out,
+                             float *const *lse);
+void attnkit_avx2_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
+                         struct rows v, float scale_log2, struct state st);
+void attnkit_avx2_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim);
+void attnkit_avx2_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+                                float *const *lse);
+
+extern const struct kernels attnkit_avx2;
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Query rows into a panel: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers. prefill.c
+ * calls it once per panel. A transpose is 8 loads, 24 shuffles and 8 stores: bound by the shuffles.
+ */
+#include "avx2.h"
+
+/* Eight lanes from dimension d on, of which `left` remain. */
+static void pack_tile(const float *const *rows, int64_t d, int64_t left, float *q_t)
+{
+    __m256 r[VECTOR];
+    for (int i = 0; i < VECTOR; i++)
+        r[i] = load_first(rows[i] + d, left);
+    transpose(r);
+    for (int i = 0; i < VECTOR; i++)
+        if (i < left)
+            _mm256_store_ps(q_t + i * LANES, r[i]);
+}
+
+void attnkit_avx2_pack_q(const float *const *rows, int64_t head_dim, float *q_t)
+{
+    for (int64_t d = 0; d < head_dim; d += VECTOR)
+        for (int lane = 0; lane < LANES; lane += VECTOR)
+            pack_tile(rows + lane, d, head_dim - d, q_t + d * LANES + lane);
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Softmax states: folding the state of a chunk into the total, and the result of a total,
+ * out = o / l + 0 and lse = M ln 2 + log l. Twice: for panels, with rows across the lanes, and for
+ * decode, with a line per row. Called at the end of a chunk and of an item. Bound by memory, and
+ * finish by the division and the shuffles of its 8x8 transposes.
+ */
+#include "avx2.h"
+
+/* The new M and l of some rows, and the factors of both o. */
+struct fold {
+    __m256 row_max, row_sum, a, b;
+};
+
+static inline struct fold fold_rows(__m256 max, __m256 sum, __m256 chunk_max, __m256 chunk_sum)
+{
+    struct fold f;
+    f.row_max = _mm256_max_ps(chunk_max, max);
+    const __m256 subtrahend = finite_max(f.row_max);
+    f.a = exp2_v(_mm256_sub_ps(max, subtrahend));
+    f.b = exp2_v(_mm256_sub_ps(chunk_max, subtrahend));
+    f.row_sum = _mm256_fmadd_ps(sum, f.a, _mm256_mul_ps(chunk_sum, f.b));
+    return f;
+}
+
+static inline __m256 fold_out(__m256 o, __m256 chunk, struct fold f)
+{
+    return _mm256_fmadd_ps(o, f.a, _mm256_mul_ps(chunk, f.b));
+}
+
+void attnkit_avx2_fold(struct state total, struct state chunk, int64_t value_dim)
+{
+    for (int lane = 0; lane < LANES; lane += VECTOR) {
+        const struct fold f =
+            fold_rows(_mm256_load_ps(total.row_max + lane), _mm256_load_ps(total.row_sum + lane),
+                      _mm256_load_ps(chunk.row_max + lane), _mm256_load_ps(chunk.row_sum + lane));
+        _mm256_store_ps(total.row_max + lane, f.row_max);
+        _mm256_store_ps(total.row_sum + lane, f.row_sum);
+        for (int64_t i = lane; i < value_dim * LANES; i += LANES)
+            _mm256_store_ps(total.out + i, fold_out(_mm256_load_ps(total.out + i),
+                                                    _mm256_load_ps(chunk.out + i), f));
+    }
+}
+
+void attnkit_avx2_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim)
+{
+    for (int r = 0; r < rows; r++) {
+        const struct fold f =
+            fold_rows(_mm256_set1_ps(total.row_max[r]), _mm256_set1_ps(total.row_sum[r]),
+                      _mm256_set1_ps(chunk.row_max[r]), _mm256_set1_ps(chunk.row_sum[r]));
+        total.row_max[r] = _mm256_cvtss_f32(f.row_max);
+        total.row_sum[r] = _mm256_cvtss_f32(f.row_sum);
+        float *o = total.out + r * value_dim;
+        const float *chunk_o = chunk.out + r * value_dim;
+        for (int64_t c = 0; c < value_dim; c += VECTOR) {
+            const int64_t left = value_dim - c;
+            store_first(o + c, left,
+                        fold_out(load_first(o + c, left), load_first(chunk_o + c, left), f));
+        }
+    }
+}
+
+/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
+static inline __m256 divisor(__m256 row_sum)
+{
+    const __m256 empty = _mm256_cmp_ps(row_sum, _mm256_setzero_ps(), _CMP_EQ_OQ);
+    return _mm256_blendv_ps(row_sum, _mm256_set1_ps(1.0f), empty);
+}
+
+/* The sum makes every zero a +0. */
+static inline __m256 result(__m256 o, __m256 divisor)
+{
+    return _mm256_add_ps(_mm256_div_ps(o, divisor), _mm256_setzero_ps());
+}
+
+static inline __m256 log_sum_exp(__m256 row_max, __m256 row_sum)
+{
+    const __m256 log_sum = Sleef_finz_logf8_u10avx2(row_sum);
+    const __m256 low = _mm256_fmadd_ps(row_max, _mm256_set1_ps(LN2_LO), log_sum);
+    return _mm256_fmadd_ps(row_max, _mm256_set1_ps(LN2_HI), low);
+}
+
+static inline __m256 is_not_finite(__m256 x)
+{
+    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    return _mm256_cmp_ps(magnitude, _mm256_set1_ps(INFINITY), _CMP_NLT_UQ);
+}
+
+/* Eight lanes by up to eight columns from `column` on, turned so that a row is in a register.
+ * Returns where the lanes have a value that is not finite. */
+static inline __m256 finish_tile(const float *o, int64_t column, int64_t columns, __m256 divisor,
+                                 int rows, float *const *out)
+{
+    __m256 r[VECTOR];
+    __m256 not_finite = _mm256_setzero_ps();
+    for (int i = 0; i < VECTOR; i++) {
+        r[i] = _mm256_setzero_ps();
+        if (i < columns)
+            r[i] = result(_mm256_load_ps(o + (column + i) * LANES), divisor);
+        not_finite = _mm256_or_ps(not_finite, is_not_finite(r[i]));
+    }
+    transpose(r);
+    for (int i = 0; i < VECTOR; i++)
+        if (i < rows)
+            store_first(out[i] + column, columns, r[i]);
+    return not_finite;
+}
+
+/* Eight lanes, of which the first `rows` are written; returns a bit for each lane as finish does,
+ * and something for spare ones. */
+static uint64_t finish_lanes(__m256 row_sum, const float *o, int64_t value_dim, int rows,
+                             float *const *out)
+{
+    const __m256 l = divisor(row_sum);
+    __m256 not_finite = _mm256_setzero_ps();
+    for (int64_t c = 0; c < value_dim; c += VECTOR)
+        not_finite = _mm256_or_ps(not_finite, finish_tile(o, c, value_dim - c, l, rows, out));
+    return (uint64_t)_mm256_movemask_ps(not_finite);
+}
+
+static void finish_lse(__m256 row_max, __m256 row_sum, int rows, float *const *lse)
+{
+    float values[VECTOR];
+    _mm256_storeu_ps(values, log_sum_exp(row_max, row_sum));
+    for (int i = 0; i < VECTOR && i < rows; i++)
+        *lse[i] = values[i];
+}
+
+uint64_t attnkit_avx2_finish(struct state st, int64_t value_dim, int rows, float *const *out,
+                             float *const *lse)
+{
+    uint64_t not_finite = 0;
+    for (int lane = 0; lane < rows; lane += VECTOR) {
+        const __m256 row_sum = _mm256_load_ps(st.row_sum + lane);
+        not_finite |= finish_lanes(row_sum, st.out + lane, value_dim, rows - lane, out + lane)
+                      << lane;
+        if (lse)
+            finish_lse(_mm256_load_ps(st.row_max + lane), row_sum, rows - lane, lse + lane);
+    }
+    return not_finite & UINT64_MAX >> (64 - rows);
+}
+
+void attnkit_avx2_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+                                float *const *lse)
+{
+    for (int r = 0; r < rows; r++) {
+        const __m256 row_sum = _mm256_set1_ps(st.row_sum[r]);
+        const __m256 l = divisor(row_sum);
+        const float *o = st.out + r * value_dim;
+        for (int64_t c = 0; c < value_dim; c += VECTOR) {
+            const int64_t left = value_dim - c;
+            store_first(out[r] + c, left, result(load_first(o + c, left), l));
+        }
+        if (lse)
+            *lse[r] = _mm256_cvtss_f32(log_sum_exp(_mm256_set1_ps(st.row_max[r]), row_sum));
+    }
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiles of AVX2 + FMA.
+ */
+#include "avx2.h"
+
+const struct kernels attnkit_avx2 = {
+    .name = "avx2",
+    .lanes = LANES,
+    .decode_rows = DECODE_ROWS,
+    .exp2 = attnkit_avx2_exp2,
+    .pack_q = attnkit_avx2_pack_q,
+    .scores = attnkit_avx2_scores,
+    .softmax = attnkit_avx2_softmax,
+    .weighted_v = attnkit_avx2_weighted_v,
+    .fold = attnkit_avx2_fold,
+    .finish = attnkit_avx2_finish,
+    .decode = attnkit_avx2_decode,
+    .decode_fold = attnkit_avx2_decode_fold,
+    .decode_finish = attnkit_avx2_decode_finish,
+};

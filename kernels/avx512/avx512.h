@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * AVX-512 F, BW, DQ and VL: the shape of the tiles, the inline helpers that several of them use,
+ * and their prototypes. kernels.h has the contract of each entry, table.c names them all.
+ */
+#ifndef ATTNKIT_AVX512_H
+#define ATTNKIT_AVX512_H
+
+#include <immintrin.h>
+#include <math.h>
+#include <sleef.h>
+
+#include "../kernels.h"
+
+enum {
+    VECTOR = 16, /* floats in a zmm */
+    VECTORS = 4, /* zmm across the lanes of a panel */
+    LANES = VECTORS * VECTOR,
+    DECODE_ROWS = 16,
+};
+
+static inline __m512 exp2_v(__m512 x)
+{
+    return Sleef_finz_exp2f16_u10avx512f(x);
+}
+
+static inline __m512 minus_infinity(void)
+{
+    return _mm512_set1_ps(-INFINITY);
+}
+
+/* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score
+ * have. */
+static inline __m512 finite_max(__m512 row_max)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(row_max, minus_infinity(), _CMP_NEQ_UQ), row_max);
+}
+
+static inline __m512 ceil_v(__m512 x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+
+/* A mask of the first n elements, for any n. */
+static inline __mmask16 first_mask(int64_t n)
+{
+    if (n >= VECTOR)
+        return 0xffff;
+    return n <= 0 ? 0 : (__mmask16)(0xffff >> (VECTOR - n));
+}
+
+/* The first n elements at p, zeros after them; what lies beyond is not touched. */
+static inline __m512 load_first(const float *p, int64_t n)
+{
+    return _mm512_maskz_loadu_ps(first_mask(n), p);
+}
+
+static inline void store_first(float *p, int64_t n, __m512 x)
+{
+    _mm512_mask_storeu_ps(p, first_mask(n), x);
+}
+
+static inline const float *row_at(struct rows rows, int i)
+{
+    return (const float *)(rows.first + i * rows.stride);
+}
+
+/* The height of the next register tile when `left` rows remain and a full tile has `most`. The
+ * last two share what is left, because the lower a tile, the more it waits for loads. */
+static inline int tile_height(int64_t left, int most)
+{
+    if (left >= 2 * most)
+        return most;
+    return left <= most ? (int)left : (int)(left + 1) / 2;
+}
+
+/* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
+static inline void transpose(__m512 r[VECTOR])
+{
+    __m512 pair[VECTOR]; /* a0 b0 a1 b1 | a4 b4 a5 b5 | ..., then a2 b2 a3 b3 | ... */
+    for (int i = 0; i < VECTOR; i += 2) {
+        pair[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        pair[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    __m512
+        quad[VECTOR]; /* quad[4 g + j], of rows 4 g on: aj bj cj dj | aj+4 bj+4 cj+4 dj+4 | ... */
+    for (int i = 0; i < VECTOR; i += 4)
+        for (int j = 0; j < 2; j++) {
+            quad[i + 2 * j] = _mm512_shuffle_ps(pair[i + j], pair[i + j + 2], 0x44);
+            quad[i + 2 * j + 1] = _mm512_shuffle_ps(pair[i + j], pair[i + j + 2], 0xee);
+        }
+    for (int j = 0; j < 4; j++) {
+        /* Columns j and j + 8, then j + 4 and j + 12, of rows 0 .. 7 and 8 .. 15. */
+        const __m512 even_low = _mm512_shuffle_f32x4(quad[j], quad[j + 4], 0x88);
+        const __m512 even_high = _mm512_shuffle_f32x4(quad[j + 8], quad[j + 12], 0x88);
+        const __m512 odd_low = _mm512_shuffle_f32x4(quad[j], quad[j + 4], 0xdd);
+        const __m512 odd_high = _mm512_shuffle_f32x4(quad[j + 8], quad[j + 12], 0xdd);
+        r[j] = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
+        r[j + 4] = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
+        r[j + 8] = _mm512_shuffle_f32x4(even_low, even_high, 0xdd);
+        r[j + 12] = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
+    }
+}
+
+void attnkit_avx512_exp2(const float *x, float *y, size_t n);
+void attnkit_avx512_pack_q(const float *const *rows, int64_t head_dim, float *q_t);
+void attnkit_avx512_scores(const float *q_t, struct rows k, int keys, float *s);
+void attnkit_avx512_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
+                            struct state st, float *rescale);
+void attnkit_avx512_weighted_v(const float *p, const float *rescale, struct rows v, int keys,
+                               float *o);
+void attnkit_avx512_fold(struct state total, struct state chunk, int64_t value_dim);
+uint64_t attnkit_avx512_finish(struct state st, int64_t value_dim, int rows, float *const *out,
+                               float *const *lse);
+void attnkit_avx512_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
+                           struct rows v, float scale_log2, struct state st);
+void attnkit_avx512_decode_fold(int rows, struct state total, struct state chunk,
+                                int64_t value_dim);
+void attnkit_avx512_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+                                  float *const *lse);
+
+extern const struct kernels attnkit_avx512;
+
+#endif

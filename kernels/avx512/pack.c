@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Query rows into a panel: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers.
+ * prefill.c calls it once per panel. A transpose is 16 loads, 64 shuffles and 16 stores: bound by
+ * the shuffles.
+ */
+#include "avx512.h"
+
+/* Sixteen lanes from dimension d on, of which `left` remain. */
+static void pack_tile(const float *const *rows, int64_t d, int64_t left, float *q_t)
+{
+    __m512 r[VECTOR];
+    for (int i = 0; i < VECTOR; i++)
+        r[i] = load_first(rows[i] + d, left);
+    transpose(r);
+    for (int i = 0; i < VECTOR; i++)
+        if (i < left)
+            _mm512_store_ps(q_t + i * LANES, r[i]);
+}
+
+void attnkit_avx512_pack_q(const float *const *rows, int64_t head_dim, float *q_t)
+{
+    for (int64_t d = 0; d < head_dim; d += VECTOR)
+        for (int lane = 0; lane < LANES; lane += VECTOR)
+            pack_tile(rows + lane, d, head_dim - d, q_t + d * LANES + lane);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scores of a block to weights: t = s * scale_log2, s = 2^(t - M') with M' = max(M, ceil(max t)),
+ * and the row_max and row_sum of the state moved on. Lanes are query rows, so that nothing is
+ * horizontal. prefill.c calls it between scores and weighted V.
+ *
+ * The first walk scales, masks and takes the maximum, with a chain per vector of lanes; the second
+ * takes the powers, one vector of lanes at a time, and is bound by exp2.
+ */
+#include <stdbool.h>
+
+#include "avx512.h"
+
+/* t in place of s; block_max[j] its maximum over the visible keys, in vector j of the lanes. */
+static inline __attribute__((always_inline)) void scale(float *s, int keys, const int32_t *visible,
+                                                        float scale_log2, __m512 block_max[VECTORS],
+                                                        const bool masked)
+{
+    const __m512 factor = _mm512_set1_ps(scale_log2);
+    for (int j = 0; j < VECTORS; j++)
+        block_max[j] = minus_infinity();
+    for (int key = 0; key < keys; key++)
+        for (int j = 0; j < VECTORS; j++) {
+            float *at = s + key * LANES + j * VECTOR;
+            __mmask16 seen = 0xffff;
+            if (masked)
+                seen = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(visible + j * VECTOR),
+                                               _mm512_set1_epi32(key));
+            const __m512 t = _mm512_mask_mul_ps(minus_infinity(), seen, _mm512_load_ps(at), factor);
+            _mm512_store_ps(at, t);
+            /* This order of operands drops a NaN in t. */
+            block_max[j] = _mm512_max_ps(t, block_max[j]);
+        }
+}
+
+/* The weights of one vector of lanes in place of t; returns their sums. */
+static __m512 weights(float *s, int keys, __m512 subtrahend)
+{
+    __m512 sum = _mm512_setzero_ps();
+    for (int key = 0; key < keys; key++) {
+        const __m512 t = _mm512_load_ps(s + key * LANES);
+        const __m512 p = exp2_v(_mm512_sub_ps(t, subtrahend));
+        _mm512_store_ps(s + key * LANES, p);
+        sum = _mm512_add_ps(sum, p);
+    }
+    return sum;
+}
+
+void attnkit_avx512_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
+                            struct state st, float *rescale)
+{
+    __m512 block_max[VECTORS];
+    if (visible)
+        scale(s, keys, visible, scale_log2, block_max, true);
+    else
+        scale(s, keys, NULL, scale_log2, block_max, false);
+    for (int j = 0; j < VECTORS; j++) {
+        const int lane = j * VECTOR;
+        const __m512 old_max = _mm512_load_ps(st.row_max + lane);
+        const __m512 new_max = _mm512_max_ps(ceil_v(block_max[j]), old_max);
+        const __m512 subtrahend = finite_max(new_max);
+        const __m512 factor = exp2_v(_mm512_sub_ps(old_max, subtrahend));
+        const __m512 sum = weights(s + lane, keys, subtrahend);
+        const __m512 old_sum = _mm512_load_ps(st.row_sum + lane);
+        _mm512_store_ps(st.row_max + lane, new_max);
+        _mm512_store_ps(st.row_sum + lane, _mm512_fmadd_ps(old_sum, factor, sum));
+        _mm512_store_ps(rescale + lane, factor);
+    }
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Softmax states: folding the state of a chunk into the total, and the result of a total,
+ * out = o / l + 0 and lse = M ln 2 + log l. Twice: for panels, with rows across the lanes, and for
+ * decode, with a line per row. Called at the end of a chunk and of an item. Bound by memory, and
+ * finish by the division and the shuffles of its 16x16 transposes.
+ */
+#include "avx512.h"
+
+/* The new M and l of some rows, and the factors of both o. */
+struct fold {
+    __m512 row_max, row_sum, a, b;
+};
+
+static inline struct fold fold_rows(__m512 max, __m512 sum, __m512 chunk_max, __m512 chunk_sum)
+{
+    struct fold f;
+    f.row_max = _mm512_max_ps(chunk_max, max);
+    const __m512 subtrahend = finite_max(f.row_max);
+    f.a = exp2_v(_mm512_sub_ps(max, subtrahend));
+    f.b = exp2_v(_mm512_sub_ps(chunk_max, subtrahend));
+    f.row_sum = _mm512_fmadd_ps(sum, f.a, _mm512_mul_ps(chunk_sum, f.b));
+    return f;
+}
+
+static inline __m512 fold_out(__m512 o, __m512 chunk, struct fold f)
+{
+    return _mm512_fmadd_ps(o, f.a, _mm512_mul_ps(chunk, f.b));
+}
+
+void attnkit_avx512_fold(struct state total, struct state chunk, int64_t value_dim)
+{
+    for (int lane = 0; lane < LANES; lane += VECTOR) {
+        const struct fold f =
+            fold_rows(_mm512_load_ps(total.row_max + lane), _mm512_load_ps(total.row_sum + lane),
+                      _mm512_load_ps(chunk.row_max + lane), _mm512_load_ps(chunk.row_sum + lane));
+        _mm512_store_ps(total.row_max + lane, f.row_max);
+        _mm512_store_ps(total.row_sum + lane, f.row_sum);
+        for (int64_t i = lane; i < value_dim * LANES; i += LANES)
+            _mm512_store_ps(total.out + i, fold_out(_mm512_load_ps(total.out + i),
+                                                    _mm512_load_ps(chunk.out + i), f));
+    }
+}
+
+void attnkit_avx512_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim)
+{
+    for (int r = 0; r < rows; r++) {
+        const struct fold f =
+            fold_rows(_mm512_set1_ps(total.row_max[r]), _mm512_set1_ps(total.row_sum[r]),
+                      _mm512_set1_ps(chunk.row_max[r]), _mm512_set1_ps(chunk.row_sum[r]));
+        total.row_max[r] = _mm512_cvtss_f32(f.row_max);
+        total.row_sum[r] = _mm512_cvtss_f32(f.row_sum);
+        float *o = total.out + r * value_dim;
+        const float *chunk_o = chunk.out + r * value_dim;
+        for (int64_t c = 0; c < value_dim; c += VECTOR) {
+            const int64_t left = value_dim - c;
+            store_first(o + c, left,
+                        fold_out(load_first(o + c, left), load_first(chunk_o + c, left), f));
+        }
+    }
+}
+
+/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
+static inline __m512 divisor(__m512 row_sum)
+{
+    const __mmask16 empty = _mm512_cmp_ps_mask(row_sum, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    return _mm512_mask_mov_ps(row_sum, empty, _mm512_set1_ps(1.0f));
+}
+
+/* The sum makes every zero a +0. */
+static inline __m512 result(__m512 o, __m512 divisor)
+{
+    return _mm512_add_ps(_mm512_div_ps(o, divisor), _mm512_setzero_ps());
+}
+
+static inline __m512 log_sum_exp(__m512 row_max, __m512 row_sum)
+{
+    const __m512 log_sum = Sleef_finz_logf16_u10avx512f(row_sum);
+    const __m512 low = _mm512_fmadd_ps(row_max, _mm512_set1_ps(LN2_LO), log_sum);
+    return _mm512_fmadd_ps(row_max, _mm512_set1_ps(LN2_HI), low);
+}
+
+static inline __mmask16 is_not_finite(__m512 x)
+{
+    return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(INFINITY), _CMP_NLT_UQ);
+}
+
+/* Sixteen lanes by up to sixteen columns from `column` on, turned so that a row is in a register.
+ * Returns where the lanes have a value that is not finite. */
+static inline __mmask16 finish_tile(const float *o, int64_t column, int64_t columns, __m512 divisor,
+                                    int rows, float *const *out)
+{
+    __m512 r[VECTOR];
+    __mmask16 not_finite = 0;
+    for (int i = 0; i < VECTOR; i++) {
+        r[i] = _mm512_setzero_ps();
+        if (i < columns)
+            r[i] = result(_mm512_load_ps(o + (column + i) * LANES), divisor);
+        not_finite |= is_not_finite(r[i]);
+    }
+    transpose(r);
+    for (int i = 0; i < VECTOR; i++)
+        if (i < rows)
+            store_first(out[i] + column, columns, r[i]);
+    return not_finite;
+}
+
+/* Sixteen lanes, of which the first `rows` are written; returns a bit for each lane as finish does,
+ * and something for spare ones. */
+static uint64_t finish_lanes(__m512 row_sum, const float *o, int64_t value_dim, int rows,
+                             float *const *out)
+{
+    const __m512 l = divisor(row_sum);
+    __mmask16 not_finite = 0;
+    for (int64_t c = 0; c < value_dim; c += VECTOR)
+        not_finite |= finish_tile(o, c, value_dim - c, l, rows, out);
+    return not_finite;
+}
+
+static void finish_lse(__m512 row_max, __m512 row_sum, int rows, float *const *lse)
+{
+    float values[VECTOR];
+    _mm512_storeu_ps(values, log_sum_exp(row_max, row_sum));
+    for (int i = 0; i < VECTOR && i < rows; i++)
+        *lse[i] = values[i];
+}
+
+uint64_t attnkit_avx512_finish(struct state st, int64_t value_dim, int rows, float *const *out,
+                               float *const *lse)
+{
+    uint64_t not_finite = 0;
+    for (int lane = 0; lane < rows; lane += VECTOR) {
+        const __m512 row_sum = _mm512_load_ps(st.row_sum + lane);
+        not_finite |= finish_lanes(row_sum, st.out + lane, value_dim, rows - lane, out + lane)
+                      << lane;
+        if (lse)
+            finish_lse(_mm512_load_ps(st.row_max + lane), row_sum, rows - lane, lse + lane);
+    }
+    return not_finite & UINT64_MAX >> (64 - rows);
+}
+
+void attnkit_avx512_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+                                  float *const *lse)
+{
+    for (int r = 0; r < rows; r++) {
+        const __m512 row_sum = _mm512_set1_ps(st.row_sum[r]);
+        const __m512 l = divisor(row_sum);
+        const float *o = st.out + r * value_dim;
+        for (int64_t c = 0; c < value_dim; c += VECTOR) {
+            const int64_t left = value_dim - c;
+            store_first(out[r] + c, left, result(load_first(o + c, left), l));
+        }
+        if (lse)
+            *lse[r] = _mm512_cvtss_f32(log_sum_exp(_mm512_set1_ps(st.row_max[r]), row_sum));
+    }
+}

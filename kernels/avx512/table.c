@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiles of AVX-512 F, BW, DQ and VL.
+ */
+#include "avx512.h"
+
+const struct kernels attnkit_avx512 = {
+    .name = "avx512",
+    .lanes = LANES,
+    .decode_rows = DECODE_ROWS,
+    .exp2 = attnkit_avx512_exp2,
+    .pack_q = attnkit_avx512_pack_q,
+    .scores = attnkit_avx512_scores,
+    .softmax = attnkit_avx512_softmax,
+    .weighted_v = attnkit_avx512_weighted_v,
+    .fold = attnkit_avx512_fold,
+    .finish = attnkit_avx512_finish,
+    .decode = attnkit_avx512_decode,
+    .decode_fold = attnkit_avx512_decode_fold,
+    .decode_finish = attnkit_avx512_decode_finish,
+};

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * y[i] = 2^x[i] over an array: the function inside the softmax and decode tiles, for tests to see.
+ */
+#include "neon.h"
+
+void attnkit_neon_exp2(const float *x, float *y, size_t n)
+{
+    for (int64_t i = 0; i < (int64_t)n; i += 4) {
+        const int lanes = lanes_at(i, (int64_t)n);
+        store_n(y + i, exp2_v(load_n(x + i, lanes)), lanes);
+    }
+}

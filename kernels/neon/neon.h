@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the NEON tiles share: the shape of a panel, the two elementary functions, loads and stores
+ * of 1 to 4 floats (NEON has none with a mask), a transposition, and the entries that table.c
+ * collects.
+ */
+#ifndef ATTNKIT_NEON_H
+#define ATTNKIT_NEON_H
+
+#include <arm_neon.h>
+#include <math.h>
+#include <sleef.h>
+
+#include "../kernels.h"
+
+enum {
+    VECTORS = 3, /* vectors of query rows in a panel */
+    LANES = 4 * VECTORS,
+};
+
+static inline const float *row_at(struct rows rows, int i)
+{
+    return (const float *)(rows.first + i * rows.stride);
+}
+
+/* 2^x for x <= 0, within 1.0 ulp. */
+static inline float32x4_t exp2_v(float32x4_t x)
+{
+    return Sleef_finz_exp2f4_u10advsimd(x);
+}
+
+/* Natural logarithm of x >= 0, within 1.0 ulp. */
+static inline float32x4_t log_v(float32x4_t x)
+{
+    return Sleef_finz_logf4_u10advsimd(x);
+}
+
+/* What is subtracted for a maximum of -inf, which only rows without a finite score have. */
+static inline float32x4_t finite_max(float32x4_t row_max)
+{
+    const uint32x4_t none = vceqq_f32(row_max, vdupq_n_f32(-INFINITY));
+    return vbslq_f32(none, vdupq_n_f32(0.0f), row_max);
+}
+
+/* acc + x * y[lane]; `lane` is a constant once the caller's loop is unrolled. */
+static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t acc, float32x4_t x,
+                                                                  float32x4_t y, int lane)
+{
+    switch (lane) {
+    case 0:
+        return vfmaq_laneq_f32(acc, x, y, 0);
+    case 1:
+        return vfmaq_laneq_f32(acc, x, y, 1);
+    case 2:
+        return vfmaq_laneq_f32(acc, x, y, 2);
+    default:
+        return vfmaq_laneq_f32(acc, x, y, 3);
+    }
+}
+
+/* How many lanes of a vector at index `at` lie before index `end` > at: 1 .. 4. */
+static inline int lanes_at(int64_t at, int64_t end)
+{
+    return end - at < 4 ? (int)(end - at) : 4;
+}
+
+/* The first n floats, 1 <= n <= 4, and no byte behind them; the other lanes are 0. */
+static inline float32x4_t load_n(const float *from, int n)
+{
+    if (n == 4)
+        return vld1q_f32(from);
+    float32x4_t x = vld1q_lane_f32(from, vdupq_n_f32(0.0f), 0);
+    if (n > 1)
+        x = vld1q_lane_f32(from + 1, x, 1);
+    if (n > 2)
+        x = vld1q_lane_f32(from + 2, x, 2);
+    return x;
+}
+
+/* Stores the first n lanes, 1 <= n <= 4, and no byte behind them. */
+static inline void store_n(float *to, float32x4_t x, int n)
+{
+    if (n == 4) {
+        vst1q_f32(to, x);
+        return;
+    }
+    vst1q_lane_f32(to, x, 0);
+    if (n > 1)
+        vst1q_lane_f32(to + 1, x, 1);
+    if (n > 2)
+        vst1q_lane_f32(to + 2, x, 2);
+}
+
+/* x[i][j] becomes x[j][i]:
+ *   a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
+ *   b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
+ *   c0 c1 c2 c3      c0 d0 c2 d2      a2 b2 c2 d2
+ *   d0 d1 d2 d3      c1 d1 c3 d3      a3 b3 c3 d3 */
+static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
+{
+    const float64x2_t ab02 = vreinterpretq_f64_f32(vtrn1q_f32(x[0], x[1]));
+    const float64x2_t ab13 = vreinterpretq_f64_f32(vtrn2q_f32(x[0], x[1]));
+    const float64x2_t cd02 = vreinterpretq_f64_f32(vtrn1q_f32(x[2], x[3]));
+    const float64x2_t cd13 = vreinterpretq_f64_f32(vtrn2q_f32(x[2], x[3]));
+    x[0] = vreinterpretq_f32_f64(vtrn1q_f64(ab02, cd02));
+    x[1] = vreinterpretq_f32_f64(vtrn1q_f64(ab13, cd13));
+    x[2] = vreinterpretq_f32_f64(vtrn2q_f64(ab02, cd02));
+    x[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab13, cd13));
+}
+
+/* The entries of the table, see ../kernels.h. */
+void attnkit_neon_exp2(const float *x, float *y, size_t n);
+void attnkit_neon_pack_q(const float *const *rows, int64_t head_dim, float *q_t);
+void attnkit_neon_scores(const float *q_t, struct rows k, int keys, float *s);
+void attnkit_neon_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
+                          struct state st, float *rescale);
+void attnkit_neon_weighted_v(const float *p, const float *rescale, struct rows v, int keys,
+                             float *o);
+void attnkit_neon_fold(struct state total, struct state chunk, int64_t value_dim);
+uint64_t attnkit_neon_finish(struct state st, int64_t value_dim, int rows, float *const *out,
+                             float *const *lse);
+void attnkit_neon_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
+                         struct rows v, float scale_log2, struct state st);
+void attnkit_neon_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim);
+void attnkit_neon_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+                                float *const *lse);
+
+extern const struct kernels attnkit_neon;
+
+#endif

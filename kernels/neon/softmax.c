@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scores to weights in place, p = 2^(t - M'), with the state's maximum and sum moved on; a panel's
+ * rows lie across the lanes, so that nothing goes from lane to lane. Called by prefill.c between
+ * scores and weighted_v.
+ *
+ * A vector of lanes at a time, over the keys twice: for the maximum, then for the weights. The
+ * second walk is bound by exp2, a call, which leaves no vector in its register.
+ */
+#include "neon.h"
+
+/* s becomes t = s * scale_log2, or -inf where a lane does not see the key. Returns max t, in which
+ * NaN does not take part. */
+static float32x4_t scale_and_mask(float *s, int keys, int32x4_t visible, float scale_log2)
+{
+    const float32x4_t unseen = vdupq_n_f32(-INFINITY);
+    float32x4_t block_max = unseen;
+    for (int key = 0; key < keys; key++) {
+        const uint32x4_t seen = vcgtq_s32(visible, vdupq_n_s32(key));
+        const float32x4_t scaled = vmulq_n_f32(vld1q_f32(s + key * LANES), scale_log2);
+        const float32x4_t t = vbslq_f32(seen, scaled, unseen);
+        vst1q_f32(s + key * LANES, t);
+        block_max = vmaxnmq_f32(block_max, t);
+    }
+    return block_max;
+}
+
+/* t becomes p = 2^(t - subtrahend). Returns the sum of p, a chain over the keys. */
+static float32x4_t exponentiate(float *t, int keys, float32x4_t subtrahend)
+{
+    float32x4_t sum = vdupq_n_f32(0.0f);
+    for (int key = 0; key < keys; key++) {
+        const float32x4_t p = exp2_v(vsubq_f32(vld1q_f32(t + key * LANES), subtrahend));
+        vst1q_f32(t + key * LANES, p);
+        sum = vaddq_f32(sum, p);
+    }
+    return sum;
+}
+
+/* The 4 lanes from `lane` on; s and rescale are those of the first of them. */
+static void softmax_lanes(float *s, int keys, int32x4_t visible, float scale_log2, struct state st,
+                          int lane, float *rescale)
+{
+    const float32x4_t old_max = vld1q_f32(st.row_max + lane);
+    const float32x4_t block_max = scale_and_mask(s, keys, visible, scale_log2);
+    const float32x4_t new_max = vmaxnmq_f32(old_max, vrndpq_f32(block_max));
+    const float32x4_t subtrahend = finite_max(new_max);
+    const float32x4_t sum = exponentiate(s, keys, subtrahend);
+    const float32x4_t factor = exp2_v(vsubq_f32(old_max, subtrahend));
+    const float32x4_t row_sum = vfmaq_f32(sum, vld1q_f32(st.row_sum + lane), factor);
+    vst1q_f32(st.row_sum + lane, row_sum);
+    vst1q_f32(st.row_max + lane, new_max);
+    vst1q_f32(rescale, factor);
+}
+
+void attnkit_neon_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
+                          struct state st, float *rescale)
+{
+    for (int lane = 0; lane < LANES; lane += 4) {
+        const int32x4_t seen = visible ? vld1q_s32(visible + lane) : vdupq_n_s32(keys);
+        softmax_lanes(s + lane, keys, seen, scale_log2, st, lane, rescale + lane);
+    }
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * NEON (Advanced SIMD of AArch64, 32 registers of 4 floats). Tiles of 8 keys or value columns x 12
+ * query rows; decode takes rows in panels of 4.
+ */
+#include "neon.h"
+
+const struct kernels attnkit_neon = {
+    .name = "neon",
+    .lanes = LANES,
+    .decode_rows = 8,
+    .exp2 = attnkit_neon_exp2,
+    .pack_q = attnkit_neon_pack_q,
+    .scores = attnkit_neon_scores,
+    .softmax = attnkit_neon_softmax,
+    .weighted_v = attnkit_neon_weighted_v,
+    .fold = attnkit_neon_fold,
+    .finish = attnkit_neon_finish,
+    .decode = attnkit_neon_decode,
+    .decode_fold = attnkit_neon_decode_fold,
+    .decode_finish = attnkit_neon_decode_finish,
+};

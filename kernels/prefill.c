@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention for many query rows of one KV head: blocks of keys outside, panels of query rows
+ * inside, so that every panel finds a block of K and V in the cache. Called by dispatch/api.c
+ * for each work item.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "keys.h"
+#include "mask.h"
+
+enum {
+    MAX_PANELS = ROW_BLOCK / 4, /* lanes are at least 4 */
+};
+
+/* `lanes` query rows that go through the tiles together. The pointers are into scratch. */
+struct panel {
+    int64_t first_row;
+    int rows;           /* real ones; spare lanes repeat the last */
+    int64_t full;       /* keys that its first row sees, and so all of them */
+    int64_t end;        /* keys that its last row sees */
+    float *q_t;         /* [head_dim][lanes] */
+    struct state total; /* over the chunks so far */
+    struct state chunk; /* over the blocks of this chunk so far */
+};
+
+/* What one item works with. */
+struct prefill {
+    const struct attention *a;
+    const struct kernels *kernels;
+    int64_t batch, kv_head;
+    float *scores;        /* [KEY_BLOCK][lanes] */
+    float *rescale;       /* [lanes] */
+    char *decode_scratch; /* for rows that are computed again */
+    int panels;
+    struct panel panel[MAX_PANELS];
+};
+
+static int64_t panel_floats(const struct attention *a, int lanes)
+{
+    return (a->head_dim + 2 * a->value_dim + 4) * lanes;
+}
+
+static int panels_for(int64_t rows, int lanes)
+{
+    return (int)((rows + lanes - 1) / lanes);
+}
+
+size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
+{
+    const int lanes = kernels->lanes;
+    const int64_t all_rows = a->q_len * a->group, most = ROW_BLOCK / lanes * lanes;
+    const int64_t rows = all_rows < most ? all_rows : most;
+    const int64_t floats =
+        (KEY_BLOCK + 1) * lanes + panels_for(rows, lanes) * panel_floats(a, lanes);
+    return (size_t)floats * sizeof(float) + attnkit_decode_scratch(a, 1);
+}
+
+/* Takes `lanes` times `lines` floats off the scratch: aligned to a vector, as lanes are. */
+static float *take(char **scratch, int64_t lines, int lanes)
+{
+    float *taken = (float *)*scratch;
+    *scratch += lines * lanes * (int64_t)sizeof(float);
+    return taken;
+}
+
+static struct state take_state(char **scratch, int64_t value_dim, int lanes)
+{
+    struct state st;
+    st.out = take(scratch, value_dim, lanes);
+    st.row_max = take(scratch, 1, lanes);
+    st.row_sum = take(scratch, 1, lanes);
+    return st;
+}
+
+static void reset(struct state st, int64_t value_dim, int lanes)
+{
+    for (int lane = 0; lane < lanes; lane++)
+        st.row_max[lane] = -INFINITY;
+    memset(st.row_sum, 0, (size_t)lanes * sizeof(float));
+    memset(st.out, 0, (size_t)(value_dim * lanes) * sizeof(float));
+}
+
+/* The row that a lane stands for. */
+static int64_t row_of_lane(const struct panel *p, int lane)
+{
+    return p->first_row + (lane < p->rows ? lane : p->rows - 1);
+}
+
+static void pack_panel(const struct prefill *w, const struct panel *p)
+{
+    const float *rows[MAX_LANES];
+    for (int lane = 0; lane < w->kernels->lanes; lane++)
+        rows[lane] = q_row(w->a, w->batch, w->kv_head, row_of_lane(p, lane));
+    w->kernels->pack_q(rows, w->a->head_dim, p->q_t);
+}
+
+static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, int rows,
+                        char **scratch)
+{
+    const int lanes = w->kernels->lanes;
+    p->first_row = first_row;
+    p->rows = rows;
+    p->full = visible_end(w->a, w->batch, first_row);
+    p->end = visible_end(w->a, w->batch, first_row + rows - 1);
+    p->q_t = take(scratch, w->a->head_dim, lanes);
+    p->total = take_state(scratch, w->a->value_dim, lanes);
+    p->chunk = take_state(scratch, w->a->value_dim, lanes);
+    reset(p->total, w->a->value_dim, lanes);
+    pack_panel(w, p);
+}
+
+static void begin(struct prefill *w, struct work_item item, char *scratch)
+{
+    const int lanes = w->kernels->lanes;
+    w->scores = take(&scratch, KEY_BLOCK, lanes);
+    w->rescale = take(&scratch, 1, lanes);
+    w->panels = panels_for(item.rows, lanes);
+    for (int i = 0; i < w->panels; i++) {
+        const int rows_left = item.rows - i * lanes;
+        begin_panel(w, &w->panel[i], item.first_row + i * lanes,
+                    rows_left < lanes ? rows_left : lanes, &scratch);
+    }
+    w->decode_scratch = scratch;
+}
+
+/* One block of keys for one panel. The first chunk needs no state of its own: folding it into an
+ * empty total would leave it as it is. */
+static void attend_block(const struct prefill *w, const struct panel *p, int64_t block)
+{
+    const struct kernels *kernels = w->kernels;
+    const int keys = visible_in_block(p->end, block);
+    int32_t visible[MAX_LANES];
+    const bool mixed = visible_in_block(p->full, block) < keys;
+    if (mixed)
+        for (int lane = 0; lane < kernels->lanes; lane++)
+            visible[lane] =
+                visible_in_block(visible_end(w->a, w->batch, row_of_lane(p, lane)), block);
+
+    const struct state st = block < CHUNK_KEYS ? p->total : p->chunk;
+    kernels->scores(p->q_t, k_rows(w->a, w->batch, w->kv_head, block), keys, w->scores);
+    kernels->softmax(w->scores, keys, mixed ? visible : NULL, w->a->scale_log2, st, w->rescale);
+    kernels->weighted_v(w->scores, w->rescale, v_rows(w->a, w->batch, w->kv_head, block), keys,
+                        st.out);
+}
+
+/* The keys from `first` to the end of its chunk. Panels go by growing `end`: skipping those that
+ * see nothing of a block is skipping the leading ones. */
+static void attend_chunk(const struct prefill *w, int64_t first)
+{
+    const int lanes = w->kernels->lanes;
+    const struct panel *last = &w->panel[w->panels - 1];
+    const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
+    const struct panel *panel = w->panel;
+    while (panel->end <= first)
+        panel++;
+    if (first > 0)
+        for (const struct panel *p = panel; p <= last; p++)
+            reset(p->chunk, w->a->value_dim, lanes);
+    for (int64_t block = first; block < end; block += KEY_BLOCK)
+        for (const struct panel *p = panel; p <= last; p++)
+            if (block < p->end)
+                attend_block(w, p, block);
+    if (first > 0)
+        for (const struct panel *p = panel; p <= last; p++)
+            w->kernels->fold(p->total, p->chunk, w->a->value_dim);
+}
+
+/* A lane that does not see a key multiplies its V by 0, which a NaN or an infinity survives. Such
+ * rows are computed again by the decode tile, which touches only what a row sees. */
+static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
+{
+    for (int lane = 0; lane < p->rows; lane++)
+        if (not_finite >> lane & 1)
+            attnkit_decode(w->a, w->kernels,
+                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 1},
+                           w->decode_scratch);
+}
+
+static void finish_panel(const struct prefill *w, const struct panel *p)
+{
+    float *out[MAX_LANES], *lse[MAX_LANES];
+    for (int lane = 0; lane < p->rows; lane++) {
+        out[lane] = out_row(w->a, w->batch, w->kv_head, p->first_row + lane);
+        if (w->a->lse)
+            lse[lane] = lse_row(w->a, w->batch, w->kv_head, p->first_row + lane);
+    }
+    const uint64_t not_finite =
+        w->kernels->finish(p->total, w->a->value_dim, p->rows, out, w->a->lse ? lse : NULL);
+    if (not_finite && p->full < p->end)
+        redo_rows(w, p, not_finite);
+}
+
+void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
+                     struct work_item item, char *scratch)
+{
+    struct prefill w = {.a = a, .kernels = kernels, .batch = item.batch, .kv_head = item.kv_head};
+    begin(&w, item, scratch);
+    const int64_t end = w.panel[w.panels - 1].end;
+    for (int64_t first = 0; first < end; first += CHUNK_KEYS)
+        attend_chunk(&w, first);
+    for (int i = 0; i < w.panels; i++)
+        finish_panel(&w, &w.panel[i]);
+}

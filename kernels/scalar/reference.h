@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scalar reference: what every kernel must equal by memcmp. Not part of the library.
+ */
+#ifndef ATTNKIT_REFERENCE_H
+#define ATTNKIT_REFERENCE_H
+
+#include "../attention.h"
+
+/* The whole problem, row by row, in the canonical order of kernels/README.md. */
+void attnkit_reference(const struct attention *a);
+
+/* One row of it: out has value_dim floats; lse may be NULL. */
+void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
+                           float *out, float *lse);
+
+#endif

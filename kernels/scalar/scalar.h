@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two elementary functions of the canonical order in portable C, and the scalar tiles.
+ * Algorithm, coefficients and order of roundings are those of SLEEF 3.5.1's xexp2f and xlogf_u1
+ * in their FMA form, so the bits are SLEEF's; tests/elementary.c compares every argument that an
+ * attention can come upon.
+ */
+#ifndef ATTNKIT_SCALAR_H
+#define ATTNKIT_SCALAR_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "../kernels.h"
+
+static inline float float_from_bits(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* 2^n for -126 <= n <= 127. */
+static inline float power_of_two(int n)
+{
+    return float_from_bits((uint32_t)(n + 127) << 23);
+}
+
+/* 2^x for x <= 0, within 1.0 ulp: 2^round(x) times a polynomial of degree 6 in x - round(x). */
+static inline float scalar_exp2(float x)
+{
+    if (!(x >= -150.0f))
+        return x < -150.0f ? 0.0f : x;
+    const float n = rintf(x);
+    const float f = x - n;
+    float p = 0.1535920892e-3f;
+    p = fmaf(p, f, 0.1339262701e-2f);
+    p = fmaf(p, f, 0.9618384764e-2f);
+    p = fmaf(p, f, 0.5550347269e-1f);
+    p = fmaf(p, f, 0.2402264476e+0f);
+    p = fmaf(p, f, 0.6931471825e+0f);
+    p = fmaf(p, f, 1.0f);
+    /* In two steps, of which only the second can round: the result may be subnormal. */
+    const int half = (int)n / 2;
+    return p * power_of_two(half) * power_of_two((int)n - half);
+}
+
+/* A number as an unevaluated sum hi + lo. */
+struct pair {
+    float hi, lo;
+};
+
+static inline struct pair pair_sum(float a, float b)
+{
+    const float hi = a + b, v = hi - a;
+    return (struct pair){hi, (a - (hi - v)) + (b - v)};
+}
+
+static inline struct pair pair_quotient(struct pair n, struct pair d)
+{
+    const float t = 1.0f / d.hi;
+    const float q = n.hi * t;
+    const float e = fmaf(t, n.hi, -q);
+    float u = fmaf(-d.lo, t, fmaf(-d.hi, t, 1.0f));
+    u = fmaf(q, u, fmaf(n.lo, t, e));
+    return (struct pair){q, u};
+}
+
+/* log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp: with x = 2^e m, 0.75 <= m < 1.5,
+ * e ln 2 + 2 atanh((m - 1) / (m + 1)), the larger parts in pairs. */
+static inline float scalar_log(float x)
+{
+    if (x == 0.0f)
+        return -INFINITY;
+    if (!(x < INFINITY))
+        return x;
+    uint32_t bits;
+    memcpy(&bits, &(float){x * (1.0f / 0.75f)}, sizeof bits);
+    const int e = (int)(bits >> 23) - 127;
+    const float m = x * power_of_two(-e / 2) * power_of_two(-e - -e / 2);
+
+    const struct pair y = pair_quotient(pair_sum(-1.0f, m), pair_sum(1.0f, m));
+    const float y2 = y.hi * y.hi;
+    float p = 0.3027294874e+0f;
+    p = fmaf(p, y2, 0.3996108174e+0f);
+    p = fmaf(p, y2, 0.6666694880e+0f);
+
+    const float ln2_hi = 0.69314718246459960938f, ln2_lo = -1.904654323148236017e-09f;
+    struct pair s = {ln2_hi * (float)e, 0.0f};
+    s.lo = fmaf(ln2_hi, (float)e, -s.hi);
+    s.lo = fmaf(ln2_lo, (float)e, s.lo);
+    const struct pair twice = {y.hi * 2.0f, y.lo * 2.0f};
+    const float hi = s.hi + twice.hi;
+    s = (struct pair){hi, ((s.hi - hi) + twice.hi) + s.lo + twice.lo};
+    const float cube = y2 * y.hi * p;
+    const float sum = s.hi + cube;
+    return sum + (((s.hi - sum) + cube) + s.lo);
+}
+
+/* What is subtracted for a maximum of -inf, which only rows without a finite score have. */
+static inline float finite_max(float row_max)
+{
+    return row_max == -INFINITY ? 0.0f : row_max;
+}
+
+static inline float scalar_lse(float row_max, float row_sum)
+{
+    return fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum)));
+}
+
+extern const struct kernels attnkit_scalar;
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The contract of kernels.h in plain C, entry by entry: what runs on a CPU that no other folder is
+ * for. Built without auto-vectorisation, so that "scalar" in a benchmark means it; fmaf is the
+ * machine's where the baseline has one, else libm's, with the same bits.
+ */
+#include "scalar.h"
+
+enum {
+    LANES = 8,
+    DECODE_ROWS = 8,
+};
+
+static void exp2_array(const float *x, float *y, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = scalar_exp2(x[i]);
+}
+
+static const float *row_at(struct rows rows, int i)
+{
+    return (const float *)(rows.first + i * rows.stride);
+}
+
+static void pack_q(const float *const *rows, int64_t head_dim, float *q_t)
+{
+    for (int64_t d = 0; d < head_dim; d++)
+        for (int lane = 0; lane < LANES; lane++)
+            q_t[d * LANES + lane] = rows[lane][d];
+}
+
+static void scores(const float *q_t, struct rows k, int keys, float *s)
+{
+    for (int key = 0; key < keys; key++) {
+        const float *k_row = row_at(k, key);
+        float acc[LANES] = {0};
+        for (int64_t d = 0; d < k.dim; d++)
+            for (int lane = 0; lane < LANES; lane++)
+                acc[lane] = fmaf(k_row[d], q_t[d * LANES + lane], acc[lane]);
+        memcpy(s + key * LANES, acc, sizeof acc);
+    }
+}
+
+/* M' of the state and these scores, of which the first `visible` count. */
+static float moved_max(float row_max, const float *s, int stride, int visible, float scale_log2)
+{
+    float block_max = -INFINITY;
+    for (int key = 0; key < visible; key++) {
+        const float t = s[key * stride] * scale_log2;
+        block_max = t > block_max ? t : block_max;
+    }
+    block_max = ceilf(block_max);
+    return block_max > row_max ? block_max : row_max;
+}
+
+/* Scores to weights for one row; keys from `visible` on get the weight 0. */
+static void softmax_row(float *s, int stride, int keys, int visible, float scale_log2,
+                        float *row_max, float *row_sum, float *rescale)
+{
+    const float new_max = moved_max(*row_max, s, stride, visible, scale_log2);
+    float sum = 0.0f;
+    for (int key = 0; key < keys; key++) {
+        const float t = key < visible ? s[key * stride] * scale_log2 : -INFINITY;
+        const float p = scalar_exp2(t - finite_max(new_max));
+        s[key * stride] = p;
+        sum += p;
+    }
+    *rescale = scalar_exp2(*row_max - finite_max(new_max));
+    *row_sum = fmaf(*row_sum, *rescale, sum);
+    *row_max = new_max;
+}
+
+static void softmax(float *s, int keys, const int32_t *visible, float scale_log2, struct state st,
+                    float *rescale)
+{
+    for (int lane = 0; lane < LANES; lane++)
+        softmax_row(s + lane, LANES, keys, visible ? visible[lane] : keys, scale_log2,
+                    &st.row_max[lane], &st.row_sum[lane], &rescale[lane]);
+}
+
+static void weighted_v(const float *p, const float *rescale, struct rows v, int keys, float *o)
+{
+    for (int64_t c = 0; c < v.dim; c++) {
+        float acc[LANES] = {0};
+        for (int key = 0; key < keys; key++)
+            for (int lane = 0; lane < LANES; lane++)
+                acc[lane] = fmaf(p[key * LANES + lane], row_at(v, key)[c], acc[lane]);
+        for (int lane = 0; lane < LANES; lane++)
+            o[c * LANES + lane] = fmaf(o[c * LANES + lane], rescale[lane], acc[lane]);
+    }
+}
+
+/* Folds the maximum and the sum; a and b are the factors of the two states. */
+static void fold_row(float *row_max, float *row_sum, float chunk_max, float chunk_sum, float *a,
+                     float *b)
+{
+    const float new_max = *row_max > chunk_max ? *row_max : chunk_max;
+    *a = scalar_exp2(*row_max - finite_max(new_max));
+    *b = scalar_exp2(chunk_max - finite_max(new_max));
+    *row_sum = fmaf(*row_sum, *a, chunk_sum * *b);
+    *row_max = new_max;
+}
+
+static void fold(struct state total, struct state chunk, int64_t value_dim)
+{
+    for (int lane = 0; lane < LANES; lane++) {
+        float a, b;
+        fold_row(&total.row_max[lane], &total.row_sum[lane], chunk.row_max[lane],
+                 chunk.row_sum[lane], &a, &b);
+        for (int64_t i = lane; i < value_dim * LANES; i += LANES)
+            total.out[i] = fmaf(total.out[i], a, chunk.out[i] * b);
+    }
+}
+
+/* One row of the result; true if every value is finite. */
+static bool finish_row(float row_max, float row_sum, const float *o, int64_t stride,
+                       int64_t value_dim, float *out, float *lse)
+{
+    const float divisor = row_sum == 0.0f ? 1.0f : row_sum;
+    bool finite = true;
+    for (int64_t c = 0; c < value_dim; c++) {
+        out[c] = o[c * stride] / divisor + 0.0f;
+        finite &= fabsf(out[c]) < INFINITY;
+    }
+    if (lse)
+        *lse = scalar_lse(row_max, row_sum);
+    return finite;
+}
+
+static uint64_t finish(struct state st, int64_t value_dim, int rows, float *const *out,
+                       float *const *lse)
+{
+    uint64_t not_finite = 0;
+    for (int lane = 0; lane < rows; lane++)
+        if (!finish_row(st.row_max[lane], st.row_sum[lane], st.out + lane, LANES, value_dim,
+                        out[lane], lse ? lse[lane] : NULL))
+            not_finite |= UINT64_C(1) << lane;
+    return not_finite;
+}
+
+static void decode_row(const float *q, int visible, struct rows k, struct rows v, float scale_log2,
+                       float *row_max, float *row_sum, float *o)
+{
+    float s[KEY_BLOCK];
+    for (int key = 0; key < visible; key++) {
+        s[key] = 0.0f;
+        for (int64_t d = 0; d < k.dim; d++)
+            s[key] = fmaf(q[d], row_at(k, key)[d], s[key]);
+    }
+    float rescale;
+    softmax_row(s, 1, visible, visible, scale_log2, row_max, row_sum, &rescale);
+    for (int64_t c = 0; c < v.dim; c++) {
+        float acc = 0.0f;
+        for (int key = 0; key < visible; key++)
+            acc = fmaf(s[key], row_at(v, key)[c], acc);
+        o[c] = fmaf(o[c], rescale, acc);
+    }
+}
+
+static void decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
+                   struct rows v, float scale_log2, struct state st)
+{
+    for (int r = 0; r < rows; r++)
+        decode_row(q[r], visible[r], k, v, scale_log2, &st.row_max[r], &st.row_sum[r],
+                   st.out + r * v.dim);
+}
+
+static void decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim)
+{
+    for (int r = 0; r < rows; r++) {
+        float a, b;
+        fold_row(&total.row_max[r], &total.row_sum[r], chunk.row_max[r], chunk.row_sum[r], &a, &b);
+        for (int64_t i = r * value_dim; i < (r + 1) * value_dim; i++)
+            total.out[i] = fmaf(total.out[i], a, chunk.out[i] * b);
+    }
+}
+
+static void decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+                          float *const *lse)
+{
+    for (int r = 0; r < rows; r++)
+        finish_row(st.row_max[r], st.row_sum[r], st.out + r * value_dim, 1, value_dim, out[r],
+                   lse ? lse[r] : NULL);
+}
+
+const struct kernels attnkit_scalar = {
+    .name = "scalar",
+    .lanes = LANES,
+    .decode_rows = DECODE_ROWS,
+    .exp2 = exp2_array,
+    .pack_q = pack_q,
+    .scores = scores,
+    .softmax = softmax,
+    .weighted_v = weighted_v,
+    .fold = fold,
+    .finish = finish,
+    .decode = decode,
+    .decode_fold = decode_fold,
+    .decode_finish = decode_finish,
+};
