@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A .npy file is the magic "\x93NUMPY", a version (two bytes), the length of the header (two bytes,
+ * from version 2 on four, little-endian), the header, and the elements. The header is a Python
+ * dict literal, as in
+ *
+ *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+ *
+ * padded with spaces and ended by a newline. What is read may come from anywhere, so nothing in it
+ * is believed: each size is compared with that of the file before anything is allocated.
+ */
+#define _XOPEN_SOURCE 700
+#include "npy.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are read as they lie");
+
+enum {
+    MAGIC_SIZE = 6,
+    PREFIX_V1 = 10,     /* magic, version, two bytes of length */
+    PREFIX_V2 = 12,     /* magic, version, four bytes of length */
+    MAX_HEADER = 65535, /* the most that version 1 can say; NumPy itself stops at 10000 */
+    ALIGNMENT = 64,     /* of the elements in the files we write, as NumPy does */
+    DESCR_SIZE = 24
+};
+
+static const char magic[MAGIC_SIZE + 1] = "\x93NUMPY";
+
+/* ------------------------------------------------------------------------------- the header */
+
+struct header {
+    char descr[DESCR_SIZE];
+    bool fortran_order;
+    int rank;                    /* as the file says: may be more than NPY_MAX_RANK */
+    int64_t shape[NPY_MAX_RANK]; /* the first of them */
+};
+
+/* What is left to be parsed. */
+struct text {
+    const char *at;
+    const char *end;
+};
+
+static void skip_spaces(struct text *text)
+{
+    while (text->at < text->end && *text->at == ' ')
+        text->at++;
+}
+
+/* True if the next character that is no space is c, which is then taken. */
+static bool take(struct text *text, char c)
+{
+    skip_spaces(text);
+    if (text->at == text->end || *text->at != c)
+        return false;
+    text->at++;
+    return true;
+}
+
+static bool take_word(struct text *text, const char *word)
+{
+    const size_t length = strlen(word);
+    if (!take(text, word[0]))
+        return false;
+    if ((size_t)(text->end - text->at) < length - 1 || memcmp(text->at, word + 1, length - 1))
+        return false;
+    text->at += length - 1;
+    return true;
+}
+
+/* A string without escapes, in either quote. Only printable ASCII: it may go into a message. */
+static bool take_string(struct text *text, char string[DESCR_SIZE])
+{
+    const char quote = take(text, '\'') ? '\'' : '"';
+    if (quote == '"' && !take(text, '"'))
+        return false;
+    for (int i = 0; i < DESCR_SIZE && text->at < text->end; i++) {
+        const char c = *text->at++;
+        string[i] = c;
+        if (c == quote) {
+            string[i] = '\0';
+            return true;
+        }
+        if (c < ' ' || c > '~' || c == '\\')
+            return false;
+    }
+    return false;
+}
+
+static bool take_size(struct text *text, int64_t *size)
+{
+    skip_spaces(text);
+    const char *const first = text->at;
+    *size = 0;
+    for (; text->at < text->end && *text->at >= '0' && *text->at <= '9'; text->at++)
+        if (__builtin_mul_overflow(*size, 10, size) ||
+            __builtin_add_overflow(*size, *text->at - '0', size))
+            return false;
+    return text->at > first;
+}
+
+/* A tuple of sizes: (), (3,), (3, 4). */
+static bool take_shape(struct text *text, struct header *header)
+{
+    header->rank = 0;
+    if (!take(text, '('))
+        return false;
+    while (!take(text, ')')) {
+        int64_t size;
+        if (!take_size(text, &size))
+            return false;
+        if (header->rank < NPY_MAX_RANK)
+            header->shape[header->rank] = size;
+        header->rank++;
+        if (take(text, ','))
+            continue;
+        return header->rank > 1 && take(text, ')');
+    }
+    return true;
+}
+
+static bool take_bool(struct text *text, bool *value)
+{
+    *value = take_word(text, "True");
+    return *value || take_word(text, "False");
+}
+
+/* One `key: value`; bit i of *seen tells that the i-th key was there. */
+static bool take_entry(struct text *text, struct header *header, unsigned *seen)
+{
+    static const char *const keys[] = {"descr", "fortran_order", "shape"};
+    char key[DESCR_SIZE];
+    if (!take_string(text, key) || !take(text, ':'))
+        return false;
+    unsigned i = 0;
+    while (i < 3 && strcmp(key, keys[i]))
+        i++;
+    if (i == 3 || *seen >> i & 1)
+        return false;
+    *seen |= 1u << i;
+    if (i == 0)
+        return take_string(text, header->descr);
+    return i == 1 ? take_bool(text, &header->fortran_order) : take_shape(text, header);
+}
+
+/* The whole header, or how far it could be understood in text->at. */
+static bool parse_header(struct text *text, struct header *header)
+{
+    unsigned seen = 0;
+    if (!take(text, '{'))
+        return false;
+    while (seen != 7) {
+        if (!take_entry(text, header, &seen))
+            return false;
+        if (!take(text, ',') && seen != 7)
+            return false;
+    }
+    return take(text, '}') && take(text, '\n') && text->at == text->end;
+}
+
+static bool check_header(const char *name, const struct header *header)
+{
+    if (strcmp(header->descr, "<f4"))
+        return complain("%s: its dtype is '%s': must be '<f4' (little-endian float32)", name,
+                        header->descr);
+    if (header->fortran_order)
+        return complain("%s: it is in Fortran order: must be in C order", name);
+    if (header->rank < NPY_MIN_READ_RANK || header->rank > NPY_MAX_RANK)
+        return complain("%s: its rank is %d: must be 2, 3 or 4", name, header->rank);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------- reading */
+
+struct source {
+    const char *name;
+    FILE *file;
+    int64_t left; /* bytes of the file that are not read yet */
+};
+
+/* Non-blocking, since opening a FIFO would else wait for somebody to write. */
+static bool source_open(const char *name, struct source *source)
+{
+    struct stat status;
+    const int descriptor = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0)
+        return complain("cannot read %s: %s", name, strerror(errno));
+    if (fstat(descriptor, &status) || !S_ISREG(status.st_mode)) {
+        close(descriptor);
+        return complain("cannot read %s: not a regular file", name);
+    }
+    *source = (struct source){name, fdopen(descriptor, "rb"), status.st_size};
+    return source->file || complain("cannot read %s: %s", name, strerror(errno));
+}
+
+static bool source_take(struct source *source, void *bytes, size_t count)
+{
+    if ((uint64_t)source->left < count)
+        return complain("%s: not a whole .npy file: it ends too early", source->name);
+    if (fread(bytes, 1, count, source->file) != count)
+        return complain("cannot read %s: %s", source->name,
+                        ferror(source->file) ? strerror(errno) : "it has become shorter");
+    source->left -= (int64_t)count;
+    return true;
+}
+
+/* Reads up to the header's first byte; *length is the header's. */
+static bool read_prefix(struct source *source, uint32_t *length)
+{
+    unsigned char prefix[PREFIX_V2] = {0};
+    if (!source_take(source, prefix, PREFIX_V1))
+        return false;
+    if (memcmp(prefix, magic, MAGIC_SIZE))
+        return complain("%s: not a .npy file", source->name);
+    const int major = prefix[MAGIC_SIZE], minor = prefix[MAGIC_SIZE + 1];
+    if (major < 1 || major > 3 || minor != 0)
+        return complain("%s: its format is %d.%d: must be 1.0, 2.0 or 3.0", source->name, major,
+                        minor);
+    if (major > 1 && !source_take(source, prefix + PREFIX_V1, PREFIX_V2 - PREFIX_V1))
+        return false;
+    *length = prefix[8] | (uint32_t)prefix[9] << 8 | (uint32_t)prefix[10] << 16 |
+              (uint32_t)prefix[11] << 24;
+    if (*length > MAX_HEADER)
+        return complain("%s: its header has %u bytes: must be at most %d", source->name,
+                        (unsigned)*length, MAX_HEADER);
+    return true;
+}
+
+static bool read_header(struct source *source, struct header *header)
+{
+    static char bytes[MAX_HEADER];
+    uint32_t length = 0;
+    if (!read_prefix(source, &length) || !source_take(source, bytes, length))
+        return false;
+    struct text text = {bytes, bytes + length};
+    if (!parse_header(&text, header))
+        return complain("%s: malformed header: byte %d of '{'descr': ..., 'fortran_order': ..., "
+                        "'shape': ...}' is not understood",
+                        source->name, (int)(text.at - bytes));
+    return check_header(source->name, header);
+}
+
+/* Bytes of the elements; false if they are more than a size can say. */
+static bool data_bytes(int rank, const int64_t *shape, size_t *bytes)
+{
+    *bytes = sizeof(float);
+    bool fits = true;
+    for (int i = 0; i < rank; i++) {
+        if (shape[i] == 0) {
+            *bytes = 0;
+            return true;
+        }
+        fits = fits && !__builtin_mul_overflow(*bytes, shape[i], bytes);
+    }
+    return fits && *bytes <= PTRDIFF_MAX;
+}
+
+static bool read_data(struct source *source, const struct header *header, struct npy *array)
+{
+    size_t bytes;
+    if (!data_bytes(header->rank, header->shape, &bytes) || bytes > (uint64_t)source->left)
+        return complain("%s: not a whole .npy file: its shape needs more than the %lld bytes "
+                        "after the header",
+                        source->name, (long long)source->left);
+    if (bytes < (uint64_t)source->left)
+        return complain("%s: %lld bytes follow the %zu of its shape: must be none", source->name,
+                        (long long)(source->left - (int64_t)bytes), bytes);
+    return npy_make(source->name, header->rank, header->shape, array) &&
+           source_take(source, array->data, bytes);
+}
+
+bool npy_read(const char *name, struct npy *array)
+{
+    struct source source;
+    struct header header;
+    *array = (struct npy){0};
+    if (!source_open(name, &source))
+        return false;
+    const bool ok = read_header(&source, &header) && read_data(&source, &header, array);
+    fclose(source.file);
+    if (!ok)
+        npy_free(array);
+    return ok;
+}
+
+/* ----------------------------------------------------------------------------------- arrays */
+
+bool npy_make(const char *name, int rank, const int64_t *shape, struct npy *array)
+{
+    *array = (struct npy){.rank = rank};
+    memcpy(array->shape, shape, (size_t)rank * sizeof *shape);
+    if (data_bytes(rank, shape, &array->bytes))
+        array->data = calloc(1, array->bytes ? array->bytes : 1);
+    if (array->data)
+        return true;
+    char text[NPY_SHAPE_TEXT];
+    return complain("%s: no memory for the shape %s", name, npy_shape(array, text));
+}
+
+void npy_free(struct npy *array)
+{
+    free(array->data);
+    array->data = NULL;
+}
+
+const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT])
+{
+    int used = snprintf(text, NPY_SHAPE_TEXT, "[");
+    for (int i = 0; i < array->rank; i++)
+        used += snprintf(text + used, (size_t)(NPY_SHAPE_TEXT - used), "%s%lld", i ? ", " : "",
+                         (long long)array->shape[i]);
+    snprintf(text + used, (size_t)(NPY_SHAPE_TEXT - used), "]");
+    return text;
+}
+
+/* ---------------------------------------------------------------------------------- writing */
+
+static bool cannot_write(const char *name)
+{
+    return complain("cannot write %s: %s", name, strerror(errno));
+}
+
+/* As realpath, but the last part of name need not be there yet. False: errno says why. */
+static bool resolve(const char *name, char path[PATH_MAX])
+{
+    if (realpath(name, path))
+        return true;
+    const char *slash = strrchr(name, '/');
+    const char *base = slash ? slash + 1 : name;
+    char folder[PATH_MAX], above[PATH_MAX] = ".";
+    if (errno != ENOENT || !*base || strlen(name) >= PATH_MAX)
+        return false;
+    if (slash)
+        snprintf(above, sizeof above, "%.*s", (int)(slash - name) + 1, name);
+    if (!realpath(above, folder))
+        return false;
+    if (snprintf(path, PATH_MAX, "%s/%s", folder, base) < PATH_MAX)
+        return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
+bool npy_output_at(const char *name, struct npy_output *output)
+{
+    struct stat status;
+    output->name = name;
+    if (!resolve(name, output->path))
+        return cannot_write(name);
+    /* A device or a pipe would be replaced by a file, which nobody means. */
+    if (!stat(output->path, &status) && !S_ISREG(status.st_mode))
+        return complain("cannot write %s: not a regular file", name);
+    char *const slash = strrchr(output->path, '/');
+    *slash = '\0';
+    const bool writable = !access(slash == output->path ? "/" : output->path, W_OK | X_OK);
+    *slash = '/';
+    return writable || cannot_write(name);
+}
+
+/* The text before the elements, in version 1.0; its length is a multiple of ALIGNMENT. */
+static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
+{
+    char *const dict = header + PREFIX_V1;
+    const size_t room = 4 * ALIGNMENT - PREFIX_V1;
+    int used = snprintf(dict, room, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
+    for (int i = 0; i < array->rank; i++)
+        used += snprintf(dict + used, room - (size_t)used, "%s%lld", i ? ", " : "",
+                         (long long)array->shape[i]);
+    used += snprintf(dict + used, room - (size_t)used, array->rank == 1 ? ",), }" : "), }");
+    const size_t least = PREFIX_V1 + (size_t)used + 1;
+    const size_t total = (least + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    memset(dict + used, ' ', total - least);
+    header[total - 1] = '\n';
+    memcpy(header, magic, MAGIC_SIZE);
+    memcpy(header + MAGIC_SIZE, "\x01\x00", 2);
+    header[8] = (char)((total - PREFIX_V1) & 0xff);
+    header[9] = (char)((total - PREFIX_V1) >> 8);
+    return total;
+}
+
+/* Synced before it is renamed, or a crash could leave the new name with nothing in it. */
+static bool write_all(FILE *file, const struct npy *array)
+{
+    char header[4 * ALIGNMENT];
+    const size_t length = make_header(array, header);
+    return fwrite(header, 1, length, file) == length &&
+           fwrite(array->data, 1, array->bytes, file) == array->bytes && !fflush(file) &&
+           !fsync(fileno(file));
+}
+
+/* Writes the array to a new file beside the target, whose path goes to output->temporary. */
+static bool write_temporary(struct npy_output *output, int index)
+{
+    const int folder = (int)(strrchr(output->path, '/') - output->path);
+    char temporary[PATH_MAX + 64];
+    const int length = snprintf(temporary, sizeof temporary, "%.*s/.attnkit-%ld-%d", folder,
+                                output->path, (long)getpid(), index);
+    if (length >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return cannot_write(output->name);
+    }
+    const int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor < 0)
+        return cannot_write(output->name);
+    memcpy(output->temporary, temporary, (size_t)length + 1);
+    FILE *file = fdopen(descriptor, "wb");
+    bool ok = file && write_all(file, output->array);
+    const int reason = errno;
+    if (file ? fclose(file) : close(descriptor))
+        return cannot_write(output->name);
+    errno = reason;
+    return ok || cannot_write(output->name);
+}
+
+static bool write_and_rename(struct npy_output *outputs, int count)
+{
+    bool ok = true;
+    for (int i = 0; i < count; i++)
+        outputs[i].temporary[0] = '\0';
+    for (int i = 0; ok && i < count; i++)
+        ok = write_temporary(&outputs[i], i);
+    for (int i = 0; ok && i < count; i++) {
+        ok = !rename(outputs[i].temporary, outputs[i].path) || cannot_write(outputs[i].name);
+        if (ok)
+            outputs[i].temporary[0] = '\0';
+    }
+    for (int i = 0; i < count; i++)
+        if (outputs[i].temporary[0])
+            unlink(outputs[i].temporary);
+    return ok;
+}
+
+/* Signals that would end the process wait until the temporary files are gone; that of a file that
+ * grows beyond its limit becomes an error of fwrite. */
+bool npy_write(struct npy_output *outputs, int count)
+{
+    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGALRM};
+    sigset_t wait, before;
+    sigemptyset(&wait);
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        sigaddset(&wait, ending[i]);
+    signal(SIGXFSZ, SIG_IGN);
+    sigprocmask(SIG_BLOCK, &wait, &before);
+    const bool ok = write_and_rename(outputs, count);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return ok;
+}

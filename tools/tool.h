@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of the command `attnkit` share: how it ends, how it complains, how it reads its
+ * options. Standard output is for results, standard error for complaints.
+ */
+#ifndef ATTNKIT_TOOL_H
+#define ATTNKIT_TOOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
+
+/* Each takes the arguments that follow the subcommand's name and returns an exit code. */
+int run_command(int argc, char **argv);
+int info_command(int argc, char **argv);
+
+/* Prints "attnkit: ..." and a newline on standard error; returns false, to be returned. */
+__attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
+
+/* An option of a subcommand. */
+struct option {
+    const char *name;     /* "--threads" */
+    const char *argument; /* what follows it, for the help: "N"; NULL: nothing does */
+    const char *help;     /* lines after the first are indented by the help */
+    const char **value;   /* gets the argument, or name where nothing follows; else stays NULL */
+};
+
+/* Reads `--name argument` and `--name=argument` into the values. False: complained. */
+bool options_parse(const struct option *options, int count, int argc, char **argv);
+
+/* One line or more for each option, aligned. */
+void options_print_help(const struct option *options, int count);
+
+/* text as a whole number of min .. max, or as any number. False: complained, naming the option. */
+bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
+bool parse_real(const char *option, const char *text, double *value);
+
+#endif
