@@ -69,9 +69,40 @@ static attnkit_status workspace_bytes(const struct schedule *s, size_t *bytes, c
 {
     if (__builtin_mul_overflow(s->scratch, (size_t)s->threads, bytes) ||
         __builtin_add_overflow(*bytes, SCRATCH_ALIGNMENT - 1, bytes) || *bytes > INT64_MAX)
-        return refuse(message, ATTNKIT_OVERFLOW, "exec.threads is %lld: %zu bytes for each",
-                      (long long)s->threads, s->scratch);
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "workspace is %zu bytes for each of %lld threads: beyond 63 bits", s->scratch,
+                      (long long)s->threads);
     return ATTNKIT_OK;
+}
+
+/* What a call comes to once it has been checked. */
+struct plan {
+    struct problem problem;
+    attnkit_exec exec;
+    struct call call;      /* not set where the problem is empty */
+    size_t workspace_size; /* that it needs */
+};
+
+typedef attnkit_status (*checker)(const attnkit_attention_args *args, struct problem *problem,
+                                  char *message);
+
+static attnkit_status make_plan(checker check, const attnkit_attention_args *args,
+                                const attnkit_exec *exec, struct plan *plan, char *message)
+{
+    struct isa_choice choice;
+    attnkit_status status = check(args, &plan->problem, message);
+    if (status == ATTNKIT_OK)
+        status = read_exec(exec, &plan->exec, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_isa_pick(plan->exec.isa, &choice, message);
+    plan->workspace_size = 0;
+    if (status != ATTNKIT_OK || plan->problem.empty)
+        return status;
+    struct call *call = &plan->call;
+    call->a = plan->problem.a;
+    call->kernels = choice.isa->kernels;
+    call->schedule = attnkit_schedule(&call->a, call->kernels, plan->exec.threads);
+    return workspace_bytes(&call->schedule, &plan->workspace_size, message);
 }
 
 attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
@@ -79,41 +110,28 @@ attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
 {
     if (!bytes)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
-    struct problem problem;
-    attnkit_status status = attnkit_check_shape(args, &problem, message);
-    attnkit_exec ours;
-    if (status == ATTNKIT_OK)
-        status = read_exec(exec, &ours, message);
-    struct isa_choice choice;
-    if (status == ATTNKIT_OK)
-        status = attnkit_isa_pick(ours.isa, &choice, message);
-    size_t needed = 0;
-    if (status == ATTNKIT_OK && !problem.empty) {
-        const struct schedule s = attnkit_schedule(&problem.a, choice.isa->kernels, ours.threads);
-        status = workspace_bytes(&s, &needed, message);
-    }
+    struct plan plan;
+    const fp_modes callers = fp_modes_begin();
+    const attnkit_status status = make_plan(attnkit_check_shape, args, exec, &plan, message);
+    fp_modes_end(callers);
     if (status != ATTNKIT_OK)
         return status;
-    *bytes = needed;
+    *bytes = plan.workspace_size;
     return accept(message);
 }
 
-static attnkit_status take_workspace(const struct problem *problem, const attnkit_exec *exec,
-                                     struct call *call, char *message)
+static attnkit_status take_workspace(struct plan *plan, char *message)
 {
-    size_t needed;
-    const attnkit_status status = workspace_bytes(&call->schedule, &needed, message);
-    if (status != ATTNKIT_OK)
-        return status;
+    const attnkit_exec *exec = &plan->exec;
     if (!exec->workspace)
         return refuse(message, ATTNKIT_BAD_WORKSPACE, "exec.workspace is NULL: %zu bytes needed",
-                      needed);
-    if (exec->workspace_size < needed)
+                      plan->workspace_size);
+    if (exec->workspace_size < plan->workspace_size)
         return refuse(message, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is %zu: %zu needed",
-                      exec->workspace_size, needed);
-    call->scratch =
+                      exec->workspace_size, plan->workspace_size);
+    plan->call.scratch =
         (char *)exec->workspace + (-(uintptr_t)exec->workspace & (SCRATCH_ALIGNMENT - 1));
-    return attnkit_check_workspace(problem, exec->workspace, needed, message);
+    return attnkit_check_workspace(&plan->problem, exec->workspace, plan->workspace_size, message);
 }
 
 /* One thread's share. Running it again gives the same result. */
@@ -138,30 +156,20 @@ static void run_share(void *arg, int64_t thread)
 attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnkit_exec *exec,
                                  char *message)
 {
-    struct problem problem;
-    attnkit_exec ours;
-    struct isa_choice choice;
-    attnkit_status status = attnkit_check(args, &problem, message);
-    if (status == ATTNKIT_OK)
-        status = read_exec(exec, &ours, message);
-    if (status == ATTNKIT_OK)
-        status = attnkit_isa_pick(ours.isa, &choice, message);
+    struct plan plan;
+    /* The scale is arithmetic, too. The tasks set the modes again, wherever they run. */
+    const fp_modes callers = fp_modes_begin();
+    attnkit_status status = make_plan(attnkit_check, args, exec, &plan, message);
+    if (status == ATTNKIT_OK && !plan.problem.empty)
+        status = take_workspace(&plan, message);
+    fp_modes_end(callers);
     if (status != ATTNKIT_OK)
         return status;
-    if (problem.empty)
+    if (plan.problem.empty)
         return accept(message);
-
-    struct call call = {
-        .a = problem.a,
-        .kernels = choice.isa->kernels,
-        .schedule = attnkit_schedule(&problem.a, choice.isa->kernels, ours.threads),
-    };
-    status = take_workspace(&problem, &ours, &call, message);
-    if (status != ATTNKIT_OK)
-        return status;
-    if (ours.parallel_for)
-        ours.parallel_for(ours.pool, call.schedule.threads, run_share, &call);
+    if (plan.exec.parallel_for)
+        plan.exec.parallel_for(plan.exec.pool, plan.call.schedule.threads, run_share, &plan.call);
     else
-        run_share(&call, ours.thread);
+        run_share(&plan.call, plan.exec.thread);
     return accept(message);
 }

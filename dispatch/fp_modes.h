@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The caller's floating-point modes, set aside while kernels run: rounding to nearest, subnormals
- * kept, no traps. Otherwise the bits would depend on what a host program did to its thread.
+ * kept, no traps. Otherwise the bits would depend on what a host program did to its thread. A
+ * compiler does not know that arithmetic depends on the modes; as barriers for memory, these two
+ * keep between them what loads its operands and stores its results there.
  */
 #ifndef ATTNKIT_FP_MODES_H
 #define ATTNKIT_FP_MODES_H
@@ -15,11 +17,13 @@ static inline fp_modes fp_modes_begin(void)
 {
     const fp_modes callers = _mm_getcsr();
     _mm_setcsr(0x1f80); /* the value after reset: all exceptions masked */
+    __asm__ volatile("" ::: "memory");
     return callers;
 }
 
 static inline void fp_modes_end(fp_modes callers)
 {
+    __asm__ volatile("" ::: "memory");
     _mm_setcsr(callers);
 }
 

@@ -19,8 +19,9 @@ struct layout {
 };
 
 /* Brings a tensor of 3 dimensions into that form: no dimension of count 1 or stride 0, none that
- * only continues the row. Returns false if its bytes do not fit the address space. `repeats` tells
- * whether a row lies at the place of another. */
+ * only continues the row. Returns false if its bytes do not fit the address space. `repeats` is
+ * false only if no two rows share a byte and no dimension's rows reach into the next one's stride:
+ * rows that interleave without meeting count as repeats, which no layout in use does. */
 bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 

@@ -67,7 +67,9 @@ struct share attnkit_share(const struct attention *a, const struct schedule *s, 
     double done = 0;
     for (int64_t i = 0; i < s->items; i++) {
         const double item_cost = cost(a, attnkit_work_item(a, s, i));
-        const int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
+        int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
+        if (owner >= s->threads) /* by rounding */
+            owner = s->threads - 1;
         if (owner >= thread && share.first == s->items)
             share.first = i;
         if (owner > thread) {

@@ -28,8 +28,20 @@
  *     Asking for what is not there is an error, never a slow or a wrong answer.
  *   - It owns no threads and no memory: the caller brings both.
  *
- * A complete example (it is compiled and run by the tests)
- *   See README.md, or tests/example.c.
+ * Example: causal attention over n tokens, 8 query heads that share 2 KV heads. What the query
+ * refuses the call refuses, too, and a missing workspace is a status: one check is enough.
+ *
+ *     attnkit_attention_args args = {
+ *         .size = sizeof args, .flags = ATTNKIT_CAUSAL, .align = ATTNKIT_ALIGN_UPPER_LEFT,
+ *         .batch = 1, .q_heads = 8, .kv_heads = 2, .q_len = n, .kv_len = n, .head_dim = 64,
+ *         .q = q, .k = k, .v = v, .out = out};
+ *     attnkit_exec exec = {.size = sizeof exec};
+ *     char message[ATTNKIT_MESSAGE_SIZE];
+ *     if (attnkit_attention_workspace(&args, &exec, &exec.workspace_size, message) == ATTNKIT_OK)
+ *         exec.workspace = malloc(exec.workspace_size);
+ *     if (attnkit_attention(&args, &exec, message) != ATTNKIT_OK)
+ *         fprintf(stderr, "%s\n", message);
+ *     free(exec.workspace);
  *
  * Thread safety: every function may be called from any thread at any time.
  */
