@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The first and only system process of the machine that avx512_machine boots:
+ * it runs one program on the serial line and reports how that program ended.
+ * What to run lies in /machine, written by avx512_machine: three files of
+ * NUL-terminated strings, `mark` (one string), `argv` and `envp`.
+ *
+ * On the serial line it writes MARK "begin\n", then comes what the program
+ * writes, then MARK "end STATUS\n". The mark is random, so that nothing the
+ * program prints can pass for a verdict. The machine is switched off from
+ * outside once the end is seen.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/klog.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+enum { MAX_STRINGS = 1024, MAX_BYTES = 1 << 17, CONSOLE_LEVEL = 8 };
+
+static const char *mark = "";
+
+/* Says why the machine cannot do its work, and stops for good. */
+static void give_up(const char *what)
+{
+    dprintf(1, "%s: %s\n%sbroken\n", what, strerror(errno), mark);
+    for (;;)
+        pause();
+}
+
+/* Reads a file of NUL-terminated strings; the returned list ends with NULL. */
+static char **read_strings(const char *path)
+{
+    char *bytes = malloc(MAX_BYTES);
+    char **list = calloc(MAX_STRINGS + 1, sizeof *list);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (!bytes || !list || fd < 0)
+        give_up(path);
+    size_t size = 0;
+    ssize_t got;
+    while ((got = read(fd, bytes + size, MAX_BYTES - size)) > 0)
+        size += (size_t)got;
+    close(fd);
+    size_t count = 0;
+    for (size_t at = 0; at < size && count < MAX_STRINGS; at += strlen(bytes + at) + 1)
+        list[count++] = bytes + at;
+    return list;
+}
+
+/* Makes the serial line standard output and error, byte for byte: no "\r". */
+static void open_serial_line(void)
+{
+    mkdir("/dev", 0755);
+    mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
+    int line = open("/dev/ttyS0", O_RDWR | O_NOCTTY);
+    int nothing = open("/dev/null", O_RDONLY);
+    dup2(nothing, 0);
+    dup2(line, 1);
+    dup2(line, 2);
+    struct termios mode;
+    if (tcgetattr(1, &mode) == 0) {
+        cfmakeraw(&mode);
+        tcsetattr(1, TCSANOW, &mode);
+    }
+}
+
+/* Asks the processor and the kernel (through XCR0) for what AVX-512 code here
+ * may use, so that no program can silently run something lesser. */
+static void check_avx512(void)
+{
+    __builtin_cpu_init();
+    errno = ENOTSUP;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
+        give_up("AVX-512 F, BW, DQ, VL");
+}
+
+/* Runs the program; its exit status, or 128 + the signal that ended it. */
+static int run(char **argv, char **envp)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        execve(argv[0], argv, envp);
+        dprintf(2, "%s: %s\n", argv[0], strerror(errno));
+        _exit(127);
+    }
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        give_up("fork");
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int main(void)
+{
+    open_serial_line();
+    mark = read_strings("/machine/mark")[0];
+    char **argv = read_strings("/machine/argv");
+    char **envp = read_strings("/machine/envp");
+    mkdir("/proc", 0755);
+    mount("proc", "/proc", "proc", 0, NULL);
+    mkdir("/tmp", 01777);
+    check_avx512();
+    /* The kernel writes on the same line: let it speak in an emergency only. */
+    klogctl(CONSOLE_LEVEL, NULL, 1);
+
+    dprintf(1, "%sbegin\n", mark);
+    int status = run(argv, envp);
+    dprintf(1, "%send %d\n", mark, status);
+    for (;;)
+        pause();
+}
