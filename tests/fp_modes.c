@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The floating-point modes of the calling thread: rounding, flushing of subnormals, traps. The bits
+ * of a result do not depend on them, and a call leaves them as they were, however it ends.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fenv.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "../dispatch/isa.h"
+#include "attnkit.h"
+#include "random.h"
+
+/* --- Modes ------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+
+enum {
+    FLUSH = 0x8040,      /* flush results to zero, take subnormal operands as zero */
+    STICKY_FLAGS = 0x3f, /* no modes */
+};
+
+static uint64_t get_modes(void)
+{
+    return _mm_getcsr() & ~(unsigned)STICKY_FLAGS;
+}
+
+static void set_flush(void)
+{
+    _mm_setcsr(_mm_getcsr() | FLUSH);
+}
+
+#elif defined(__aarch64__)
+static uint64_t get_modes(void)
+{
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    return fpcr;
+}
+
+static void set_flush(void)
+{
+    const uint64_t fz = UINT64_C(1) << 24;
+    __asm__ volatile("msr fpcr, %0" ::"r"(get_modes() | fz));
+}
+
+#else
+static uint64_t get_modes(void)
+{
+    return (uint64_t)fegetround();
+}
+
+static void set_flush(void)
+{
+}
+#endif
+
+enum { ROUNDINGS = 4, MODES = 2 * ROUNDINGS };
+
+static void set_mode(int mode)
+{
+    static const int roundings[ROUNDINGS] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    fesetenv(FE_DFL_ENV);
+    fesetround(roundings[mode % ROUNDINGS]);
+    if (mode >= ROUNDINGS)
+        set_flush();
+}
+
+static void set_default_mode(void)
+{
+    fesetenv(FE_DFL_ENV);
+}
+
+/* --- Calls ------------------------------------------------------------------------------- */
+
+enum {
+    HEADS = 4,
+    KV_HEADS = 2,
+    KV_LEN = 150,
+    HEAD_DIM = 20,
+    VALUE_DIM = 12,
+    MOST_ROWS = 40,
+    MOST_BATCH = 9,
+    FLOATS = MOST_BATCH * HEADS * KV_LEN * HEAD_DIM,
+    ALL_ROWS = MOST_BATCH * HEADS * MOST_ROWS,
+};
+
+static float q[FLOATS], k[FLOATS], v[FLOATS];
+
+struct result {
+    float out[ALL_ROWS * VALUE_DIM], lse[ALL_ROWS];
+};
+
+static char workspace[1 << 20];
+
+/* What makes a difference between modes: results, products or the scale being subnormal. */
+static const struct data {
+    float q, k, v; /* largest magnitudes */
+    double scale;  /* 0: the default */
+} data_kinds[] = {
+    {1.0f, 1.0f, 1.0f, 0},
+    {3.0f, 3.0f, 1e-38f, 0.3},
+    {1e-20f, 1e-19f, 1.0f, 1e30},
+    {1e19f, 1e18f, 1.0f, 1e-39},
+};
+
+enum { DATA_KINDS = sizeof data_kinds / sizeof data_kinds[0] };
+
+static void fill(float *x, float magnitude, uint64_t seed)
+{
+    for (int i = 0; i < FLOATS; i++)
+        x[i] = random_uniform(&seed) * magnitude;
+}
+
+static attnkit_attention_args make_args(const struct data *data, int batch, int q_len,
+                                        struct result *r)
+{
+    fill(q, data->q, 1);
+    fill(k, data->k, 2);
+    fill(v, data->v, 3);
+    return (attnkit_attention_args){
+        .size = sizeof(attnkit_attention_args),
+        .flags = ATTNKIT_CAUSAL | (data->scale != 0 ? ATTNKIT_SCALE_GIVEN : 0),
+        .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
+        .batch = batch,
+        .q_heads = HEADS,
+        .kv_heads = KV_HEADS,
+        .q_len = q_len,
+        .kv_len = KV_LEN,
+        .head_dim = HEAD_DIM,
+        .value_dim = VALUE_DIM,
+        .q = q,
+        .k = k,
+        .v = v,
+        .out = r->out,
+        .lse = r->lse,
+        .scale = data->scale,
+    };
+}
+
+static attnkit_exec make_exec(const char *isa)
+{
+    return (attnkit_exec){.size = sizeof(attnkit_exec),
+                          .workspace = workspace,
+                          .workspace_size = sizeof workspace,
+                          .isa = isa};
+}
+
+/* Runs the call in a mode, in which the thread must still be at the end. */
+static attnkit_status run_in_mode(int mode, const attnkit_attention_args *args,
+                                  const attnkit_exec *exec)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    set_mode(mode);
+    const uint64_t before = get_modes();
+    const attnkit_status status = attnkit_attention(args, exec, message);
+    const uint64_t after = get_modes();
+    set_default_mode();
+    assert_int_equal(after, before);
+    return status;
+}
+
+/* --- Tests ------------------------------------------------------------------------------- */
+
+static void compare_modes(const char *isa, const struct data *data, int q_len)
+{
+    static struct result expected, got;
+    attnkit_attention_args args = make_args(data, 1, q_len, &expected);
+    const attnkit_exec exec = make_exec(isa);
+    memset(&expected, 0, sizeof expected);
+    assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
+    args.out = got.out;
+    args.lse = got.lse;
+    for (int mode = 1; mode < MODES; mode++) {
+        memset(&got, 0, sizeof got);
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_OK);
+        assert_memory_equal(&got, &expected, sizeof got);
+    }
+}
+
+static void no_mode_changes_a_bit_on_any_instruction_set(void **state)
+{
+    (void)state;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (int kind = 0; attnkit_isa_can_run(&isas[i]) && kind < DATA_KINDS; kind++) {
+            compare_modes(isas[i].name, &data_kinds[kind], MOST_ROWS);
+            compare_modes(isas[i].name, &data_kinds[kind], 1);
+        }
+}
+
+/* Else the test above would compare nothing but zeros. */
+static void the_data_has_subnormal_results(void **state)
+{
+    (void)state;
+    static struct result r;
+    const attnkit_attention_args args = make_args(&data_kinds[1], 1, MOST_ROWS, &r);
+    const attnkit_exec exec = make_exec(NULL);
+    assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
+    int subnormal = 0;
+    for (int i = 0; i < HEADS * MOST_ROWS * VALUE_DIM; i++)
+        subnormal += fpclassify(r.out[i]) == FP_SUBNORMAL;
+    assert_true(subnormal > 1000);
+}
+
+static void refused_calls_leave_the_modes_alone(void **state)
+{
+    (void)state;
+    static struct result r;
+    for (int mode = 0; mode < MODES; mode++) {
+        attnkit_attention_args args = make_args(&data_kinds[0], 1, 1, &r);
+        attnkit_exec exec = make_exec(NULL);
+        exec.workspace = NULL;
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_BAD_WORKSPACE);
+        exec = make_exec("none");
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_BAD_ISA);
+        exec = make_exec(NULL);
+        args.batch = -1;
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_BAD_ARGUMENT);
+        assert_int_equal(run_in_mode(mode, NULL, &exec), ATTNKIT_BAD_ARGUMENT);
+    }
+}
+
+/* 2.4e38 * log2 e is beyond binary32 when rounded to nearest, but not towards zero. */
+static void the_same_scales_are_refused_in_every_mode(void **state)
+{
+    (void)state;
+    static struct result r;
+    const struct data too_large = {1.0f, 1.0f, 1.0f, 2.4e38}, largest = {1.0f, 1.0f, 1.0f, 2.3e38};
+    const attnkit_exec exec = make_exec(NULL);
+    for (int mode = 0; mode < MODES; mode++) {
+        attnkit_attention_args args = make_args(&too_large, 1, 1, &r);
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_BAD_ARGUMENT);
+        args = make_args(&largest, 1, 1, &r);
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_OK);
+    }
+}
+
+/* 18 items of equal cost, whose middles fall on the borders of 12 shares. */
+static void threads_in_different_modes_leave_no_row_out(void **state)
+{
+    (void)state;
+    static struct result expected, got;
+    attnkit_attention_args args = make_args(&data_kinds[0], MOST_BATCH, 1, &expected);
+    attnkit_exec exec = make_exec(NULL);
+    assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
+    args.out = got.out;
+    args.lse = got.lse;
+    exec.threads = 12;
+    for (int first = 0; first < ROUNDINGS; first++) {
+        memset(&got, 0, sizeof got);
+        for (exec.thread = 0; exec.thread < exec.threads; exec.thread++)
+            assert_int_equal(run_in_mode((first + (int)exec.thread) % ROUNDINGS, &args, &exec),
+                             ATTNKIT_OK);
+        assert_memory_equal(&got, &expected, sizeof got);
+    }
+}
+
+/* What a pool finds when it is called, and the modes of its own threads. */
+static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    *(uint64_t *)pool = get_modes();
+    for (int64_t i = 0; i < n; i++) {
+        set_mode((int)(i % MODES));
+        const uint64_t before = get_modes();
+        task(arg, i);
+        const uint64_t after = get_modes();
+        set_default_mode();
+        assert_int_equal(after, before);
+    }
+}
+
+static void parallel_for_runs_in_the_modes_of_its_caller_and_tasks_in_any(void **state)
+{
+    (void)state;
+    static struct result expected, got;
+    attnkit_attention_args args = make_args(&data_kinds[1], 2, MOST_ROWS, &expected);
+    attnkit_exec exec = make_exec(NULL);
+    assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
+    args.out = got.out;
+    args.lse = got.lse;
+    exec.threads = 4;
+    exec.parallel_for = run_in_other_modes;
+    uint64_t seen;
+    exec.pool = &seen;
+    for (int mode = 0; mode < MODES; mode++) {
+        set_mode(mode);
+        const uint64_t callers = get_modes();
+        const attnkit_status status = attnkit_attention(&args, &exec, NULL);
+        set_default_mode();
+        assert_int_equal(status, ATTNKIT_OK);
+        assert_int_equal(seen, callers);
+        assert_memory_equal(&got, &expected, sizeof got);
+    }
+}
+
+/* Some CPUs cannot trap; there this is one more plain call. */
+static void a_caller_that_traps_on_inexact_results_is_not_stopped(void **state)
+{
+    (void)state;
+    static struct result r;
+    const attnkit_exec exec = make_exec(NULL);
+    for (int kind = 0; kind < DATA_KINDS; kind++) {
+        const attnkit_attention_args args = make_args(&data_kinds[kind], 1, MOST_ROWS, &r);
+        feclearexcept(FE_ALL_EXCEPT);
+        feenableexcept(FE_ALL_EXCEPT);
+        const uint64_t before = get_modes();
+        const attnkit_status status = attnkit_attention(&args, &exec, NULL);
+        const uint64_t after = get_modes();
+        set_default_mode();
+        assert_int_equal(status, ATTNKIT_OK);
+        assert_int_equal(after, before);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_mode_changes_a_bit_on_any_instruction_set),
+        cmocka_unit_test(the_data_has_subnormal_results),
+        cmocka_unit_test(refused_calls_leave_the_modes_alone),
+        cmocka_unit_test(the_same_scales_are_refused_in_every_mode),
+        cmocka_unit_test(threads_in_different_modes_leave_no_row_out),
+        cmocka_unit_test(parallel_for_runs_in_the_modes_of_its_caller_and_tasks_in_any),
+        cmocka_unit_test(a_caller_that_traps_on_inexact_results_is_not_stopped),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

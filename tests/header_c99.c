@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public header, first and alone, in C99 without a warning: every type and function of it.
+ */
+#include <attnkit.h>
+
+static void run_all(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    int64_t i;
+    (void)pool;
+    for (i = 0; i < n; i++)
+        task(arg, i);
+}
+
+int main(void)
+{
+    attnkit_attention_args args = {0};
+    attnkit_exec exec = {0};
+    attnkit_isa_info info = {0};
+    attnkit_isa_choice choice = {0};
+    attnkit_status status;
+    char message[ATTNKIT_MESSAGE_SIZE];
+    size_t bytes = 1;
+
+    args.size = sizeof args;
+    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;
+    args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    args.q_type = ATTNKIT_F32;
+    args.head_dim = 1;
+    exec.size = sizeof exec;
+    exec.parallel_for = run_all;
+    info.size = sizeof info;
+    choice.size = sizeof choice;
+
+    status = attnkit_attention_workspace(&args, &exec, &bytes, message);
+    if (status != ATTNKIT_OK || bytes != 0)
+        return 1;
+    if (attnkit_attention(&args, &exec, message) != ATTNKIT_OK)
+        return 2;
+    if (attnkit_isa_get(attnkit_isa_count() - 1, &info, message) != ATTNKIT_OK)
+        return 3;
+    if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
+        return 4;
+    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 5;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory for the tensors of a test: plain arenas with room for gaps, and slots for single rows,
+ * each a page between two unmapped ones, so that a row which ends (or begins) with its slot
+ * faults on the first byte read or written outside.
+ */
+#ifndef ATTNKIT_TEST_MEMORY_H
+#define ATTNKIT_TEST_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    SLOT_BYTES = 4096,      /* usable bytes of a slot; a row of 1024 floats */
+    SLOT_STRIDE = 2 * 4096, /* from slot to slot */
+    MAX_SLOTS = 28000,      /* two mappings each, of the 65530 a process may have */
+};
+
+/* At least `size` bytes that are kept until memory_end; one arena for each index 0 .. 7. */
+char *memory_arena(int index, size_t size);
+
+/* The first of `count` consecutive slots, from number `first` on, ready to be used. */
+char *memory_slots(int first, int count);
+
+/* Makes such slots as unmapped as the pages around them, until they are asked for again. */
+void memory_hide_slots(int first, int count);
+
+void memory_end(void);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Random numbers with the same bits on every machine: splitmix64 (Steele, Lea, Flood 2014) and
+ * integer arithmetic, then one exact conversion.
+ */
+#ifndef ATTNKIT_TEST_RANDOM_H
+#define ATTNKIT_TEST_RANDOM_H
+
+#include <stdint.h>
+
+static inline uint64_t random_bits(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* 0 .. n-1 */
+static inline int64_t random_below(uint64_t *state, int64_t n)
+{
+    return (int64_t)(random_bits(state) >> 33) % n;
+}
+
+/* [-1, 1), a multiple of 2^-23 */
+static inline float random_uniform(uint64_t *state)
+{
+    return (float)((int32_t)(random_bits(state) >> 40) - (1 << 23)) * 0x1p-23f;
+}
+
+/* Mean 0, variance 1, a sum of 12 uniform numbers: a multiple of 2^-20, never beyond 6. */
+static inline float random_normal(uint64_t *state)
+{
+    int32_t sum = 0;
+    for (int i = 0; i < 4; i++) {
+        const uint64_t bits = random_bits(state);
+        sum += (int32_t)(bits & 0xfffff) + (int32_t)(bits >> 20 & 0xfffff) +
+               (int32_t)(bits >> 40 & 0xfffff);
+    }
+    return (float)(sum - 6 * 0xfffff) * 0x1p-20f;
+}
+
+#endif

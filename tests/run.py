@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""All tests of attnkit on every instruction set: natively, and emulated where this CPU cannot.
+
+    tests/run.py [--every-isa] [--emulate ISA] [SUITE ...]
+
+tools/test calls it after installing what it needs. Ends with a table of which instruction set ran
+where, and a line "N passed, N failed". With --every-isa, one that ran nowhere is a failure.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+NEON_BUILD = ROOT / "build-neon"
+EMULATORS = ROOT / "tests" / "emulators"
+GOLDEN = ROOT / "tests" / "golden.txt"
+NOT_AVAILABLE = 98  # exit status of the emulators
+ISAS = {"scalar": "any", "avx2": "x86_64", "avx512": "x86_64", "neon": "aarch64"}
+
+passed = 0
+failed = []
+ran_where = {}  # instruction set -> how it was tested
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def record(name, ok, output=""):
+    """Counts one check; shows what a failing one said."""
+    global passed
+    if ok:
+        passed += 1
+        return
+    failed.append(name)
+    say(f"FAILED: {name}")
+    for line in output.splitlines()[-40:]:
+        say("    " + line)
+
+
+def run(command, **more):
+    """Runs to the end; stdout and stderr as one text. A time-out is exit status -1."""
+    more.setdefault("cwd", ROOT)
+    try:
+        done = subprocess.run([str(word) for word in command], text=True, errors="replace",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              stdin=subprocess.DEVNULL, **more)
+        return done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        return -1, (late.stdout or b"").decode(errors="replace") + "\ntime-out"
+
+
+def must(what, command, **more):
+    status, output = run(command, **more)
+    record(what, status == 0, output)
+    return status == 0
+
+
+TAP_LINE = re.compile(r"^(not )?ok \d+ - (.*)$", re.MULTILINE)
+
+
+def record_tap(name, status, output):
+    """Counts every line of TAP, and the whole as one more if it ended badly or said nothing."""
+    lines = TAP_LINE.findall(output)
+    for bad, test in lines:
+        record(f"{name}: {test}", not bad, output if bad else "")
+    if status != 0 and not any(bad for bad, _ in lines) or not lines:
+        record(f"{name} (exit status {status})", False, output)
+
+
+def meson():
+    for candidate in (shutil.which("meson"), ROOT / ".venv" / "bin" / "meson"):
+        if candidate and Path(candidate).exists():
+            return candidate
+    sys.exit("run.py: no meson; tools/test installs it")
+
+
+def meson_tests(folder, *arguments):
+    """`meson test`, its TAP counted. Returns the output of each test by name."""
+    log = folder / "meson-logs" / "testlog.json"
+    log.unlink(missing_ok=True)
+    status, output = run([meson(), "test", "-C", folder, "--no-rebuild", *arguments])
+    if not log.exists():
+        record(f"{folder.name}: meson test", False, output)
+        return {}
+    outputs = {}
+    for line in log.read_text().splitlines():
+        test = json.loads(line)
+        text = test.get("stdout", "") + test.get("stderr", "")
+        short = test["name"].split(" / ")[-1]
+        outputs[short] = text
+        name = f"{folder.name}: {short}"
+        if TAP_LINE.search(text):
+            record_tap(name, test["returncode"], text)
+        else:
+            record(name, test["result"] == "OK", text)
+    return outputs
+
+
+def build(folder, *options, **more):
+    """A build tree with these options, compiled."""
+    if not (folder / "build.ninja").exists():
+        if not must(f"{folder.name}: meson setup", [meson(), "setup", folder, ROOT, *options],
+                    **more):
+            shutil.rmtree(folder, ignore_errors=True)
+            return False
+    return must(f"{folder.name}: compile", [meson(), "compile", "-C", folder])
+
+
+def figures(outputs):
+    """The lines of the tests that a person wants to see."""
+    for text in outputs.values():
+        for line in re.findall(r"^# (.*(?:cases, \d+ differ|worst E of all).*)$", text, re.M):
+            say("    " + line)
+
+
+# -------------------------------------------------------------------------------------- suites
+
+
+def suite_native():
+    """Everything, on the instruction sets that this machine can run."""
+    outputs = meson_tests(BUILD)
+    figures(outputs)
+    for name, text in outputs.items():
+        if name.startswith("same_bits ") and re.search(r"cases, 0 differ", text):
+            ran_where[name.split()[1]] = "natively"
+
+
+def suite_objects():
+    """No instruction beyond the baseline outside the folders of the instruction sets."""
+    must("objects: baseline", [sys.executable, ROOT / "tests" / "baseline.py", BUILD])
+
+
+def suite_install():
+    """What is installed serves a program that only has pkg-config."""
+    must("install", [sys.executable, ROOT / "tests" / "installed.py", BUILD, meson()])
+
+
+def suite_neon():
+    """The NEON kernels in qemu's user mode."""
+    if platform.machine() == "aarch64":
+        return
+    status, output = run([EMULATORS / "neon_machine", "/bin/true"])
+    if status == NOT_AVAILABLE or not shutil.which("aarch64-linux-gnu-gcc"):
+        say("    not available here: " + (output.strip() or "no aarch64-linux-gnu-gcc"))
+        return
+    if not build(NEON_BUILD, "--cross-file", EMULATORS / "aarch64.ini", "--buildtype=release",
+                 "-Dsleef=enabled"):
+        return
+    before = len(failed)
+    outputs = meson_tests(NEON_BUILD, "--no-suite", "native", "--timeout-multiplier", "5")
+    figures(outputs)
+    if len(failed) == before and re.search(r"neon: \d+ cases, 0 differ", outputs.get("golden", "")):
+        ran_where["neon"] = "emulated (qemu-user)"
+
+
+def suite_avx512(emulate):
+    """The AVX-512 kernels in a full-system emulator, where the CPU lacks them."""
+    if platform.machine() != "x86_64" or (ran_where.get("avx512") and not emulate):
+        return
+    machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
+    guest = "/golden.txt"
+    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
+                                    "--file", f"{GOLDEN}={guest}"], timeout=2400)
+    if status == NOT_AVAILABLE:
+        say("    not available here: " + output.strip())
+        return
+    record_tap("avx512 machine: golden", status, output)
+    figures({"": output})
+    masked_status, masked = run(machine + [BUILD / "tests" / "test_masked", "avx512"],
+                                timeout=2400)
+    record_tap("avx512 machine: masked", masked_status, masked)
+    if status == 0 and masked_status == 0:
+        ran_where["avx512"] = "emulated (Bochs)"
+
+
+def suite_models():
+    """The choice of an instruction set on CPUs from Nehalem to Cortex-A76."""
+    command = [EMULATORS / "cpu_models.sh"]
+    if platform.machine() == "x86_64":
+        command += ["--x86", BUILD / "tests" / "cpu_model_probe"]
+    if (NEON_BUILD / "tests" / "cpu_model_probe").exists():
+        command += ["--arm", NEON_BUILD / "tests" / "cpu_model_probe"]
+    status, output = run(command)
+    if status == NOT_AVAILABLE or len(command) == 1:
+        say("    not available here: " + output.strip())
+        return
+    record_tap("cpu models", status, output)
+
+
+def suite_clang():
+    """The other compiler: no warning, the same bits."""
+    if not shutil.which("clang"):
+        say("    not available here: no clang")
+        return
+    folder = ROOT / "build-clang"
+    environment = dict(os.environ, CC="clang", CXX="clang++" if shutil.which("clang++") else "c++")
+    if build(folder, "-Dwerror=true", env=environment):
+        figures(meson_tests(folder, "--no-suite", "native"))
+
+
+def sanitized(name, options, arguments, every):
+    folder = ROOT / f"build-{name}"
+    if not build(folder, "--buildtype=debugoptimized", "-Db_lundef=false", "-Dwerror=true",
+                 *options):
+        return
+    outputs = meson_tests(folder, "--no-suite", "native", *arguments)
+    figures(outputs)
+    for isa in run([folder / "tools" / "attnkit", "info", "--isas"])[1].split():
+        status, output = run([folder / "tests" / "same_bits", "--isa", isa, "--every", every],
+                             timeout=1800)
+        record_tap(f"{name}: same_bits {isa}", status, output)
+
+
+def suite_sanitizers():
+    """Address and undefined behaviour, then threads."""
+    sanitized("asan", ["-Db_sanitize=address,undefined"], [], "25")
+    sanitized("tsan", ["-Db_sanitize=thread"], ["--timeout-multiplier", "3"], "50")
+
+
+SUITES = {
+    "native": suite_native,
+    "objects": suite_objects,
+    "install": suite_install,
+    "neon": suite_neon,
+    "avx512": suite_avx512,
+    "models": suite_models,
+    "clang": suite_clang,
+    "sanitizers": suite_sanitizers,
+}
+
+
+def summary(every_isa):
+    say("\ninstruction set   tested")
+    for isa in ISAS:
+        where = ran_where.get(isa)
+        say(f"  {isa:<14}  {where or 'NOT TESTED: neither runs here nor was emulated'}")
+        if every_isa and not where:
+            record(f"{isa} was tested", False)
+    for name in failed:
+        say(f"failed: {name}")
+    say(f"\n{passed} passed, {len(failed)} failed")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--every-isa", action="store_true",
+                           help="an instruction set that ran nowhere is a failure")
+    arguments.add_argument("--emulate", choices=["avx512"],
+                           help="emulate it even where the CPU has it")
+    arguments.add_argument("suites", nargs="*", metavar="SUITE",
+                           help="one of " + ", ".join(SUITES) + "; all of them by default")
+    options = arguments.parse_args()
+    for name in options.suites:
+        if name not in SUITES:
+            arguments.error(f"no suite {name}; there are {', '.join(SUITES)}")
+    os.environ.pop("ATTNKIT_ISA", None)
+    for name in options.suites or SUITES:
+        began, before = time.monotonic(), passed
+        say(f"{name}: {SUITES[name].__doc__}")
+        if name == "avx512":
+            suite_avx512(options.emulate == "avx512")
+        else:
+            SUITES[name]()
+        say(f"    {passed - before} passed in {time.monotonic() - began:.0f} s")
+    summary(options.every_isa and not options.suites)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The harness must catch a wrong kernel. Each mutant is the best table of this machine with one
+ * entry that makes one small mistake; a few dozen cases, as same_bits runs them, must find it.
+ * The mutants run in a child process, since a byte outside a row ends in a signal.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../dispatch/isa.h"
+#include "covering.h"
+
+enum {
+    CASES = 120,
+    CAUGHT = 3, /* exit status of a child that saw a difference */
+};
+
+static const struct kernels *good;
+static struct cases cases;
+
+/* --- The mutants, one mistake each ------------------------------------------------------------ */
+
+static void scores_one_rounding_off(const float *q_t, struct rows k, int keys, float *s)
+{
+    good->scores(q_t, k, keys, s);
+    s[0] = nextafterf(s[0], INFINITY);
+}
+
+static void scores_miss_last_key(const float *q_t, struct rows k, int keys, float *s)
+{
+    good->scores(q_t, k, keys - 1, s);
+    memset(s + (keys - 1) * good->lanes, 0, (size_t)good->lanes * sizeof *s);
+}
+
+static void weighted_v_misses_last_column(const float *p, const float *rescale, struct rows v,
+                                          int keys, float *o)
+{
+    v.dim--;
+    good->weighted_v(p, rescale, v, keys, o);
+}
+
+static void softmax_mask_off_by_one(float *s, int keys, const int32_t *visible, float scale_log2,
+                                    struct state st, float *rescale)
+{
+    int32_t more[MAX_LANES];
+    for (int lane = 0; visible && lane < good->lanes; lane++)
+        more[lane] = visible[lane] + 1;
+    good->softmax(s, keys, visible ? more : NULL, scale_log2, st, rescale);
+}
+
+static void softmax_drops_rescale(float *s, int keys, const int32_t *visible, float scale_log2,
+                                  struct state st, float *rescale)
+{
+    good->softmax(s, keys, visible, scale_log2, st, rescale);
+    for (int lane = 0; lane < good->lanes; lane++)
+        rescale[lane] = 1.0f;
+}
+
+static uint64_t finish_hides_nan(struct state st, int64_t value_dim, int rows, float *const *out,
+                                 float *const *lse)
+{
+    good->finish(st, value_dim, rows, out, lse);
+    return 0;
+}
+
+static uint64_t finish_writes_past_the_row(struct state st, int64_t value_dim, int rows,
+                                           float *const *out, float *const *lse)
+{
+    const uint64_t not_finite = good->finish(st, value_dim, rows, out, lse);
+    out[0][value_dim] = 0.0f;
+    return not_finite;
+}
+
+static void fold_forgets_the_chunk(struct state total, struct state chunk, int64_t value_dim)
+{
+    (void)total, (void)chunk, (void)value_dim;
+}
+
+static void pack_q_reads_a_byte_after(const float *const *rows, int64_t head_dim, float *q_t)
+{
+    (void)*(const volatile char *)(rows[0] + head_dim);
+    good->pack_q(rows, head_dim, q_t);
+}
+
+static void pack_q_reads_a_byte_before(const float *const *rows, int64_t head_dim, float *q_t)
+{
+    (void)*((const volatile char *)rows[0] - 1);
+    good->pack_q(rows, head_dim, q_t);
+}
+
+static void decode_misses_a_key(int rows, const float *const *q, const int32_t *visible,
+                                struct rows k, struct rows v, float scale_log2, struct state st)
+{
+    int32_t fewer[MAX_DECODE_ROWS];
+    for (int r = 0; r < rows; r++)
+        fewer[r] = visible[r] > 0 ? visible[r] - 1 : 0;
+    good->decode(rows, q, fewer, k, v, scale_log2, st);
+}
+
+static void decode_reads_a_key_too_many(int rows, const float *const *q, const int32_t *visible,
+                                        struct rows k, struct rows v, float scale_log2,
+                                        struct state st)
+{
+    (void)*(const volatile char *)(k.first + visible[0] * k.stride);
+    good->decode(rows, q, visible, k, v, scale_log2, st);
+}
+
+/* --- Running them ------------------------------------------------------------------------------
+ */
+
+static bool any_difference(const struct kernels *kernels)
+{
+    const struct runner runner = {.kernels = kernels};
+    for (int i = 0; i < cases.count; i++) {
+        const struct test_case *c = &cases.list[i];
+        struct setting s;
+        setting_make(&s, c, DENSE);
+        struct result expected = result_new(&s.args);
+        result_from_reference(&expected, &s.args);
+        const bool wrong = check_layout(c, BEFORE_GUARD, runner, &expected, 0, NULL) ||
+                           check_layout(c, AFTER_GUARD, runner, &expected, 0, NULL) ||
+                           check_layout(c, PADDED, runner, &expected, 0, NULL);
+        result_free(&expected);
+        if (wrong)
+            return true;
+    }
+    return false;
+}
+
+/* In a child, with its output and its core dump thrown away. */
+static bool caught(const struct kernels *kernels)
+{
+    fflush(stdout);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        for (int signal_number = 1; signal_number < 32; signal_number++)
+            signal(signal_number, SIG_DFL);
+        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
+            _exit(99);
+        _exit(any_difference(kernels) ? CAUGHT : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status))
+        assert_int_not_equal(WEXITSTATUS(status), 99);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+static void good_table_is_not_caught(void **state)
+{
+    (void)state;
+    assert_false(caught(good));
+}
+
+static void every_mutant_is_caught(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        struct kernels change; /* the entries that are not NULL */
+    } mutants[] = {
+        {"scores: one rounding off", {.scores = scores_one_rounding_off}},
+        {"scores: last key missing", {.scores = scores_miss_last_key}},
+        {"weighted V: last column missing", {.weighted_v = weighted_v_misses_last_column}},
+        {"softmax: mask off by one", {.softmax = softmax_mask_off_by_one}},
+        {"softmax: no rescale", {.softmax = softmax_drops_rescale}},
+        {"finish: NaN of masked V not reported", {.finish = finish_hides_nan}},
+        {"finish: a write past the row", {.finish = finish_writes_past_the_row}},
+        {"fold: chunk forgotten", {.fold = fold_forgets_the_chunk}},
+        {"pack: a byte read after the row", {.pack_q = pack_q_reads_a_byte_after}},
+        {"pack: a byte read before the row", {.pack_q = pack_q_reads_a_byte_before}},
+        {"decode: last key missing", {.decode = decode_misses_a_key}},
+        {"decode: a key too many read", {.decode = decode_reads_a_key_too_many}},
+    };
+    for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++) {
+        const struct kernels *change = &mutants[i].change;
+        struct kernels bad = *good;
+        bad.pack_q = change->pack_q ? change->pack_q : bad.pack_q;
+        bad.scores = change->scores ? change->scores : bad.scores;
+        bad.softmax = change->softmax ? change->softmax : bad.softmax;
+        bad.weighted_v = change->weighted_v ? change->weighted_v : bad.weighted_v;
+        bad.fold = change->fold ? change->fold : bad.fold;
+        bad.finish = change->finish ? change->finish : bad.finish;
+        bad.decode = change->decode ? change->decode : bad.decode;
+        const bool is_caught = caught(&bad);
+        printf("# %s: %s\n", mutants[i].name, is_caught ? "caught" : "NOT CAUGHT");
+        assert_true(is_caught);
+    }
+}
+
+int main(void)
+{
+    struct isa_choice choice;
+    if (attnkit_isa_pick(NULL, &choice, NULL) != ATTNKIT_OK)
+        return 2;
+    good = choice.isa->kernels;
+    cases = sampled_cases(3, CASES, 1e6);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_table_is_not_caught),
+        cmocka_unit_test(every_mutant_is_caught),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    setting_end();
+    free(cases.list);
+    return failed;
+}
