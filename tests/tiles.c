@@ -1,0 +1,734 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every entry of every instruction set's table by itself, or those of the one that is named,
+ * against kernels.h in plain C, so that a wrong tile is named. A round draws a shape and data from
+ * its number; the dims are walked through. Rows that belong to a user lie in guarded slots, what is
+ * scratch in the library between canaries.
+ *
+ * `tiles [ISA [SEED]]`
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "../dispatch/isa.h"
+#include "../kernels/scalar/scalar.h"
+#include "case.h"
+#include "memory.h"
+
+enum {
+    WALKS = 4, /* through the dims, for an entry */
+    MAX_DIM = 576,
+    MAX_ISAS = 8,
+    PATTERN = 0xa5, /* a byte of memory that nobody has written to */
+};
+
+/* What values are like; all but SPECIAL are finite. */
+enum data {
+    UNIFORM, /* in [-1, 1) */
+    WIDE,    /* by powers of two apart */
+    TINY,    /* subnormal, or with products that are */
+    SPECIAL, /* NaN, infinities, zeros and the like in some rows */
+    DATA,
+};
+
+struct round {
+    const struct kernels *kernels;
+    uint64_t random;
+    int number;
+    int head_dim, value_dim, keys;
+    int rows; /* in decode, or of a panel those that are no spare lanes */
+    enum data data;
+    int64_t compared; /* values, in all rounds so far */
+    bool passed;
+};
+
+/* --- Scratch: aligned blocks with canaries before and after ----------------------------------- */
+
+enum {
+    CANARY = 16, /* floats: a cache line, the alignment of scratch */
+    MAX_BLOCKS = 16,
+    POOL_FLOATS = 4 * MAX_LANES * (MAX_DIM + 8),
+};
+
+static struct {
+    _Alignas(64) float memory[POOL_FLOATS];
+    size_t used;
+    int blocks;
+    struct {
+        size_t first, end;
+    } gap[MAX_BLOCKS]; /* before each block */
+} pool;
+
+static bool is_untouched(const void *memory, size_t size)
+{
+    const unsigned char *byte = memory;
+    for (size_t i = 0; i < size; i++)
+        if (byte[i] != PATTERN)
+            return false;
+    return true;
+}
+
+/* `count` floats, `misalignment` of them after an aligned place. */
+static float *take(size_t count, size_t misalignment)
+{
+    const size_t before = pool.used;
+    const size_t first = (before + 2 * CANARY - 1) / CANARY * CANARY + misalignment;
+    pool.used = first + count;
+    assert_true(pool.blocks < MAX_BLOCKS && pool.used + CANARY <= POOL_FLOATS);
+    pool.gap[pool.blocks].first = before;
+    pool.gap[pool.blocks++].end = first;
+    memset(pool.memory + before, PATTERN, (pool.used + CANARY - before) * sizeof(float));
+    return pool.memory + first;
+}
+
+static float *take_lanes(const struct round *w, int64_t lines)
+{
+    return take((size_t)(lines * w->kernels->lanes), 0);
+}
+
+static void begin_scratch(void)
+{
+    pool.used = 0;
+    pool.blocks = 0;
+}
+
+static bool canaries_are_untouched(void)
+{
+    bool untouched = is_untouched(pool.memory + pool.used, CANARY * sizeof(float));
+    for (int i = 0; i < pool.blocks; i++)
+        untouched &= is_untouched(pool.memory + pool.gap[i].first,
+                                  (pool.gap[i].end - pool.gap[i].first) * sizeof(float));
+    return untouched;
+}
+
+/* --- A user's rows: each in a slot, at its end or its beginning ------------------------------- */
+
+/* One after the other in the slots, each with an unmapped slot before and after its rows. */
+enum region { Q_ROWS, K_ROWS, V_ROWS, OUT_ROWS, LSE_ROWS, VISIBLE_ROW };
+enum { REGION_SLOTS = MAX_LANES + 2 };
+
+static struct rows place_rows(struct round *w, enum region region, int count, int64_t dim)
+{
+    const int slot = (int)region * REGION_SLOTS + 1;
+    char *first = memory_slots(slot, count);
+    memory_hide_slots(slot + count, 1);
+    for (int i = 0; i < count; i++)
+        memset(first + i * SLOT_STRIDE, PATTERN, SLOT_BYTES);
+    if (random_below(&w->random, 2))
+        first += SLOT_BYTES - dim * (int64_t)sizeof(float);
+    if (random_below(&w->random, 2))
+        return (struct rows){first + (count - 1) * SLOT_STRIDE, -SLOT_STRIDE, dim};
+    return (struct rows){first, SLOT_STRIDE, dim};
+}
+
+static float *row_at(struct rows rows, int i)
+{
+    return (float *)(rows.first + i * rows.stride);
+}
+
+/* Whether the slot of a row holds nothing else. Puts the pattern over the row. */
+static bool is_all_else_untouched(float *row, int64_t dim)
+{
+    const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
+    memset(row, PATTERN, (size_t)dim * sizeof *row);
+    return is_untouched((const void *)slot, SLOT_BYTES);
+}
+
+/* --- Drawing ---------------------------------------------------------------------------------- */
+
+static float draw(struct round *w)
+{
+    const float u = random_uniform(&w->random);
+    switch (w->data) {
+    case WIDE:
+        return ldexpf(u, (int)random_below(&w->random, 80) - 40);
+    case TINY:
+        return u * (random_below(&w->random, 2) ? 0x1p-130f : 0x1p-70f);
+    default:
+        return u;
+    }
+}
+
+/* `count` values `step` apart. If they are special, then one value at one density. */
+static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
+{
+    static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
+    const bool is_special = w->data == SPECIAL && random_below(&w->random, 4) == 0;
+    const float special = specials[random_below(&w->random, 6)];
+    const int one_in = 1 << random_below(&w->random, 6);
+    for (int64_t i = 0; i < count; i++)
+        x[i * step] = is_special && random_below(&w->random, one_in) == 0 ? special : draw(w);
+}
+
+/* A line for each lane of a panel. */
+static void draw_lanes(struct round *w, float *x, int64_t lines)
+{
+    for (int lane = 0; lane < w->kernels->lanes; lane++)
+        draw_line(w, x + lane, lines, w->kernels->lanes);
+}
+
+static struct rows draw_rows(struct round *w, enum region region, int count, int64_t dim)
+{
+    const struct rows rows = place_rows(w, region, count, dim);
+    for (int i = 0; i < count; i++)
+        draw_line(w, row_at(rows, i), dim, 1);
+    return rows;
+}
+
+static float draw_scale(struct round *w)
+{
+    static const float scales[] = {0.18f, 1.44f, 100.0f, -0.3f, 0.0f};
+    return scales[random_below(&w->random, 5)];
+}
+
+/* --- States ----------------------------------------------------------------------------------- */
+
+/* Those of a panel or of decode: o lies at row * row_step + column * column_step. */
+struct states {
+    struct state st;
+    int rows;
+    int64_t value_dim, row_step, column_step;
+};
+
+static struct states take_panel_states(const struct round *w)
+{
+    return (struct states){
+        .st = {take_lanes(w, 1), take_lanes(w, 1), take_lanes(w, w->value_dim)},
+        .rows = w->kernels->lanes,
+        .value_dim = w->value_dim,
+        .row_step = 1,
+        .column_step = w->kernels->lanes,
+    };
+}
+
+static struct states take_decode_states(const struct round *w)
+{
+    const size_t rows = (size_t)w->rows, values = rows * (size_t)w->value_dim;
+    return (struct states){
+        .st = {take(rows, 1), take(rows, 2), take(values, 3)},
+        .rows = w->rows,
+        .value_dim = w->value_dim,
+        .row_step = w->value_dim,
+        .column_step = 1,
+    };
+}
+
+static float *out_at(const struct states *s, int row, int64_t column)
+{
+    return &s->st.out[row * s->row_step + column * s->column_step];
+}
+
+static size_t out_count(const struct states *s)
+{
+    return (size_t)(s->rows * s->value_dim);
+}
+
+/* M and l as keys can leave them: where M is finite, a weight is over 1/2. */
+static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
+{
+    *row_max = (float)(random_below(&w->random, 300) - 150);
+    *row_sum = 0.5f + 300.0f * (1.0f + random_uniform(&w->random));
+    switch (random_below(&w->random, w->data == SPECIAL ? 8 : 4)) {
+    case 0: /* nothing seen, or nothing but scores of -inf */
+        *row_max = -INFINITY;
+        *row_sum = 0.0f;
+        break;
+    case 5: /* a NaN among the scores */
+        *row_sum = NAN;
+        break;
+    case 6: /* nothing but NaN */
+        *row_max = -INFINITY;
+        *row_sum = NAN;
+        break;
+    case 7: /* a score of +inf */
+        *row_max = INFINITY;
+        *row_sum = NAN;
+        break;
+    }
+}
+
+/* A NaN weight makes every column NaN, a weight of 0 only those where V is not finite. */
+static void draw_states(struct round *w, struct states *s)
+{
+    for (int r = 0; r < s->rows; r++) {
+        draw_max_and_sum(w, &s->st.row_max[r], &s->st.row_sum[r]);
+        draw_line(w, out_at(s, r, 0), s->value_dim, s->column_step);
+        for (int64_t c = 0; c < s->value_dim; c++) {
+            float *o = out_at(s, r, c);
+            if (isnan(s->st.row_sum[r]))
+                *o = NAN;
+            else if (s->st.row_sum[r] == 0.0f)
+                *o = isfinite(*o) ? 0.0f : NAN;
+        }
+    }
+}
+
+static void copy_states(const struct states *to, const struct states *from)
+{
+    memcpy(to->st.row_max, from->st.row_max, (size_t)from->rows * sizeof(float));
+    memcpy(to->st.row_sum, from->st.row_sum, (size_t)from->rows * sizeof(float));
+    memcpy(to->st.out, from->st.out, out_count(from) * sizeof(float));
+}
+
+/* --- Comparing -------------------------------------------------------------------------------- */
+
+/* Zeros of states may have either sign: finish drops it. */
+enum zeros { EXACT_ZEROS, ANY_ZEROS };
+
+static void expect(struct round *w, const char *what, const float *got, const float *expected,
+                   size_t count, enum zeros zeros)
+{
+    w->compared += (int64_t)count;
+    if (same_bits(got, expected, count))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const bool both_zero = got[i] == 0.0f && expected[i] == 0.0f;
+        if (same_bits(&got[i], &expected[i], 1) || (zeros == ANY_ZEROS && both_zero))
+            continue;
+        printf("# %s[%zu] of %zu is %a, not %a\n", what, i, count, (double)got[i],
+               (double)expected[i]);
+        fail();
+    }
+}
+
+static void expect_max_and_sum(struct round *w, const struct states *got,
+                               const struct states *expected)
+{
+    const size_t rows = (size_t)got->rows;
+    expect(w, "row_max", got->st.row_max, expected->st.row_max, rows, ANY_ZEROS);
+    expect(w, "row_sum", got->st.row_sum, expected->st.row_sum, rows, EXACT_ZEROS);
+}
+
+static void expect_states(struct round *w, const struct states *got, const struct states *expected)
+{
+    expect_max_and_sum(w, got, expected);
+    expect(w, "o", got->st.out, expected->st.out, out_count(got), ANY_ZEROS);
+}
+
+/* --- The contract in plain C ------------------------------------------------------------------ */
+
+static float chain(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t count)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        sum = fmaf(a[i * a_step], b[i * b_step], sum);
+    return sum;
+}
+
+/* The chain over keys of weights, `step` apart, and a column of V. */
+static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
+{
+    return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
+}
+
+/* The scores of a row to weights, `step` apart; M and l moved on. Returns the rescaling. */
+static float model_softmax(float *s, int64_t step, int keys, int visible, float scale_log2,
+                           float *row_max, float *row_sum)
+{
+    float new_max = *row_max, sum = 0.0f;
+    for (int key = 0; key < keys; key++) {
+        float *t = &s[key * step];
+        *t = key < visible ? *t * scale_log2 : -INFINITY;
+        new_max = ceilf(*t) > new_max ? ceilf(*t) : new_max;
+    }
+    for (int key = 0; key < keys; key++) {
+        s[key * step] = scalar_exp2(s[key * step] - finite_max(new_max));
+        sum += s[key * step];
+    }
+    const float rescale = scalar_exp2(*row_max - finite_max(new_max));
+    *row_sum = fmaf(*row_sum, rescale, sum);
+    *row_max = new_max;
+    return rescale;
+}
+
+/* A row that sees nothing keeps its state. */
+static void model_decode(const struct states *s, int row, const float *q, int visible,
+                         struct rows k, struct rows v, float scale_log2)
+{
+    if (visible == 0)
+        return;
+    float p[KEY_BLOCK];
+    for (int key = 0; key < visible; key++)
+        p[key] = chain(row_at(k, key), 1, q, 1, k.dim);
+    const float rescale =
+        model_softmax(p, 1, visible, visible, scale_log2, &s->st.row_max[row], &s->st.row_sum[row]);
+    for (int64_t c = 0; c < v.dim; c++) {
+        float *o = out_at(s, row, c);
+        *o = fmaf(*o, rescale, weighted_column(p, 1, v, visible, c));
+    }
+}
+
+static void model_fold(const struct states *total, const struct states *chunk)
+{
+    for (int r = 0; r < total->rows; r++) {
+        const float old_max = total->st.row_max[r], chunk_max = chunk->st.row_max[r];
+        const float new_max = old_max > chunk_max ? old_max : chunk_max;
+        const float a = scalar_exp2(old_max - finite_max(new_max));
+        const float b = scalar_exp2(chunk_max - finite_max(new_max));
+        total->st.row_max[r] = new_max;
+        total->st.row_sum[r] = fmaf(total->st.row_sum[r], a, chunk->st.row_sum[r] * b);
+        for (int64_t c = 0; c < total->value_dim; c++)
+            *out_at(total, r, c) = fmaf(*out_at(total, r, c), a, *out_at(chunk, r, c) * b);
+    }
+}
+
+/* A row of the result; true if all of it is finite. */
+static bool model_finish(const struct states *s, int row, float *out, float *lse)
+{
+    const float l = s->st.row_sum[row];
+    bool finite = true;
+    for (int64_t c = 0; c < s->value_dim; c++) {
+        out[c] = *out_at(s, row, c) / (l == 0.0f ? 1.0f : l) + 0.0f;
+        finite &= isfinite(out[c]) != 0;
+    }
+    *lse = scalar_lse(s->st.row_max[row], l);
+    return finite;
+}
+
+/* --- The entries ------------------------------------------------------------------------------ */
+
+static void check_exp2(struct round *w)
+{
+    const int n = w->value_dim;
+    float *x = row_at(draw_rows(w, Q_ROWS, 1, n), 0);
+    float *y = row_at(place_rows(w, OUT_ROWS, 1, n), 0);
+    float *expected = take((size_t)n, 0);
+    for (int i = 0; i < n; i++) {
+        x[i] = 0.0f - 200.0f * fabsf(x[i]);
+        expected[i] = scalar_exp2(x[i]);
+    }
+    w->kernels->exp2(x, y, (size_t)n);
+    expect(w, "y", y, expected, (size_t)n, EXACT_ZEROS);
+    assert_true(is_all_else_untouched(y, n));
+}
+
+static void check_pack_q(struct round *w)
+{
+    const int lanes = w->kernels->lanes;
+    const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    float *q_t = take_lanes(w, w->head_dim), *expected = take_lanes(w, w->head_dim);
+    const float *rows[MAX_LANES];
+    for (int lane = 0; lane < lanes; lane++) {
+        rows[lane] = row_at(q, lane < w->rows ? lane : w->rows - 1);
+        for (int d = 0; d < w->head_dim; d++)
+            expected[d * lanes + lane] = rows[lane][d];
+    }
+    w->kernels->pack_q(rows, w->head_dim, q_t);
+    expect(w, "q_t", q_t, expected, (size_t)(w->head_dim * lanes), EXACT_ZEROS);
+}
+
+static void check_scores(struct round *w)
+{
+    const int lanes = w->kernels->lanes;
+    const struct rows k = draw_rows(w, K_ROWS, w->keys, w->head_dim);
+    float *q_t = take_lanes(w, w->head_dim);
+    float *s = take_lanes(w, w->keys), *expected = take_lanes(w, w->keys);
+    draw_lanes(w, q_t, w->head_dim);
+    for (int key = 0; key < w->keys; key++)
+        for (int lane = 0; lane < lanes; lane++)
+            expected[key * lanes + lane] = chain(row_at(k, key), 1, q_t + lane, lanes, k.dim);
+    w->kernels->scores(q_t, k, w->keys, s);
+    expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
+}
+
+/* NULL, or what each lane sees. */
+static const int32_t *draw_visible_lanes(struct round *w)
+{
+    if (random_below(&w->random, 3) == 0)
+        return NULL;
+    const int lanes = w->kernels->lanes;
+    int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, lanes), 0);
+    for (int lane = 0; lane < lanes; lane++)
+        visible[lane] = (int32_t)random_below(&w->random, w->keys + 1);
+    return visible;
+}
+
+static void check_softmax(struct round *w)
+{
+    const int lanes = w->kernels->lanes;
+    const size_t scores = (size_t)(w->keys * lanes);
+    const int32_t *visible = draw_visible_lanes(w);
+    const float scale_log2 = draw_scale(w);
+    struct states got = take_panel_states(w), expected = take_panel_states(w);
+    float *s = take_lanes(w, w->keys), *expected_s = take_lanes(w, w->keys);
+    float *rescale = take_lanes(w, 1), *expected_rescale = take_lanes(w, 1);
+    draw_states(w, &got);
+    copy_states(&expected, &got);
+    draw_lanes(w, s, w->keys);
+    memcpy(expected_s, s, scores * sizeof *s);
+    for (int lane = 0; lane < lanes; lane++)
+        expected_rescale[lane] =
+            model_softmax(expected_s + lane, lanes, w->keys, visible ? visible[lane] : w->keys,
+                          scale_log2, &expected.st.row_max[lane], &expected.st.row_sum[lane]);
+
+    w->kernels->softmax(s, w->keys, visible, scale_log2, got.st, rescale);
+    expect(w, "s", s, expected_s, scores, EXACT_ZEROS);
+    expect(w, "rescale", rescale, expected_rescale, (size_t)lanes, EXACT_ZEROS);
+    expect_states(w, &got, &expected);
+}
+
+/* Weights and a rescaling as softmax leaves them: 0 .. 1 or NaN, 0 where a lane does not see the
+ * key, and a power of two or NaN. */
+static void draw_weights(struct round *w, float *p, float *rescale)
+{
+    const int lanes = w->kernels->lanes;
+    draw_lanes(w, p, w->keys);
+    for (int lane = 0; lane < lanes; lane++) {
+        const int visible = (int)random_below(&w->random, 2 * w->keys);
+        for (int key = 0; key < w->keys; key++) {
+            float *x = &p[key * lanes + lane];
+            if (!isnan(*x))
+                *x = key < visible ? fminf(fabsf(*x), 1.0f) : 0.0f;
+        }
+        rescale[lane] = scalar_exp2(-(float)random_below(&w->random, 152));
+        if (w->data == SPECIAL && random_below(&w->random, 8) == 0)
+            rescale[lane] = NAN;
+    }
+}
+
+static void check_weighted_v(struct round *w)
+{
+    const int lanes = w->kernels->lanes;
+    const struct rows v = draw_rows(w, V_ROWS, w->keys, w->value_dim);
+    float *p = take_lanes(w, w->keys), *rescale = take_lanes(w, 1);
+    float *o = take_lanes(w, v.dim), *expected = take_lanes(w, v.dim);
+    draw_weights(w, p, rescale);
+    draw_lanes(w, o, v.dim);
+    for (int64_t c = 0; c < v.dim; c++)
+        for (int lane = 0; lane < lanes; lane++)
+            expected[c * lanes + lane] = fmaf(o[c * lanes + lane], rescale[lane],
+                                              weighted_column(p + lane, lanes, v, w->keys, c));
+    w->kernels->weighted_v(p, rescale, v, w->keys, o);
+    expect(w, "o", o, expected, (size_t)(v.dim * lanes), ANY_ZEROS);
+}
+
+static void check_fold(struct round *w)
+{
+    struct states total = take_panel_states(w), chunk = take_panel_states(w);
+    struct states expected = take_panel_states(w);
+    draw_states(w, &total);
+    draw_states(w, &chunk);
+    copy_states(&expected, &total);
+    model_fold(&expected, &chunk);
+    w->kernels->fold(total.st, chunk.st, w->value_dim);
+    expect_states(w, &total, &expected);
+}
+
+/* Where results go; pointers of rows that there are not are NULL. */
+struct outputs {
+    float *out[MAX_LANES], *lse[MAX_LANES];
+    bool with_lse;
+};
+
+static struct outputs place_outputs(struct round *w)
+{
+    struct outputs o = {.with_lse = random_below(&w->random, 2)};
+    const struct rows out = place_rows(w, OUT_ROWS, w->rows, w->value_dim);
+    const struct rows lse = place_rows(w, LSE_ROWS, w->rows, 1);
+    for (int r = 0; r < w->rows; r++) {
+        o.out[r] = row_at(out, r);
+        o.lse[r] = row_at(lse, r);
+    }
+    return o;
+}
+
+/* Returns what finish should have. */
+static uint64_t expect_outputs(struct round *w, const struct outputs *o, const struct states *s)
+{
+    uint64_t not_finite = 0;
+    float *row = take((size_t)w->value_dim, 0), lse;
+    for (int r = 0; r < w->rows; r++) {
+        if (!model_finish(s, r, row, &lse))
+            not_finite |= UINT64_C(1) << r;
+        expect(w, "out", o->out[r], row, (size_t)w->value_dim, EXACT_ZEROS);
+        assert_true(is_all_else_untouched(o->out[r], w->value_dim));
+        if (o->with_lse)
+            expect(w, "lse", o->lse[r], &lse, 1, EXACT_ZEROS);
+        assert_true(is_all_else_untouched(o->lse[r], o->with_lse ? 1 : 0));
+    }
+    return not_finite;
+}
+
+static void check_finish(struct round *w)
+{
+    struct states s = take_panel_states(w);
+    const struct outputs o = place_outputs(w);
+    draw_states(w, &s);
+    const uint64_t not_finite =
+        w->kernels->finish(s.st, w->value_dim, w->rows, o.out, o.with_lse ? o.lse : NULL);
+    const uint64_t expected = expect_outputs(w, &o, &s);
+    if (not_finite != expected)
+        printf("# rows not finite: %#llx, not %#llx\n", (unsigned long long)not_finite,
+               (unsigned long long)expected);
+    assert_true(not_finite == expected);
+}
+
+/* The same for all rows, as it comes, or in steps that rise as in a causal mask. Returns the
+ * most. */
+static int draw_visible_rows(struct round *w, int32_t *visible)
+{
+    const int kind = (int)random_below(&w->random, 3);
+    const int rows_in_step = 1 + (int)random_below(&w->random, 4);
+    int most = 0;
+    for (int r = 0; r < w->rows; r++) {
+        const int hidden = (w->rows - 1 - r) / rows_in_step;
+        visible[r] = kind == 0          ? w->keys
+                     : kind == 1        ? (int32_t)random_below(&w->random, w->keys + 1)
+                     : w->keys > hidden ? w->keys - hidden
+                                        : 0;
+        most = visible[r] > most ? visible[r] : most;
+    }
+    return most;
+}
+
+static void check_decode(struct round *w)
+{
+    int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
+    const int most = draw_visible_rows(w, visible);
+    const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    const struct rows k = draw_rows(w, K_ROWS, most, w->head_dim);
+    const struct rows v = draw_rows(w, V_ROWS, most, w->value_dim);
+    const float scale_log2 = draw_scale(w);
+    struct states got = take_decode_states(w), expected = take_decode_states(w);
+    draw_states(w, &got);
+    copy_states(&expected, &got);
+    const float *q_rows[MAX_DECODE_ROWS];
+    for (int r = 0; r < w->rows; r++) {
+        q_rows[r] = row_at(q, r);
+        model_decode(&expected, r, q_rows[r], visible[r], k, v, scale_log2);
+    }
+    w->kernels->decode(w->rows, q_rows, visible, k, v, scale_log2, got.st);
+    expect_max_and_sum(w, &got, &expected);
+    /* A row that sees nothing may be left alone, or have +0 added to it. */
+    for (int r = 0; r < w->rows; r++)
+        expect(w, "o", out_at(&got, r, 0), out_at(&expected, r, 0), (size_t)w->value_dim,
+               visible[r] > 0 ? EXACT_ZEROS : ANY_ZEROS);
+}
+
+static void check_decode_fold(struct round *w)
+{
+    struct states total = take_decode_states(w), chunk = take_decode_states(w);
+    struct states expected = take_decode_states(w);
+    draw_states(w, &total);
+    draw_states(w, &chunk);
+    copy_states(&expected, &total);
+    model_fold(&expected, &chunk);
+    w->kernels->decode_fold(w->rows, total.st, chunk.st, w->value_dim);
+    expect_states(w, &total, &expected);
+}
+
+static void check_decode_finish(struct round *w)
+{
+    struct states s = take_decode_states(w);
+    const struct outputs o = place_outputs(w);
+    draw_states(w, &s);
+    w->kernels->decode_finish(w->rows, s.st, w->value_dim, o.out, o.with_lse ? o.lse : NULL);
+    expect_outputs(w, &o, &s);
+}
+
+/* --- Rounds ----------------------------------------------------------------------------------- */
+
+static const struct entry {
+    const char *name;
+    void (*check)(struct round *w);
+    bool is_decode;
+} entries[] = {
+    {"exp2", check_exp2, false},
+    {"pack_q", check_pack_q, false},
+    {"scores", check_scores, false},
+    {"softmax", check_softmax, false},
+    {"weighted_v", check_weighted_v, false},
+    {"fold", check_fold, false},
+    {"finish", check_finish, false},
+    {"decode", check_decode, true},
+    {"decode_fold", check_decode_fold, true},
+    {"decode_finish", check_decode_finish, true},
+};
+
+enum { ENTRIES = sizeof entries / sizeof entries[0] };
+
+/* An entry of an instruction set, and the round that it is in. */
+struct subject {
+    const struct entry *entry;
+    char name[64];
+    uint64_t seed; /* of round 0; a round more is one more */
+    struct round round;
+};
+
+/* Both dims are walked through; in decode, where both count and cost, by turns. */
+static void draw_shape(struct round *w, const struct entry *entry)
+{
+    const int *dims;
+    const int count = axis_values(AXIS_HEAD_DIM, &dims), walk = w->number / count;
+    const int most_rows = entry->is_decode ? w->kernels->decode_rows : w->kernels->lanes;
+    w->head_dim = w->value_dim = dims[w->number % count];
+    if (entry->is_decode)
+        *(walk % 2 ? &w->head_dim : &w->value_dim) = 1 + (int)random_below(&w->random, 40);
+    w->keys = 1 + (w->number + walk) % KEY_BLOCK;
+    w->rows = 1 + (int)random_below(&w->random, most_rows);
+    w->data = (enum data)random_below(&w->random, DATA);
+}
+
+static void entry_keeps_the_contract(void **state)
+{
+    struct subject *s = *state;
+    const int *dims;
+    const int rounds = WALKS * axis_values(AXIS_HEAD_DIM, &dims);
+    for (int number = 0; number < rounds; number++) {
+        s->round.passed = false;
+        s->round.number = number;
+        s->round.random = s->seed + (uint64_t)number;
+        draw_shape(&s->round, s->entry);
+        begin_scratch();
+        s->entry->check(&s->round);
+        assert_true(canaries_are_untouched());
+        s->round.passed = true;
+    }
+    printf("# %s: %d rounds with seed %llu, %lld values\n", s->name, rounds,
+           (unsigned long long)s->seed, (long long)s->round.compared);
+}
+
+/* Runs after every test, also one that ended in a signal. */
+static int print_failed_round(void **state)
+{
+    const struct subject *s = *state;
+    const struct round *w = &s->round;
+    if (!w->passed)
+        printf("# %s: seed %llu, round %d: head_dim=%d value_dim=%d keys=%d rows=%d data=%d\n",
+               s->name, (unsigned long long)s->seed, w->number, w->head_dim, w->value_dim, w->keys,
+               w->rows, (int)w->data);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct subject subjects[MAX_ISAS * ENTRIES];
+    static struct CMUnitTest tests[MAX_ISAS * ENTRIES];
+    size_t count = 0;
+    const struct isa *isas;
+    const int isa_count = attnkit_isas(&isas);
+    for (int i = 0; i < isa_count && i < MAX_ISAS; i++) {
+        const bool wanted = argc < 2 || strcmp(argv[1], isas[i].name) == 0;
+        if (!wanted || !attnkit_isa_can_run(&isas[i]))
+            continue;
+        for (int j = 0; j < ENTRIES; j++, count++) {
+            struct subject *s = &subjects[count];
+            s->entry = &entries[j];
+            snprintf(s->name, sizeof s->name, "%s: %s", isas[i].name, entries[j].name);
+            s->seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+            s->round.kernels = isas[i].kernels;
+            tests[count] =
+                (struct CMUnitTest){s->name, entry_keeps_the_contract, NULL, print_failed_round, s};
+        }
+    }
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = _cmocka_run_group_tests("tiles", tests, count, NULL, NULL);
+    memory_end();
+    return failed;
+}
