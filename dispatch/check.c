@@ -255,11 +255,11 @@ static attnkit_status check_arrays(const attnkit_attention_args *args, char *mes
                           (long long)b, (long long)args->kv_lens[b], (long long)args->kv_len);
     for (int64_t b = 0; args->q_offsets && b < args->batch; b++) {
         int64_t end;
-        if (args->q_offsets[b] == INT64_MIN ||
-            __builtin_add_overflow(args->q_offsets[b], args->q_len, &end))
+        if (__builtin_add_overflow(args->q_offsets[b], args->q_len, &end))
             return refuse(message, ATTNKIT_OVERFLOW,
-                          "q_offsets[%lld] is %lld: the position of row q_len - 1 (%lld) overflows",
-                          (long long)b, (long long)args->q_offsets[b], (long long)args->q_len - 1);
+                          "q_offsets[%lld] is %lld: must be at most 2^63 - 1 - q_len (%lld)",
+                          (long long)b, (long long)args->q_offsets[b],
+                          (long long)(INT64_MAX - args->q_len));
     }
     return ATTNKIT_OK;
 }
@@ -279,10 +279,11 @@ static attnkit_status check_tensor(const struct tensor *t, char *message)
                       "%s_strides are {%lld, %lld, %lld}: %s leaves the address space", t->name,
                       (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name);
     if (repeats && t->output)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s_strides are {%lld, %lld, %lld}: rows of %s (%lld bytes) overlap", t->name,
-                      (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name,
-                      (long long)t->row_bytes);
+        return refuse(
+            message, ATTNKIT_BAD_ARGUMENT,
+            "%s_strides are {%lld, %lld, %lld}: rows of %s (%lld bytes) overlap or interleave",
+            t->name, (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name,
+            (long long)t->row_bytes);
     return ATTNKIT_OK;
 }
 

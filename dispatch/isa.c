@@ -30,8 +30,7 @@ static const struct isa isas[] = {
 
 enum {
     ISA_COUNT = sizeof isas / sizeof isas[0],
-    NOT_KNOWN = -1,        /* of the choice: not made yet */
-    BAD_ENVIRONMENT = -2,  /* of the choice: ATTNKIT_ISA names what cannot run */
+    NOT_KNOWN = -1,        /* of the choice: none was made */
     FROM_ENVIRONMENT = 64, /* added to the index of a choice that ATTNKIT_ISA made */
 };
 
@@ -101,19 +100,20 @@ static const char *environment(void)
     return name && name[0] ? name : NULL;
 }
 
-/* The choice of a call that names nothing: an index, perhaps + FROM_ENVIRONMENT, or
- * BAD_ENVIRONMENT. */
-static int automatic(void)
+/* The choice of a call that names nothing, made once: an index, perhaps + FROM_ENVIRONMENT. While
+ * ATTNKIT_ISA names what cannot run there is none, and `bad_name` is that name. */
+static int automatic(const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;
     int choice = atomic_load_explicit(&kept, memory_order_relaxed);
     if (choice == NOT_KNOWN) {
         const char *name = environment();
         const struct isa *isa = name ? find(name) : best();
-        if (!isa || !attnkit_isa_can_run(isa))
-            choice = BAD_ENVIRONMENT;
-        else
-            choice = (int)(isa - isas) + (name ? FROM_ENVIRONMENT : 0);
+        if (!isa || !attnkit_isa_can_run(isa)) {
+            *bad_name = name;
+            return NOT_KNOWN;
+        }
+        choice = (int)(isa - isas) + (name ? FROM_ENVIRONMENT : 0);
         atomic_store_explicit(&kept, choice, memory_order_relaxed);
     }
     return choice;
@@ -148,11 +148,10 @@ attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, cha
         *choice = (struct isa_choice){isa, "named by attnkit_exec.isa"};
         return ATTNKIT_OK;
     }
-    const int chosen = automatic();
-    if (chosen == BAD_ENVIRONMENT) {
-        const char *value = environment();
-        return refuse_name("ATTNKIT_ISA", value ? value : "", message);
-    }
+    const char *bad_name = "";
+    const int chosen = automatic(&bad_name);
+    if (chosen == NOT_KNOWN)
+        return refuse_name("ATTNKIT_ISA", bad_name, message);
     if (chosen >= FROM_ENVIRONMENT)
         *choice = (struct isa_choice){&isas[chosen - FROM_ENVIRONMENT], "named by ATTNKIT_ISA"};
     else

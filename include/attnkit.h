@@ -84,7 +84,7 @@ typedef enum attnkit_status {
     ATTNKIT_OK = 0,
     ATTNKIT_BAD_ARGUMENT = 1,  /* a value that no version of the library accepts */
     ATTNKIT_UNSUPPORTED = 2,   /* a value that this version does not know or has no kernel for */
-    ATTNKIT_OVERFLOW = 3,      /* sizes or strides whose products leave 63 bits */
+    ATTNKIT_OVERFLOW = 3,      /* sizes, strides or positions that leave 63 bits or the memory */
     ATTNKIT_BAD_WORKSPACE = 4, /* missing, too small, or inside a tensor */
     ATTNKIT_BAD_ISA = 5        /* a name that is unknown, or that this CPU cannot run */
 } attnkit_status;
@@ -116,10 +116,10 @@ typedef enum attnkit_type {
 /* Where query row 0 stands among the keys; a causal call must say it, nothing is guessed.
  * Row i of batch entry b is at position offset(b) + i. */
 typedef enum attnkit_align {
-    ATTNKIT_ALIGN_NONE = 0,        /* the rows have no position */
-    ATTNKIT_ALIGN_UPPER_LEFT = 1,  /* offset = 0: row 0 sees key 0 (a prompt from its start) */
-    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = kv_len of b - q_len: the last row sees the last key */
-    ATTNKIT_ALIGN_OFFSETS = 3      /* offset = q_offsets[b]; negative positions see no key */
+    ATTNKIT_ALIGN_NONE = 0,         /* the rows have no position */
+    ATTNKIT_ALIGN_UPPER_LEFT = 1,   /* offset = 0: a prompt from its start */
+    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = kv_len of b - q_len: the last row sees all keys */
+    ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b]; negative positions see no key */
 } attnkit_align;
 
 /* Bits of attnkit_attention_args.flags. */
@@ -132,10 +132,11 @@ typedef struct attnkit_attention_args {
     uint32_t flags; /* ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED */
     attnkit_align align;
 
-    /* Shape. batch = 0 and q_len = 0 are legal and do nothing. kv_len = 0 gives out = 0. */
+    /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done.
+     * kv_len = 0 is, too: out is 0, lse -infinity. */
     int64_t batch;
     int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
-    int64_t kv_heads;
+    int64_t kv_heads;  /* at least 1, unless q_heads is 0 */
     int64_t q_len;     /* query rows per head */
     int64_t kv_len;    /* keys per KV head; with kv_lens, the room for them */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
@@ -143,8 +144,9 @@ typedef struct attnkit_attention_args {
 
     /* Tensors: q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
-     * lse [batch][q_heads][q_len] or NULL. Pointers are aligned to their element. q, k and v may
-     * overlap each other; out and lse overlap nothing, not even themselves. */
+     * lse [batch][q_heads][q_len] or NULL for none. Pointers are aligned to their element, and NULL
+     * only where a tensor has no rows. q, k and v may overlap each other; out and lse overlap
+     * nothing, but may lie in the gaps between rows of the others. */
     const void *q;
     const void *k;
     const void *v;
@@ -156,8 +158,10 @@ typedef struct attnkit_attention_args {
     attnkit_type out_type;
 
     /* Strides in bytes of {batch, head, row}, read only with ATTNKIT_STRIDED: then all of them
-     * are, lse's too. The elements of a row are adjacent. Strides may be negative; those of
-     * q, k and v may be 0, which repeats. A stride along a dimension of size 1 is not looked at.
+     * are, lse's too if there is one. The elements of a row are adjacent. Strides are multiples of
+     * the element, may be negative, and those of q, k and v may be 0, which repeats; those of out
+     * and lse nest (each at least what the rows inside it span). A stride along a dimension of size
+     * 1 is not looked at.
      * Without ATTNKIT_STRIDED the tensors are dense as written above. */
     int64_t q_strides[3];
     int64_t k_strides[3];
@@ -166,9 +170,9 @@ typedef struct attnkit_attention_args {
     int64_t lse_strides[3];
 
     /* Options. */
-    double scale;             /* with ATTNKIT_SCALE_GIVEN; else 1 / sqrt(head_dim) */
+    double scale; /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */
     const int64_t *kv_lens;   /* [batch], each 0 .. kv_len: keys beyond are absent; or NULL */
-    const int64_t *q_offsets; /* [batch], with ATTNKIT_ALIGN_OFFSETS, else NULL */
+    const int64_t *q_offsets; /* [batch], with ATTNKIT_ALIGN_OFFSETS, else NULL; + q_len < 2^63 */
 } attnkit_attention_args;
 
 /* How a call is run: on whose threads, in whose memory, by which instruction set.
@@ -176,9 +180,9 @@ typedef struct attnkit_attention_args {
  * One thread             leave threads, thread and parallel_for zero.
  * Your own n threads     each of them makes the same call with threads = n, the same workspace and
  *                        its own thread = 0 .. n-1; the result is there when all have returned.
- * A parallel-for         set parallel_for and threads = n: the one call runs n tasks through it.
- *                        Tasks may run in any order, one after the other, or again; only two runs
- *                        of the same index at the same time are not allowed. */
+ * A parallel-for         set parallel_for and threads = n: the one call runs at most n tasks in it,
+ *                        in any order, one after the other, or again; only two runs of the same
+ *                        index at the same time are not allowed. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, any alignment, contents of no meaning */
@@ -192,8 +196,9 @@ typedef struct attnkit_exec {
 } attnkit_exec;
 
 /* Bytes of workspace that attnkit_attention needs for these args and this exec (its threads and
- * isa; exec may be NULL: one thread). Pointers to tensors are not looked at. Does not grow with
- * kv_len, nor with q_len beyond one row block: at most, for each thread,
+ * isa; exec may be NULL: one thread). Of the pointers it only matters which are NULL: nothing is
+ * read through them. Does not grow with kv_len, nor with q_len beyond one row block: at most, for
+ * each thread,
  *
  *     4 * (256 * (head_dim + 2 * value_dim + 4) + 64 * 64 + 2 * value_dim) + 4096 bytes.
  */
@@ -201,9 +206,9 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
                                                        const attnkit_exec *exec, size_t *bytes,
                                                        char *message);
 
-/* Attention. Cost: 2 * (head_dim + value_dim) FLOPs for each query row and key it sees, and
- * reading K and V once for each block of query rows. The caller's rounding and flush-to-zero
- * modes do not matter and are restored. */
+/* Attention. exec may be NULL only if there is nothing to do. Cost: 2 * (head_dim + value_dim)
+ * FLOPs for each query row and key it sees, and reading K and V once for each block of query rows.
+ * The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
 
@@ -211,7 +216,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
  * Instruction sets. All give the same bits. The best that CPU and operating system allow is
  * chosen on first use. The environment variable ATTNKIT_ISA (not read in a set-uid process) names
  * another; attnkit_exec.isa names one for a single call and wins. A name that is unknown or cannot
- * run here is ATTNKIT_BAD_ISA with the possible names in the message, from the first call on.
+ * run here is ATTNKIT_BAD_ISA with the possible names in the message, from the first call on and
+ * as long as the variable has it.
  */
 
 typedef struct attnkit_isa_info {

@@ -9,8 +9,15 @@
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
 
+#include <float.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "The order of every rounding is part of the format: build without -ffast-math and -Ofast"
+#endif
+_Static_assert(FLT_EVAL_METHOD == 0, "binary32 arithmetic must round to binary32");
+_Static_assert(sizeof(size_t) == 8, "sizes and strides are checked for 64 bits");
 
 enum {
     KEY_BLOCK = 64,       /* keys whose weights are summed in one chain; part of the format */

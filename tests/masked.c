@@ -96,8 +96,10 @@ static float from_bits(uint32_t bits)
     return x;
 }
 
-/* Many rows and one row: the two loops over the keys. */
-static const int row_counts[] = {ROWS, 1};
+/* Many rows, which prefill does, and few and one, which decode does. */
+static const int row_counts[] = {ROWS, 3, 1};
+
+enum { ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
 
 static bool row_is_nan(const struct problem_data *p, int head, int row)
 {
@@ -117,7 +119,7 @@ static bool row_is_same(const struct problem_data *a, const struct problem_data 
 static void what_a_masked_key_holds_changes_no_bit(void **state)
 {
     static const uint32_t poison[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f800000, 0xff800000};
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         const int rows = row_counts[n], offset = 520;
         struct problem_data *clean = new_problem(rows, offset, true);
         run(clean, *state);
@@ -142,7 +144,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
 
 static void keys_beyond_kv_len_are_absent(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *exact = new_problem(row_counts[n], 0, false);
         struct problem_data *padded = new_problem(row_counts[n], 0, false);
         const int64_t length = 531;
@@ -173,7 +175,7 @@ static char *ending_at_a_guard(const void *rows, size_t row_bytes, size_t keys)
 
 static void keys_that_no_row_sees_may_be_unmapped(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         const int offset = 300;
         const size_t keys = (size_t)(offset + row_counts[n]);
         struct problem_data *p = new_problem(row_counts[n], offset, true);
@@ -190,7 +192,7 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 static void row_that_sees_nothing_is_zero_with_lse_minus_infinity(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         const int rows = row_counts[n], blind = rows / 2 + 1;
         struct problem_data *p = new_problem(rows, -blind, true);
         for (int key = 0; key < KEYS; key++)
@@ -209,7 +211,7 @@ static void row_that_sees_nothing_is_zero_with_lse_minus_infinity(void **state)
 
 static void no_keys_at_all_give_zero_with_lse_minus_infinity(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *p = new_problem(row_counts[n], 0, false);
         p->args.kv_len = 0;
         p->args.k = p->args.v = NULL;
@@ -226,7 +228,7 @@ static void no_keys_at_all_give_zero_with_lse_minus_infinity(void **state)
 
 static void nan_in_q_makes_that_row_nan_and_no_other(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *clean = new_problem(row_counts[n], 530, true);
         struct problem_data *p = new_problem(row_counts[n], 530, true);
         const int bad = row_counts[n] / 3;
@@ -245,7 +247,7 @@ static void nan_in_q_makes_that_row_nan_and_no_other(void **state)
 /* At each place a key can have in its block, so that no maximum loses it. */
 static void nan_in_a_visible_k_makes_the_row_nan(void **state)
 {
-    for (size_t n = 0; n < 2; n++)
+    for (size_t n = 0; n < ROW_COUNTS; n++)
         for (int key = 500; key < 600; key++) {
             struct problem_data *p = new_problem(row_counts[n], 530, true);
             p->k[key][key % DIM] = NAN;
@@ -259,7 +261,7 @@ static void nan_in_a_visible_k_makes_the_row_nan(void **state)
 
 static void nan_in_a_visible_v_makes_the_column_nan(void **state)
 {
-    for (size_t n = 0; n < 2; n++)
+    for (size_t n = 0; n < ROW_COUNTS; n++)
         for (int key = 510; key < 600; key += 3) {
             struct problem_data *p = new_problem(row_counts[n], 530, true);
             const int column = key % VALUES;
@@ -279,7 +281,7 @@ static void nan_in_a_visible_v_makes_the_column_nan(void **state)
 /* A weight of 0 by underflow, and one by a score of -inf: the NaN shows all the same. */
 static void nan_in_a_visible_v_of_weight_zero_is_not_lost(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *p = new_problem(row_counts[n], 0, false);
         for (int h = 0; h < HEADS; h++)
             for (int row = 0; row < row_counts[n]; row++)
@@ -299,7 +301,7 @@ static void nan_in_a_visible_v_of_weight_zero_is_not_lost(void **state)
 
 static void score_of_plus_infinity_makes_the_row_nan(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *p = new_problem(row_counts[n], 530, true);
         for (int h = 0; h < HEADS; h++)
             for (int row = 0; row < row_counts[n]; row++)
@@ -317,7 +319,7 @@ static void score_of_plus_infinity_makes_the_row_nan(void **state)
 
 static void score_of_minus_infinity_has_weight_zero(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *with = new_problem(row_counts[n], 0, false);
         struct problem_data *without = new_problem(row_counts[n], 0, false);
         for (int h = 0; h < HEADS; h++)
@@ -338,7 +340,7 @@ static void score_of_minus_infinity_has_weight_zero(void **state)
 
 static void row_of_minus_infinite_scores_is_zero(void **state)
 {
-    for (size_t n = 0; n < 2; n++) {
+    for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *p = new_problem(row_counts[n], 0, false);
         for (int h = 0; h < HEADS; h++)
             for (int row = 0; row < row_counts[n]; row++)

@@ -25,7 +25,6 @@ NEON_BUILD = ROOT / "build-neon"
 EMULATORS = ROOT / "tests" / "emulators"
 GOLDEN = ROOT / "tests" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of the emulators
-ISAS = {"scalar": "any", "avx2": "x86_64", "avx512": "x86_64", "neon": "aarch64"}
 
 passed = 0
 failed = []
@@ -66,16 +65,23 @@ def must(what, command, **more):
     return status == 0
 
 
-TAP_LINE = re.compile(r"^(not )?ok \d+ - (.*)$", re.MULTILINE)
+TAP_LINE = re.compile(r"^(not )?ok \d+(?: - |\b)(.*)$", re.MULTILINE)
+TAP_PLAN = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
 
 
-def record_tap(name, status, output):
-    """Counts every line of TAP, and the whole as one more if it ended badly or said nothing."""
-    lines = TAP_LINE.findall(output)
+def record_tap(name, status, output, ended_well=True):
+    """Counts every line of TAP, and the whole as a failure if it ended badly, said less than it
+    had planned, or gave up."""
+    lines, plan = TAP_LINE.findall(output), TAP_PLAN.search(output)
     for bad, test in lines:
-        record(f"{name}: {test}", not bad, output if bad else "")
-    if status != 0 and not any(bad for bad, _ in lines) or not lines:
-        record(f"{name} (exit status {status})", False, output)
+        if "# SKIP" in test:
+            say(f"    skipped: {name}: {test}")
+        else:
+            record(f"{name}: {test}", not bad, output if bad else "")
+    complete = plan and len(lines) == int(plan.group(1)) and "Bail out!" not in output
+    told = any(bad for bad, _ in lines)
+    if not complete or (status != 0 or not ended_well) and not told:
+        record(f"{name}: incomplete, or exit status {status}", False, output)
 
 
 def meson():
@@ -89,6 +95,7 @@ def meson_tests(folder, *arguments):
     """`meson test`, its TAP counted. Returns the output of each test by name."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
+    before = len(failed)
     status, output = run([meson(), "test", "-C", folder, "--no-rebuild", *arguments])
     if not log.exists():
         record(f"{folder.name}: meson test", False, output)
@@ -100,10 +107,14 @@ def meson_tests(folder, *arguments):
         short = test["name"].split(" / ")[-1]
         outputs[short] = text
         name = f"{folder.name}: {short}"
-        if TAP_LINE.search(text):
-            record_tap(name, test["returncode"], text)
+        if test["result"] == "SKIP":
+            say(f"    skipped: {name}")
+        elif TAP_PLAN.search(text):
+            record_tap(name, test["returncode"], text, test["result"] == "OK")
         else:
             record(name, test["result"] == "OK", text)
+    if status != 0 and len(failed) == before:
+        record(f"{folder.name}: meson test ended with {status}", False, output)
     return outputs
 
 
@@ -155,7 +166,7 @@ def suite_neon():
         say("    not available here: " + (output.strip() or "no aarch64-linux-gnu-gcc"))
         return
     if not build(NEON_BUILD, "--cross-file", EMULATORS / "aarch64.ini", "--buildtype=release",
-                 "-Dsleef=enabled"):
+                 "-Dsleef=enabled", "-Dwerror=true"):
         return
     before = len(failed)
     outputs = meson_tests(NEON_BUILD, "--no-suite", "native", "--timeout-multiplier", "5")
@@ -191,6 +202,8 @@ def suite_models():
         command += ["--x86", BUILD / "tests" / "cpu_model_probe"]
     if (NEON_BUILD / "tests" / "cpu_model_probe").exists():
         command += ["--arm", NEON_BUILD / "tests" / "cpu_model_probe"]
+    else:
+        say("    no models of ARM: build-neon/ is not built (suite neon)")
     status, output = run(command)
     if status == NOT_AVAILABLE or len(command) == 1:
         say("    not available here: " + output.strip())
@@ -240,9 +253,17 @@ SUITES = {
 }
 
 
+def isas():
+    """All that the library knows, built or not."""
+    _, output = run([BUILD / "tools" / "attnkit", "info"])
+    return re.findall(r"^(\w+) +(?:yes|no) +(?:yes|no) ", output, re.MULTILINE)
+
+
 def summary(every_isa):
     say("\ninstruction set   tested")
-    for isa in ISAS:
+    known = isas()
+    record("attnkit info lists the instruction sets", len(known) >= 4)
+    for isa in known:
         where = ran_where.get(isa)
         say(f"  {isa:<14}  {where or 'NOT TESTED: neither runs here nor was emulated'}")
         if every_isa and not where:

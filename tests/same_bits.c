@@ -184,6 +184,10 @@ int main(int argc, char **argv)
         else if (wanted)
             printf("# %s: cannot run here\n", isas[i].name);
     }
+    if (count == 1) {
+        printf("Bail out! %s cannot run here\n", options.isa);
+        return 2;
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = _cmocka_run_group_tests("same bits", tests, count, NULL, NULL);
     setting_end();

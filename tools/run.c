@@ -127,6 +127,14 @@ static bool check_heads(const struct run_options *options, const struct run *run
                     options->q, (long long)q_heads, options->k, (long long)kv_heads);
 }
 
+/* To the library a value_dim of 0 means head_dim. */
+static bool check_value_dim(const char *name, const struct npy *v)
+{
+    char shape[NPY_SHAPE_TEXT];
+    return size_of(v, 0) > 0 ||
+           complain("value_dim is 0 in %s %s: must be at least 1", name, npy_shape(v, shape));
+}
+
 static bool check_shapes(const struct run_options *options, const struct run *run)
 {
     const char *const q = options->q, *const k = options->k, *const v = options->v;
@@ -135,7 +143,8 @@ static bool check_shapes(const struct run_options *options, const struct run *ru
            same_size("the batch", 3, k, &run->k, v, &run->v) &&
            same_size("the number of KV heads", 2, k, &run->k, v, &run->v) &&
            same_size("the number of keys", 1, k, &run->k, v, &run->v) &&
-           same_size("head_dim", 0, q, &run->q, k, &run->k) && check_heads(options, run);
+           same_size("head_dim", 0, q, &run->q, k, &run->k) && check_value_dim(v, &run->v) &&
+           check_heads(options, run);
 }
 
 /* Memory for out and lse, and where they go. Their shapes are q's with another last size and

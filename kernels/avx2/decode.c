@@ -278,9 +278,11 @@ static void weighted_v(int rows, float (*p)[KEY_BLOCK], const int32_t *visible,
     }
 }
 
+/* Where the keys of the next block would lie: an address to prefetch, perhaps of nothing. */
 static struct rows next_block(struct rows k)
 {
-    return (struct rows){k.first + KEY_BLOCK * k.stride, k.stride, k.dim};
+    const uintptr_t first = (uintptr_t)k.first + KEY_BLOCK * (uintptr_t)k.stride;
+    return (struct rows){(const char *)first, k.stride, k.dim};
 }
 
 void attnkit_avx2_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,

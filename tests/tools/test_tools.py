@@ -197,6 +197,13 @@ class Results(ToolTest):
         self.save(normal(0, 2, 3, 4), normal(0, 2, 5, 4), normal(0, 2, 5, 6))
         self.assertEqual(self.run_tool("--causal", "1").shape, (0, 2, 3, 6))
 
+    def test_values_of_no_size_are_refused(self):
+        self.save(normal(1, 6), normal(1, 6), normal(1, 0))
+        done = attnkit("run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "-o", "out.npy",
+                       folder=self.folder)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("value_dim is 0 in v.npy", done.stderr)
+
     def test_repeat_does_not_change_the_result(self):
         bits = self.run_tool().tobytes()
         self.assertEqual(self.run_tool("--repeat", 3).tobytes(), bits)

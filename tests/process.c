@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the library is to the process it lives in: a call makes no system call, so that it can
+ * neither allocate from the system, lock, print nor start a thread; ATTNKIT_ISA is not read in a
+ * set-uid program; the shared library can be loaded and unloaded again and again.
+ *
+ *   process SHARED_LIBRARY
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../dispatch/isa.h"
+#include "attnkit.h"
+
+enum {
+    ROWS = 70,
+    DIM = 24,
+    NOBODY = 65534, /* a user who is not us */
+};
+
+static const char *shared_library;
+
+static int exit_status_of(pid_t child)
+{
+    int how;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+}
+
+/* A prefill, or a decoding step. */
+static attnkit_status call(int64_t rows, const char *isa, void *workspace, size_t size)
+{
+    static float q[ROWS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * DIM], lse[ROWS];
+    const attnkit_attention_args args = {
+        .size = sizeof args,
+        .flags = ATTNKIT_CAUSAL,
+        .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = rows,
+        .kv_len = ROWS,
+        .head_dim = DIM,
+        .q = q,
+        .k = k,
+        .v = v,
+        .out = out,
+        .lse = lse,
+    };
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    return attnkit_attention(&args, &exec, NULL);
+}
+
+/* In strict mode the kernel ends a thread at any system call but read, write and exit. */
+static void run_without_system_calls(const char *isa)
+{
+    static char workspace[1 << 20];
+    /* Once before: the loader binds SLEEF's functions at their first call. */
+    attnkit_status status = call(ROWS, isa, workspace, sizeof workspace);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+        _exit(77);
+    for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows++)
+        status = call(rows, isa, workspace, sizeof workspace);
+    syscall(SYS_exit, status == ATTNKIT_OK ? 0 : 1);
+}
+
+static void a_call_makes_no_system_call(void **state)
+{
+    (void)state;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++) {
+        if (!attnkit_isa_can_run(&isas[i]))
+            continue;
+        const pid_t child = fork();
+        if (child == 0)
+            run_without_system_calls(isas[i].name);
+        const int status = exit_status_of(child);
+        if (status == 77)
+            skip(); /* no seccomp in this kernel or emulator */
+        assert_int_equal(status, 0);
+    }
+}
+
+/* A copy of this program, which anybody may run as nobody. */
+static void copy_as_nobody(const char *copy)
+{
+    static char bytes[1 << 16];
+    FILE *from = fopen("/proc/self/exe", "rb"), *to = fopen(copy, "wb");
+    assert_true(from && to);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, from)) > 0;)
+        assert_int_equal(fwrite(bytes, 1, n, to), n);
+    fclose(from);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(chown(copy, NOBODY, NOBODY), 0);
+    assert_int_equal(chmod(copy, S_ISUID | 0755), 0);
+}
+
+static int choice_made_by(const char *program)
+{
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("ATTNKIT_ISA", "nonsense", 1);
+        execl(program, program, "--choose", (char *)NULL);
+        _exit(127);
+    }
+    return exit_status_of(child);
+}
+
+static void set_uid_programs_do_not_read_the_variable(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/attnkit-XXXXXX", copy[64];
+    if (getuid() != 0)
+        skip(); /* only root can make such a program for another user */
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chmod(folder, 0755), 0);
+    snprintf(copy, sizeof copy, "%s/set-uid", folder);
+    copy_as_nobody(copy);
+    const int with_set_uid = choice_made_by(copy), without = choice_made_by("/proc/self/exe");
+    unlink(copy);
+    rmdir(folder);
+    if (with_set_uid == 127 || without == 127)
+        skip(); /* it cannot be started: /tmp is mounted so, or this is an emulator */
+    assert_int_equal(without, ATTNKIT_BAD_ISA);
+    assert_int_equal(with_set_uid, ATTNKIT_OK);
+}
+
+static void the_library_loads_and_unloads_a_thousand_times(void **state)
+{
+    (void)state;
+    if (!shared_library)
+        skip();
+    for (int i = 0; i < 1000; i++) {
+        void *library = dlopen(shared_library, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            fail_msg("%s", dlerror());
+        const char *(*version)(void);
+        *(void **)&version = dlsym(library, "attnkit_version");
+        assert_non_null(version);
+        assert_string_equal(version(), attnkit_version());
+        assert_int_equal(dlclose(library), 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--choose") == 0) {
+        attnkit_isa_choice choice = {.size = sizeof choice};
+        return attnkit_isa_choose(NULL, &choice, NULL);
+    }
+    shared_library = argc > 1 ? argv[1] : NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_makes_no_system_call),
+        cmocka_unit_test(set_uid_programs_do_not_read_the_variable),
+        cmocka_unit_test(the_library_loads_and_unloads_a_thousand_times),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
