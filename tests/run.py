@@ -113,7 +113,9 @@ def meson_tests(folder, *arguments):
             record_tap(name, test["returncode"], text, test["result"] == "OK")
         else:
             record(name, test["result"] == "OK", text)
-    if status != 0 and len(failed) == before:
+    # Meson 1.0 takes cmocka's "not ok 1 # SKIP" for a failure.
+    skipped = any("# SKIP" in text for text in outputs.values())
+    if status != 0 and len(failed) == before and not skipped:
         record(f"{folder.name}: meson test ended with {status}", False, output)
     return outputs
 
