@@ -5,7 +5,6 @@
 #include <attnkit.h>
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,23 +16,13 @@ static const char usage[] =
     "  attnkit run --q FILE --k FILE --v FILE -o FILE [options]\n"
     "                      attention on NumPy files; see attnkit run --help\n"
     "  attnkit info        the instruction sets, which of them run here, and the choice\n"
+    "  attnkit bench       how fast it is here; see attnkit bench --help\n"
     "  attnkit --help      this text\n"
     "  attnkit --version   the library's version\n"
     "\n"
     "Exit codes: 0 all is well, 1 a file or the library refused, 2 the command was not "
     "understood.\n"
     "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
-
-bool complain(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("attnkit: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    return false;
-}
 
 static int dispatch(int argc, char **argv)
 {
@@ -45,6 +34,8 @@ static int dispatch(int argc, char **argv)
         return run_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "info"))
         return info_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "bench"))
+        return bench_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         fputs(usage, stdout);
         return EXIT_OK;

@@ -9,27 +9,9 @@
 
 #include "tool.h"
 
-enum { LINE = 4096, COLUMNS = 96, LABEL = 10 };
+enum { COLUMNS = 96, LABEL = 10 };
 
 /* ----------------------------------------------------------------- the processor, from Linux */
-
-/* The value of the first line of /proc/cpuinfo that begins with key; "" if there is none. */
-static void cpuinfo(const char *key, char value[LINE])
-{
-    value[0] = '\0';
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    if (!file)
-        return;
-    char line[LINE];
-    while (!value[0] && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        if (!colon || strncmp(line, key, strlen(key)))
-            continue;
-        colon += 1 + strspn(colon + 1, " ");
-        snprintf(value, LINE, "%.*s", (int)strcspn(colon, "\n"), colon);
-    }
-    fclose(file);
-}
 
 /* Of the hundred and more features that Linux names, those that matter to arithmetic. */
 static bool is_of_interest(const char *feature)
@@ -58,7 +40,7 @@ static void print_features(char *features)
 
 static void print_machine(void)
 {
-    char text[LINE];
+    char text[CPUINFO_LINE];
     cpuinfo("model name", text);
     printf("%-*s%s\n", LABEL, "CPU", text[0] ? text : "model not known");
     cpuinfo("flags", text);
@@ -109,12 +91,8 @@ static bool print_choice(void)
 
 static void print_version(void)
 {
-#if defined(__clang__)
-    const char *const compiler = "clang " __clang_version__;
-#else
-    const char *const compiler = "gcc " __VERSION__;
-#endif
-    printf("%-*s%s, this command compiled by %s\n", LABEL, "attnkit", attnkit_version(), compiler);
+    printf("%-*s%s, this command compiled by %s\n", LABEL, "attnkit", attnkit_version(),
+           tool_compiler());
 }
 
 static void print_isa_names(void)

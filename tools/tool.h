@@ -14,6 +14,7 @@ enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 /* Each takes the arguments that follow the subcommand's name and returns an exit code. */
 int run_command(int argc, char **argv);
 int info_command(int argc, char **argv);
+int bench_command(int argc, char **argv);
 
 /* Prints "attnkit: ..." and a newline on standard error; returns false, to be returned. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
@@ -35,5 +36,14 @@ void options_print_help(const struct option *options, int count);
 /* text as a whole number of min .. max, or as any number. False: complained, naming the option. */
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
+
+enum { CPUINFO_LINE = 4096 };
+
+/* The value of the first line of Linux's /proc/cpuinfo that begins with key; "" if there is none.
+ */
+void cpuinfo(const char *key, char value[CPUINFO_LINE]);
+
+/* The compiler that made the calling program: "gcc 12.2.0". */
+const char *tool_compiler(void);
 
 #endif

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of the tiles alone, on one block of keys and one panel of query rows, all of it in the
+ * caches: tile/scores/f32/avx2/D128. What is multiply-adds is held against the roof of them;
+ * every row has the nanoseconds for each element that a tile makes.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../tests/random.h"
+#include "rows.h"
+
+enum { ROWS = 4 /* of decode: a group's heads */ };
+
+/* Operands for every tile; head_dim and value_dim are both `dim`. */
+struct operands {
+    const struct kernels *kernels;
+    int64_t dim;
+    float *q, *k, *v; /* rows of dim floats */
+    float *q_t, *scores, *rescale, *exponents;
+    float *out;
+    struct state state;
+    const float *q_rows[MAX_LANES];
+    float *out_rows[MAX_LANES];
+    int32_t visible[MAX_DECODE_ROWS];
+    float *memory;
+};
+
+/* ------------------------------------------------------------------------------ the operands */
+
+/* Takes `count` floats off the memory, from a cache line on. */
+static float *take(float **memory, int64_t count)
+{
+    const int64_t line = 16;
+    float *taken = *memory;
+    *memory += (count + line - 1) / line * line;
+    return taken;
+}
+
+static struct state take_state(float **memory, int64_t dim)
+{
+    struct state st;
+    st.out = take(memory, dim * MAX_LANES);
+    st.row_max = take(memory, MAX_LANES);
+    st.row_sum = take(memory, MAX_LANES);
+    return st;
+}
+
+static size_t floats_needed(int64_t dim)
+{
+    return (size_t)(MAX_LANES * (6 * dim + 2 * KEY_BLOCK + 8));
+}
+
+/* A state in the middle of a row: every row has seen keys. */
+static void begin_state(struct state st, int64_t dim)
+{
+    for (int lane = 0; lane < MAX_LANES; lane++) {
+        st.row_max[lane] = 4.0f;
+        st.row_sum[lane] = 1.0f;
+    }
+    memset(st.out, 0, (size_t)(dim * MAX_LANES) * sizeof(float));
+}
+
+static bool make_operands(struct operands *o, const struct kernels *kernels, int64_t dim)
+{
+    uint64_t seed = 1;
+    const size_t count = floats_needed(dim);
+    float *memory = aligned_alloc(64, count * sizeof(float));
+    *o = (struct operands){.kernels = kernels, .dim = dim, .memory = memory};
+    if (!memory)
+        return false;
+    for (size_t i = 0; i < count; i++)
+        memory[i] = random_uniform(&seed);
+    o->q = take(&memory, dim * MAX_LANES);
+    o->k = take(&memory, dim * KEY_BLOCK);
+    o->v = take(&memory, dim * KEY_BLOCK);
+    o->q_t = take(&memory, dim * MAX_LANES);
+    o->scores = take(&memory, KEY_BLOCK * MAX_LANES);
+    o->exponents = take(&memory, KEY_BLOCK * MAX_LANES);
+    o->rescale = take(&memory, MAX_LANES);
+    o->state = take_state(&memory, dim);
+    o->out = take(&memory, dim * MAX_LANES);
+    begin_state(o->state, dim);
+    for (int lane = 0; lane < MAX_LANES; lane++) {
+        o->q_rows[lane] = o->q + lane * dim;
+        o->out_rows[lane] = o->out + lane * dim;
+        o->rescale[lane] = 1.0f;
+    }
+    for (int i = 0; i < KEY_BLOCK * MAX_LANES; i++)
+        o->exponents[i] = -8.0f - 8.0f * o->exponents[i]; /* -16 .. 0, as in a softmax */
+    for (int row = 0; row < ROWS; row++)
+        o->visible[row] = KEY_BLOCK;
+    return true;
+}
+
+static struct rows block_of(const float *first, int64_t dim)
+{
+    return (struct rows){(const char *)first, dim * (int64_t)sizeof(float), dim};
+}
+
+/* --------------------------------------------------------------------------------- the tiles */
+
+static void call_pack_q(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->pack_q(o->q_rows, o->dim, o->q_t);
+}
+
+static void call_scores(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->scores(o->q_t, block_of(o->k, o->dim), KEY_BLOCK, o->scores);
+}
+
+/* The tile works in place: weights of the last call are the scores of this one. They stay between 0
+ * and 1, so no call differs from the others. */
+static void call_softmax(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->softmax(o->scores, KEY_BLOCK, NULL, 0.125f, o->state, o->rescale);
+}
+
+static void call_weighted_v(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->weighted_v(o->scores, o->rescale, block_of(o->v, o->dim), KEY_BLOCK, o->state.out);
+}
+
+static void call_finish(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->finish(o->state, o->dim, o->kernels->lanes, o->out_rows, NULL);
+}
+
+static void call_decode(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->decode(ROWS, o->q_rows, o->visible, block_of(o->k, o->dim), block_of(o->v, o->dim),
+                       0.125f, o->state);
+}
+
+static void call_exp2(void *argument)
+{
+    const struct operands *const o = argument;
+    o->kernels->exp2(o->exponents, o->scores, KEY_BLOCK * MAX_LANES);
+}
+
+/* ------------------------------------------------------------------------------ their figures */
+
+static struct work work_of_rows(const struct kernels *kernels, double dim)
+{
+    return (struct work){.elements = kernels->lanes * dim};
+}
+
+static struct work work_of_scores(const struct kernels *kernels, double dim)
+{
+    const double elements = KEY_BLOCK * kernels->lanes;
+    return (struct work){.flops = 2.0 * elements * dim, .elements = elements};
+}
+
+static struct work work_of_softmax(const struct kernels *kernels, double dim)
+{
+    (void)dim;
+    return (struct work){.elements = KEY_BLOCK * kernels->lanes};
+}
+
+static struct work work_of_weighted_v(const struct kernels *kernels, double dim)
+{
+    const double elements = kernels->lanes * dim;
+    return (struct work){.flops = 2.0 * elements * KEY_BLOCK, .elements = elements};
+}
+
+static struct work work_of_decode(const struct kernels *kernels, double dim)
+{
+    (void)kernels;
+    return (struct work){.flops = 4.0 * ROWS * KEY_BLOCK * dim, .elements = ROWS * dim};
+}
+
+static struct work work_of_exp2(const struct kernels *kernels, double dim)
+{
+    (void)kernels, (void)dim;
+    return (struct work){.elements = KEY_BLOCK * MAX_LANES};
+}
+
+/* FLOPs are those of scores and weighted values; a tile with neither has no roof. */
+static const struct tile {
+    const char *name;
+    void (*call)(void *operands);
+    struct work (*work)(const struct kernels *kernels, double dim);
+    bool any_dim; /* the head dim does not matter */
+} tiles[] = {
+    {"pack_q", call_pack_q, work_of_rows, false},
+    {"scores", call_scores, work_of_scores, false},
+    {"softmax", call_softmax, work_of_softmax, true},
+    {"exp2", call_exp2, work_of_exp2, true},
+    {"weighted_v", call_weighted_v, work_of_weighted_v, false},
+    {"finish", call_finish, work_of_rows, false},
+    {"decode", call_decode, work_of_decode, false},
+};
+
+static void run(const struct row *row, struct patience patience, struct result *result)
+{
+    const struct tile *const tile = row->detail;
+    struct operands operands;
+    struct roof roof;
+    if (!roof_fma(&roof, row->isa->name, NULL)) {
+        row_fails(result, "no loops for the roof of %s", row->isa->name);
+        return;
+    }
+    if (!make_operands(&operands, row->isa->kernels, row->number)) {
+        row_fails(result, "no memory");
+        return;
+    }
+    result->work = tile->work(row->isa->kernels, (double)row->number);
+    const struct subject subject = {tile->call, &operands, result->work.flops, NULL};
+    patience.seconds /= 5.0;
+    measure(&subject, result->work.flops > 0.0 ? &roof : NULL, patience, &result->figures);
+    free(operands.memory);
+}
+
+/* ---------------------------------------------------------------------------------- the rows */
+
+static void add_tile(struct row_list *rows, const struct tile *tile, const struct isa *isa)
+{
+    static const int64_t dims[] = {64, 128};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims && !(i > 0 && tile->any_dim); i++) {
+        struct row *row = rows_add(rows, "tile/%s/f32/%s", tile->name, isa->name);
+        if (!tile->any_dim)
+            snprintf(row->name + strlen(row->name), 16, "/D%d", (int)dims[i]);
+        row->isa = isa;
+        row->number = dims[i];
+        row->detail = tile;
+        row->run = run;
+    }
+}
+
+void add_tile_rows(struct row_list *rows)
+{
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = count - 1; i >= 0; i--)
+        for (size_t t = 0; attnkit_isa_can_run(&isas[i]) && t < sizeof tiles / sizeof *tiles; t++)
+            add_tile(rows, &tiles[t], &isas[i]);
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of the benches: each has a name and a function that measures it. bench_attention.c,
+ * bench_tiles.c and bench_roofs.c make them, main.c runs those that were asked for.
+ */
+#ifndef ATTNKIT_ROWS_H
+#define ATTNKIT_ROWS_H
+
+#include "../dispatch/isa.h"
+#include "measure.h"
+#include "shape.h"
+
+enum { ROW_NAME = 192, ROW_PROBLEM = 320 };
+
+/* What a call does; 0 where that says nothing of it. */
+struct work {
+    double flops;
+    double bytes;    /* it reads */
+    double elements; /* it makes */
+};
+
+struct result {
+    struct figures figures;
+    struct work work;
+    char problem[ROW_PROBLEM]; /* why there are no figures; else "" */
+};
+
+struct row {
+    char name[ROW_NAME];
+    bool quick;            /* is part of --quick */
+    const struct isa *isa; /* whose kernels or loops it runs */
+    int threads;
+    /* Measures, or writes result->problem. */
+    void (*run)(const struct row *row, struct patience patience, struct result *result);
+    struct shape shape; /* of attention */
+    int64_t number;     /* of a tile: the head dim; of a roof: the cache level, or 0 */
+    const void *detail; /* for run alone */
+};
+
+struct row_list {
+    struct row *list;
+    int count;
+    bool out_of_memory;
+};
+
+/* The new row, zero but for its name; until the next call. */
+__attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
+                                                           const char *format, ...);
+
+void add_roof_rows(struct row_list *rows);
+void add_attention_rows(struct row_list *rows);
+void add_tile_rows(struct row_list *rows);
+
+/* One shape that is in no table, on one instruction set. */
+void add_attention_row(struct row_list *rows, const struct shape *shape, const struct isa *isa,
+                       int threads, bool quick);
+
+/* Writes result->problem. */
+__attribute__((format(printf, 2, 3))) void row_fails(struct result *result, const char *format,
+                                                     ...);
+
+/* Bytes of a buffer that stands for a cache level, 1 .. 3, or with 0 for memory beyond the caches.
+ * 0: this machine has no such level. */
+size_t level_buffer(int64_t level);
+
+#endif

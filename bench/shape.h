@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The shape of an attention call as text, such as B1_H32_8_L2048_D128_causal:
+ *
+ *   B1         batch entries
+ *   H32_8      query heads, KV heads; H12 if they are as many
+ *   L448x1500  query rows, keys; L2048 if they are as many
+ *   D64x128    head_dim, value_dim; D64 if they are equal
+ *   _causal    a row sees the keys up to its own, the last row all of them
+ *   _pad       batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 % on average
+ */
+#ifndef ATTNKIT_SHAPE_H
+#define ATTNKIT_SHAPE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { SHAPE_TEXT = 128 };
+
+struct shape {
+    int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
+    bool causal, padded;
+};
+
+/* False: text is no shape. */
+bool shape_parse(const char *text, struct shape *shape);
+
+/* The shortest form. Returns text. */
+const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT]);
+
+/* Keys of a batch entry. */
+int64_t shape_keys(const struct shape *shape, int64_t batch);
+
+/* FLOPs of what is visible: for each head 2 (D + Dv) Lq Lkv, half of it where a square is causal.
+ */
+double shape_flops(const struct shape *shape);
+
+/* Bytes of K and V in f32. */
+double shape_kv_bytes(const struct shape *shape);
+
+#endif

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `attnkit bench` on one tiny row. What it measures does not matter, only that it says so.
+
+    bench/smoke.py ATTNKIT_OR_ATTNKIT_BENCH [bench]
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+COMMAND = [str(Path(sys.argv[1]).resolve()), *sys.argv[2:]]
+TINY = "B2_H8_L3x5_D64"
+TIME_LIMIT = 120
+
+
+class Smoke(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def bench(self, *arguments):
+        return subprocess.run([*COMMAND, *arguments], cwd=self.folder, text=True,
+                              capture_output=True, timeout=TIME_LIMIT)
+
+    def refuse(self, pattern, *arguments):
+        done = self.bench(*arguments)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, pattern)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_json(self):
+        name = f"prefill/f32/scalar/{TINY}"
+        done = self.bench("--filter", f"^{name}$", "--json", "result.json", "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"[1/1] {name}", done.stderr)
+        self.assertRegex(done.stdout, rf"(?m)^{name} .* us .* GFLOP/s .* %")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["result.json"])
+        result = json.loads((self.folder / "result.json").read_text())
+        row, = result["benchmarks"]
+        self.assertEqual(row["name"], name)
+        self.assertGreater(row["roof_pct"], 0)
+        self.assertGreater(row["GFLOPS"], 0)
+        self.assertGreater(row["real_time"], 0)
+        self.assertIn("attnkit", result["context"])
+
+    def test_a_given_shape(self):
+        done = self.bench("--shape", "B1_H2_1_L4x9_D8x16_causal_pad", "--isa", "scalar", "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("prefill/f32/scalar/B1_H2_1_L4x9_D8x16_causal_pad", done.stdout)
+        done = self.bench("--shape", "B1_H3_2_L4_D8", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not measured: q_heads is 3", done.stdout)
+
+    def test_an_interrupted_run_leaves_nothing(self):
+        process = subprocess.Popen([*COMMAND, "--filter", "prefill", "--json", "result.json"],
+                                   cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        while not list(self.folder.iterdir()):
+            self.assertIsNone(process.poll())
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(TIME_LIMIT), -signal.SIGINT)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_refusals(self):
+        self.refuse("no row is left", "--filter", "no such row")
+        self.refuse(r"--filter is '\('", "--filter", "(")
+        self.refuse("must look like", "--shape", "B1_L7")
+        self.refuse("no such instruction set", "--isa", "mmx")
+        self.refuse("cannot write none/x.json", "--filter", TINY, "--json", "none/x.json")
+        self.refuse("cannot write /dev/null", "--filter", TINY, "--json", "/dev/null")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
