@@ -5,7 +5,7 @@
  * horizontal. prefill.c calls it between scores and weighted V.
  *
  * The first walk scales, masks and takes the maximum, with a chain per vector of lanes; the second
- * takes the powers, one vector of lanes at a time, and is bound by exp2.
+ * takes the powers, some keys of one vector of lanes at a time, and is bound by exp2.
  */
 #include <stdbool.h>
 
@@ -33,16 +33,29 @@ static inline __attribute__((always_inline)) void scale(float *s, int keys, cons
         }
 }
 
-/* The weights of one vector of lanes in place of t; returns their sums. */
+/* The weights of one vector of lanes and `n` keys in place of t, added to their sum. */
+static inline __attribute__((always_inline)) __m512 weights_step(float *s, __m512 subtrahend,
+                                                                 __m512 sum, const int n)
+{
+    __m512 p[SIDE_BY_SIDE];
+    for (int i = 0; i < n; i++)
+        p[i] = _mm512_sub_ps(_mm512_load_ps(s + i * LANES), subtrahend);
+    exp2_vectors(p, n);
+    for (int i = 0; i < n; i++) {
+        _mm512_store_ps(s + i * LANES, p[i]);
+        sum = _mm512_add_ps(sum, p[i]);
+    }
+    return sum;
+}
+
 static __m512 weights(float *s, int keys, __m512 subtrahend)
 {
     __m512 sum = _mm512_setzero_ps();
-    for (int key = 0; key < keys; key++) {
-        const __m512 t = _mm512_load_ps(s + key * LANES);
-        const __m512 p = exp2_v(_mm512_sub_ps(t, subtrahend));
-        _mm512_store_ps(s + key * LANES, p);
-        sum = _mm512_add_ps(sum, p);
-    }
+    int key = 0;
+    for (; key + SIDE_BY_SIDE <= keys; key += SIDE_BY_SIDE)
+        sum = weights_step(s + key * LANES, subtrahend, sum, SIDE_BY_SIDE);
+    for (; key < keys; key++)
+        sum = weights_step(s + key * LANES, subtrahend, sum, 1);
     return sum;
 }
 

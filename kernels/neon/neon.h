@@ -23,10 +23,55 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
-/* 2^x for x <= 0, within 1.0 ulp. */
+enum {
+    SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
+};
+
+/* 2^n for -126 <= n <= 127. */
+static inline float32x4_t power_of_two(int32x4_t n)
+{
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+}
+
+/* p * 2^n in two steps, with high = max(n, -100): the first is exact, the second rounds to a
+ * subnormal where it must. */
+static inline float32x4_t scale_by_power(float32x4_t p, int32x4_t n)
+{
+    const int32x4_t high = vmaxq_s32(n, vdupq_n_s32(-100));
+    p = vmulq_f32(p, power_of_two(high));
+    return vmulq_f32(p, power_of_two(vsubq_s32(n, high)));
+}
+
+/* x[i] = 2^x[i] for x <= 0 or NaN, with the bits of SLEEF's Sleef_finz_exp2f4_u10advsimd: the same
+ * polynomial in x - round(x), and a scaling of which only the last step can round;
+ * tests/elementary.c compares every float. Inline, because the call leaves no vector in its
+ * register, and stage by stage, because one such chain after the other would leave the pipes
+ * waiting. */
+static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
+{
+    static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
+                                         0.2402264476e+0f, 0.6931471825e+0f, 1.0f};
+    float32x4_t p[SIDE_BY_SIDE];
+    int32x4_t power[SIDE_BY_SIDE];
+    for (int i = 0; i < n; i++) {
+        /* Below -152 everything is 0. This maximum keeps a NaN. */
+        x[i] = vmaxq_f32(x[i], vdupq_n_f32(-152.0f));
+        const float32x4_t rounded = vrndnq_f32(x[i]);
+        power[i] = vcvtq_s32_f32(rounded);
+        x[i] = vsubq_f32(x[i], rounded);
+        p[i] = vdupq_n_f32(0.1535920892e-3f);
+    }
+    for (int k = 0; k < 6; k++)
+        for (int i = 0; i < n; i++)
+            p[i] = vfmaq_f32(vdupq_n_f32(coefficients[k]), p[i], x[i]);
+    for (int i = 0; i < n; i++)
+        x[i] = scale_by_power(p[i], power[i]);
+}
+
 static inline float32x4_t exp2_v(float32x4_t x)
 {
-    return Sleef_finz_exp2f4_u10advsimd(x);
+    exp2_vectors(&x, 1);
+    return x;
 }
 
 /* Natural logarithm of x >= 0, within 1.0 ulp. */

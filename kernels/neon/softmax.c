@@ -5,7 +5,7 @@
  * scores and weighted_v.
  *
  * A vector of lanes at a time, over the keys twice: for the maximum, then for the weights. The
- * second walk is bound by exp2, a call, which leaves no vector in its register.
+ * second walk is bound by exp2, some keys at a time.
  */
 #include "neon.h"
 
@@ -25,15 +25,30 @@ static float32x4_t scale_and_mask(float *s, int keys, int32x4_t visible, float s
     return block_max;
 }
 
-/* t becomes p = 2^(t - subtrahend). Returns the sum of p, a chain over the keys. */
+/* t of `n` keys becomes p = 2^(t - subtrahend), which is added to the sum, a chain over the keys.
+ */
+static inline __attribute__((always_inline)) float32x4_t
+exponentiate_step(float *t, float32x4_t subtrahend, float32x4_t sum, const int n)
+{
+    float32x4_t p[SIDE_BY_SIDE];
+    for (int i = 0; i < n; i++)
+        p[i] = vsubq_f32(vld1q_f32(t + i * LANES), subtrahend);
+    exp2_vectors(p, n);
+    for (int i = 0; i < n; i++) {
+        vst1q_f32(t + i * LANES, p[i]);
+        sum = vaddq_f32(sum, p[i]);
+    }
+    return sum;
+}
+
 static float32x4_t exponentiate(float *t, int keys, float32x4_t subtrahend)
 {
     float32x4_t sum = vdupq_n_f32(0.0f);
-    for (int key = 0; key < keys; key++) {
-        const float32x4_t p = exp2_v(vsubq_f32(vld1q_f32(t + key * LANES), subtrahend));
-        vst1q_f32(t + key * LANES, p);
-        sum = vaddq_f32(sum, p);
-    }
+    int key = 0;
+    for (; key + SIDE_BY_SIDE <= keys; key += SIDE_BY_SIDE)
+        sum = exponentiate_step(t + key * LANES, subtrahend, sum, SIDE_BY_SIDE);
+    for (; key < keys; key++)
+        sum = exponentiate_step(t + key * LANES, subtrahend, sum, 1);
     return sum;
 }
 
