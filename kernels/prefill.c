@@ -88,6 +88,20 @@ static int64_t row_of_lane(const struct panel *p, int lane)
     return p->first_row + (lane < p->rows ? lane : p->rows - 1);
 }
 
+/* Rows of q and out are far apart, and no stream that the hardware would see coming. Inlined
+ * always, because gcc drops calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void prefetch_row(const void *row, int64_t dim,
+                                                               const int write)
+{
+    enum { LINE = 64 }; /* bytes */
+    for (int64_t at = 0; at < dim * (int64_t)sizeof(float); at += LINE) {
+        if (write)
+            __builtin_prefetch((const char *)row + at, 1);
+        else
+            __builtin_prefetch((const char *)row + at, 0);
+    }
+}
+
 static void pack_panel(const struct prefill *w, const struct panel *p)
 {
     const float *rows[MAX_LANES];
@@ -117,6 +131,8 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
     w->panels = panels_for(item.rows, lanes);
+    for (int r = 0; r < item.rows; r++)
+        prefetch_row(q_row(w->a, w->batch, w->kv_head, item.first_row + r), w->a->head_dim, 0);
     for (int i = 0; i < w->panels; i++) {
         const int rows_left = item.rows - i * lanes;
         begin_panel(w, &w->panel[i], item.first_row + i * lanes,
@@ -200,6 +216,8 @@ void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
     const int64_t end = w.panel[w.panels - 1].end;
     for (int64_t first = 0; first < end; first += CHUNK_KEYS)
         attend_chunk(&w, first);
+    for (int r = 0; r < item.rows; r++)
+        prefetch_row(out_row(a, item.batch, item.kv_head, item.first_row + r), a->value_dim, 1);
     for (int i = 0; i < w.panels; i++)
         finish_panel(&w, &w.panel[i]);
 }
