@@ -200,7 +200,7 @@ typedef struct attnkit_exec {
  * read through them. Does not grow with kv_len, nor with q_len beyond one row block: at most, for
  * each thread,
  *
- *     4 * (256 * (head_dim + 2 * value_dim + 4) + 64 * 64 + 2 * value_dim) + 4096 bytes.
+ *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes.
  */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,

@@ -20,7 +20,7 @@ _Static_assert(FLT_EVAL_METHOD == 0, "binary32 arithmetic must round to binary32
 _Static_assert(sizeof(size_t) == 8, "sizes and strides are checked for 64 bits");
 
 enum {
-    KEY_BLOCK = 64,       /* keys whose weights are summed in one chain; part of the format */
+    KEY_BLOCK = 128,      /* keys whose weights are summed in one chain; part of the format */
     CHUNK_KEYS = 512,     /* keys after which a state starts afresh; part of the format */
     MAX_LANES = 64,       /* most query rows in a panel */
     MAX_DECODE_ROWS = 32, /* most query rows in a decode tile */

@@ -984,7 +984,7 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
 /* The bound that the header states, for each thread. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim)
 {
-    return (size_t)(4 * (256 * (head_dim + 2 * value_dim + 4) + 64 * 64 + 2 * value_dim) + 4096);
+    return (size_t)(4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096);
 }
 
 static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
