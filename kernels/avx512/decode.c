@@ -20,7 +20,8 @@ enum {
     TILE_ROWS = 4,
     TILE_VECTORS = 2,
     TILE_WIDTH = TILE_VECTORS * VECTOR,
-    DIM_BLOCK = 32, /* dimensions of K that are transposed at a time: 8 KB */
+    KEY_PART = 32,  /* keys that are transposed at a time, a whole number of tiles */
+    DIM_BLOCK = 32, /* and their dimensions */
     LINE = 16,      /* floats in a cache line */
 };
 
@@ -56,12 +57,11 @@ add_products(const float *const *a, const char *b, ptrdiff_t stride, int64_t wid
     }
 }
 
-/* k_t[i][key] = k[key][d + i] for the dimensions of the block, as many as there are. Whole tiles of
- * keys are filled: what is missing repeats the last key. */
-static void transpose_keys(struct rows k, int keys, int64_t d, float k_t[DIM_BLOCK][KEY_BLOCK])
+/* k_t[i][key] = k[key][d + i] for the dimensions of the block, as many as there are. Whole vectors
+ * of keys are filled: what is missing repeats the last key. */
+static void transpose_keys(struct rows k, int keys, int64_t d, float k_t[DIM_BLOCK][KEY_PART])
 {
-    const int end = (keys + TILE_WIDTH - 1) / TILE_WIDTH * TILE_WIDTH;
-    for (int key = 0; key < end; key += VECTOR) {
+    for (int key = 0; key < keys; key += VECTOR) {
         const float *row[VECTOR];
         for (int j = 0; j < VECTOR; j++)
             row[j] = row_at(k, key + j < keys ? key + j : keys - 1) + d;
@@ -76,59 +76,95 @@ static void transpose_keys(struct rows k, int keys, int64_t d, float k_t[DIM_BLO
     }
 }
 
-/* The chains of a tile of scores go on over `dims` dimensions from d on. */
+/* The chains of a tile of scores go on over `dims` dimensions from d on, for `vectors` of keys. */
 static inline __attribute__((always_inline)) void scores_tile(const float *const *q, int64_t d,
                                                               int64_t dims, const float *k_t,
-                                                              float *s, const int rows)
+                                                              float *s, const int rows,
+                                                              const int vectors)
 {
-    const float *a[TILE_ROWS];
     __m512 acc[TILE_ROWS][TILE_VECTORS];
-    for (int r = 0; r < rows; r++) {
-        a[r] = q[r] + d;
-        for (int j = 0; j < TILE_VECTORS; j++)
-            acc[r][j] = _mm512_load_ps(s + r * KEY_BLOCK + j * VECTOR);
-    }
-    add_products(a, (const char *)k_t, KEY_BLOCK * sizeof(float), TILE_WIDTH, dims, acc, rows);
     for (int r = 0; r < rows; r++)
-        for (int j = 0; j < TILE_VECTORS; j++)
+        for (int j = 0; j < vectors; j++)
+            acc[r][j] = _mm512_load_ps(s + r * KEY_BLOCK + j * VECTOR);
+    for (int64_t i = 0; i < dims; i++)
+        for (int r = 0; r < rows; r++) {
+            const __m512 q_d = _mm512_set1_ps(q[r][d + i]);
+            for (int j = 0; j < vectors; j++)
+                acc[r][j] = _mm512_fmadd_ps(q_d, _mm512_load_ps(k_t + i * KEY_PART + j * VECTOR),
+                                            acc[r][j]);
+        }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
             _mm512_store_ps(s + r * KEY_BLOCK + j * VECTOR, acc[r][j]);
 }
 
-/* The same for up to TILE_ROWS rows and all keys. */
-static void scores_rows(int rows, const float *const *q, int64_t d, int64_t dims, int keys,
-                        const float *k_t, float *s)
+/* The same for up to TILE_ROWS rows and a tile of keys. */
+static inline __attribute__((always_inline)) void scores_rows(int rows, const float *const *q,
+                                                              int64_t d, int64_t dims,
+                                                              const float *k_t, float *s,
+                                                              const int vectors)
 {
-    for (int key = 0; key < keys; key += TILE_WIDTH)
-        switch (rows) {
-        case 4:
-            scores_tile(q, d, dims, k_t + key, s + key, 4);
-            break;
-        case 3:
-            scores_tile(q, d, dims, k_t + key, s + key, 3);
-            break;
-        case 2:
-            scores_tile(q, d, dims, k_t + key, s + key, 2);
-            break;
-        default:
-            scores_tile(q, d, dims, k_t + key, s + key, 1);
-        }
+    switch (rows) {
+    case 4:
+        scores_tile(q, d, dims, k_t, s, 4, vectors);
+        break;
+    case 3:
+        scores_tile(q, d, dims, k_t, s, 3, vectors);
+        break;
+    case 2:
+        scores_tile(q, d, dims, k_t, s, 2, vectors);
+        break;
+    default:
+        scores_tile(q, d, dims, k_t, s, 1, vectors);
+    }
 }
 
-/* s[r][key] for the first `keys` keys, and something up to the end of the last tile; meanwhile
- * their V is asked for. */
-static void scores(int rows, const float *const *q, struct rows k, struct rows v, int keys,
-                   float (*s)[KEY_BLOCK])
+/* Scores of up to KEY_PART keys, from s on in each line, and something up to the end of the last
+ * vector; meanwhile their V is asked for. */
+static void scores_part(int rows, const float *const *q, struct rows k, struct rows v, int keys,
+                        struct rows next_k, int next_keys, float *s)
 {
-    _Alignas(64) float k_t[DIM_BLOCK][KEY_BLOCK];
+    _Alignas(64) float k_t[DIM_BLOCK][KEY_PART];
     const int64_t dim_blocks = (k.dim + DIM_BLOCK - 1) / DIM_BLOCK;
-    memset(s, 0, (size_t)rows * sizeof *s);
+    for (int r = 0; r < rows; r++)
+        memset(s + r * KEY_BLOCK, 0, KEY_PART * sizeof *s);
     for (int64_t d = 0; d < k.dim; d += DIM_BLOCK) {
         const int64_t dims = k.dim - d < DIM_BLOCK ? k.dim - d : DIM_BLOCK;
         prefetch(v, keys, d / DIM_BLOCK, dim_blocks);
+        prefetch(next_k, next_keys, d / DIM_BLOCK, dim_blocks);
         transpose_keys(k, keys, d, k_t);
-        for (int r = 0; r < rows; r += TILE_ROWS)
-            scores_rows(rows - r < TILE_ROWS ? rows - r : TILE_ROWS, q + r, d, dims, keys, k_t[0],
-                        s[r]);
+        for (int r = 0; r < rows; r += TILE_ROWS) {
+            const int left = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
+            for (int key = 0; key < keys; key += TILE_WIDTH) {
+                float *at = s + r * KEY_BLOCK + key;
+                if (keys - key > VECTOR)
+                    scores_rows(left, q + r, d, dims, k_t[0] + key, at, TILE_VECTORS);
+                else
+                    scores_rows(left, q + r, d, dims, k_t[0] + key, at, 1);
+            }
+        }
+    }
+}
+
+static struct rows rows_from(struct rows rows, int first)
+{
+    return (struct rows){(const char *)row_at(rows, first), rows.stride, rows.dim};
+}
+
+/* s[r][key] for the first `keys` keys, a part at a time: its rows are walked through side by side,
+ * and more of them than that are more streams than the hardware follows. */
+static void scores(int rows, const float *const *q, struct rows k, struct rows v, int keys,
+                   float (*s)[KEY_BLOCK])
+{
+    for (int key = 0; key < keys; key += KEY_PART) {
+        const int left = keys - key, after = left - KEY_PART;
+        scores_part(rows, q, rows_from(k, key), rows_from(v, key),
+                    left < KEY_PART ? left : KEY_PART,
+                    rows_from(k, after > 0 ? key + KEY_PART : key),
+                    after < 0          ? 0
+                    : after < KEY_PART ? after
+                                       : KEY_PART,
+                    s[0] + key);
     }
 }
 
@@ -291,6 +327,6 @@ void attnkit_avx512_decode(int rows, const float *const *q, const int32_t *visib
         softmax(rows - r < VECTOR ? rows - r : VECTOR, s + r, keys, visible + r, scale_log2,
                 st.row_max + r, st.row_sum + r, rescale + r);
     /* Most blocks that are full have one after them. */
-    const int next_keys = keys == KEY_BLOCK ? KEY_BLOCK : 0;
+    const int next_keys = keys == KEY_BLOCK ? KEY_PART : 0;
     weighted_v(rows, s, visible, rescale, v, st.out, next_block(k), next_keys);
 }
