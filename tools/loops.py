@@ -1,0 +1,359 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The inner loops of the kernels as the compiler left them: what they cost, without running them.
+
+    tools/loops.py BUILD_FOLDER [--write]
+
+Disassembles the objects of scores, weighted_v, softmax and decode, takes every loop that has FMAs
+and no jump but its own, and prints a line for all loops of a kernel with the same number of FMAs:
+instructions, loads into vectors (a broadcast is one), loads and stores of spilled vectors, and
+the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of the worst.
+
+llvm-mca knows neither caches nor the fetching of instructions nor what a store hands to a load,
+and is wrong about AVX-512 (one FMA of a zmm per cycle where CPUs do two): there only the counts
+are looked at.
+
+Fails where a full tile breaks a limit, and where a loop is worse by more than 1 % than the figures
+in tools/loops/, which are kept per instruction set and compiler: --write stores new ones. Other
+compilers have only the limits to keep. Exit status 77: there is nothing here that it can look at.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+STORE = Path(__file__).resolve().parent / "loops"
+KERNELS = ["scores", "weighted_v", "softmax", "decode"]
+TILES = ["scores", "weighted_v"]  # their full tiles have the limits
+LEAST_PERCENT = 90
+MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
+SLACK = 1.01
+SKIPPED = 77
+MCA = "llvm-mca-19"  # the models differ between versions, and so would the figures
+ITERATIONS = 1000  # what filling the pipeline takes must not be seen
+
+# comment: of objdump. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
+# jump: a jump or call, the target last. fused: what a jump after it is one operation with, which
+# llvm-mca does not know. memory: an operand. copies_sp: makes a frame pointer.
+Machine = namedtuple("Machine", "name triple comment cpus jump fused fma memory spill copies_sp")
+X86 = {
+    "name": "X86-64", "triple": "x86_64-linux-gnu", "comment": "#",
+    "jump": re.compile(r"(j[a-z]+|call)\s"),
+    "fused": re.compile(r"(cmp|test|add|sub|inc|dec|and)[lq]?\s"),
+    "fma": re.compile(r"vfn?m(add|sub)\d+ps\s"),
+    "memory": re.compile(r"\("),
+    # With an index it is an array.
+    "spill": r"\(%{}\)", "copies_sp": re.compile(r"mov\s+%rsp,%(rbp)$"),
+}
+ARM = {
+    "name": "AArch64", "triple": "aarch64-linux-gnu", "comment": "//",
+    "jump": re.compile(r"(b|b\.[a-z]+|bl|blr|br|cbn?z|tbn?z)\s"),
+    "fused": None,
+    "fma": re.compile(r"fml[as]\s"),
+    "memory": re.compile(r"\["),
+    "spill": r"\[{}(, #-?\w+)?\]", "copies_sp": re.compile(r"mov\s+(x29), sp$"),
+}
+MACHINES = {
+    "avx2": Machine(cpus={"haswell": 2, "znver3": 2}, **X86),
+    "avx512": Machine(cpus={}, **X86),
+    "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
+}
+
+# One loop. cycles: of an iteration, for each model.
+Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
+
+
+def run(command, **more):
+    return subprocess.run([str(word) for word in command], check=True, text=True,
+                          stdout=subprocess.PIPE, **more).stdout
+
+
+# ---------------------------------------------------------------------------------- the objects
+
+
+def objects(build, isa):
+    """kernel -> its object."""
+    found = {}
+    for kernel in KERNELS:
+        for path in (build / "kernels" / f"libattnkit_{isa}.a.p").glob(f"*_{kernel}.c.o"):
+            found[kernel] = path
+    return found
+
+
+def tool_for(machine, path):
+    """The objdump that knows the machine of an object: the native one, or a cross compiler's."""
+    for tool in ("objdump", machine.triple + "-objdump"):
+        if shutil.which(tool) and subprocess.run([tool, "-d", path],
+                                                 capture_output=True).returncode == 0:
+            return tool
+    return None
+
+
+def compiler(tool, path):
+    """'gcc 12' or 'clang 14', from what the compiler wrote into the object."""
+    dump = run([tool, "-s", "-j", ".comment", path])
+    text = "".join(re.findall(r"^ [0-9a-f]+ .{35}  (.*)$", dump, re.M))
+    for name, pattern in (("gcc", r"GCC: \(.*?\) (\d+)"), ("clang", r"clang version (\d+)")):
+        match = re.search(pattern, text)
+        if match:
+            return f"{name} {match[1]}"
+    return "an unknown compiler"
+
+
+def functions(machine, tool, path):
+    """The (address, text) of the instructions of each function."""
+    listing = run([tool, "-d", "--no-show-raw-insn", path])
+    for part in re.split(r"^[0-9a-f]+ <.*>:$", listing, flags=re.M)[1:]:
+        lines = re.findall(r"^\s*([0-9a-f]+):\s+(.*?)\s*$", part, re.M)
+        yield [(int(address, 16), re.sub(rf"\s+{machine.comment}.*", "", text))
+               for address, text in lines]
+
+
+# ------------------------------------------------------------------------------------ the loops
+
+
+def straight_loops(machine, function):
+    """The instructions of every loop whose only jump is the one back to its start."""
+    jumps = [i for i, (_, text) in enumerate(function) if machine.jump.match(text)]
+    at = {address: i for i, (address, _) in enumerate(function)}
+    before = -1
+    for i in jumps:
+        target = re.search(r"([0-9a-f]+) <[^>]*>$", function[i][1])
+        start = at.get(int(target[1], 16)) if target else None
+        if start is not None and before < start <= i:
+            yield [text for _, text in function[start:i + 1] if not re.search(r"\bnop", text)]
+        before = i
+
+
+def vectors_loaded(machine, text):
+    """How many vector registers an instruction loads from memory."""
+    if not machine.memory.search(text):
+        return 0
+    if machine.name == "X86-64":
+        # The destination is the last operand: a store has its memory there.
+        return int(re.match(r"v.*,%[xyz]mm\d+(\{.*)?$", text) is not None)
+    if not text.startswith("ld"):
+        return 0
+    operands = text.split(None, 1)[1].split("[")[0]
+    span = re.search(r"v(\d+)\.\w+-v(\d+)", operands)
+    if span:
+        return (int(span[2]) - int(span[1])) % 32 + 1
+    return len(re.findall(r"\b[vqds]\d+", operands))
+
+
+def vectors_spilled(machine, function, body):
+    """How many instructions move a vector to or from a place in the stack frame."""
+    copies = [machine.copies_sp.match(text) for _, text in function]
+    bases = ["rsp" if machine.name == "X86-64" else "sp"] + [copy[1] for copy in copies if copy]
+    spill = re.compile(machine.spill.format("(" + "|".join(bases) + ")"))
+    vector = r"%[xyz]mm" if machine.name == "X86-64" else r"(ld|st)\w*\s+\{?[vqds]\d"
+    return sum(bool(spill.search(text) and re.search(vector, text)) for text in body)
+
+
+def loops_of(machine, kernel, tool, path):
+    for function in functions(machine, tool, path):
+        for body in straight_loops(machine, function):
+            fmas = sum(bool(machine.fma.match(text)) for text in body)
+            if fmas:
+                loads = sum(vectors_loaded(machine, text) for text in body)
+                yield Loop(kernel, fmas, len(body), loads,
+                           vectors_spilled(machine, function, body), {}, body)
+
+
+def assembly(machine, loops):
+    """What llvm-mca reads: every loop is a region, whose jump goes to some label."""
+    lines = []
+    for i, loop in enumerate(loops):
+        *body, jump = loop.text
+        if not (machine.fused and body and machine.fused.match(body[-1])):
+            body.append(re.sub(r"[0-9a-f]+ <.*>$", "away", jump))
+        lines += [f"/* LLVM-MCA-BEGIN {i} */", *body, f"/* LLVM-MCA-END {i} */"]
+    return "\n".join(lines) + "\n"
+
+
+def model_cycles(machine, loops):
+    for cpu in machine.cpus:
+        report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
+                                 f"-iterations={ITERATIONS}", "-json"],
+                                input=assembly(machine, loops)))
+        for loop, region in zip(loops, report["CodeRegions"]):
+            loop.cycles[cpu] = region["SummaryView"]["TotalCycles"] / ITERATIONS
+
+
+# ---------------------------------------------------------------------------------- the figures
+
+
+def figures(loops):
+    """'kernel FMAs' -> what is counted -> its values over those loops, the worst first."""
+    groups = {}
+    for loop in sorted(loops, key=lambda loop: (KERNELS.index(loop.kernel), -loop.fmas)):
+        group = groups.setdefault(f"{loop.kernel} {loop.fmas}", {})
+        counts = {"instructions": loop.instructions, "loads": loop.loads, "spills": loop.spills,
+                  **loop.cycles}
+        for name, value in counts.items():
+            group[name] = sorted(group.get(name, []) + [value], reverse=True)
+    return groups
+
+
+def fmas_of(key):
+    return int(key.split()[1])
+
+
+def percent(machine, key, cpu, cycles):
+    return 100 * fmas_of(key) / machine.cpus[cpu] / cycles
+
+
+def print_table(isa, built_by, now):
+    machine = MACHINES[isa]
+    cpus = [cpu for cpu in machine.cpus if any(cpu in group for group in now.values())]
+    print(f"{isa}, {built_by}")
+    print(f"  {'':10} {'FMAs':>4} {'loops':>5} {'instr/FMA':>9} {'loads/FMA':>9} {'spills':>6}"
+          + "".join(f" {cpu + ' %':>13}" for cpu in cpus))
+    for key, group in now.items():
+        kernel, fmas = key.split()[0], fmas_of(key)
+        print(f"  {kernel:10} {fmas:4} {len(group['loads']):5}"
+              f" {group['instructions'][0] / fmas:9.2f} {group['loads'][0] / fmas:9.2f}"
+              f" {group['spills'][0]:6}"
+              + "".join(f" {percent(machine, key, cpu, group[cpu][0]):13.1f}" for cpu in cpus))
+
+
+def broken_limits(isa, now):
+    """The full tiles of scores and weighted_v are the loops with the most FMAs."""
+    machine = MACHINES[isa]
+    for kernel in TILES:
+        key = next((key for key in now if key.split()[0] == kernel), None)
+        if key is None:
+            yield f"{isa} {kernel}: no inner loop with FMAs"
+            continue
+        group = now[key]
+        if group["spills"][0]:
+            yield f"{isa} {key}: {group['spills'][0]} spills"
+        loads = group["loads"][0] / fmas_of(key)
+        if isa == "avx512" and loads > MOST_LOADS:
+            yield f"{isa} {key}: {loads:.2f} loads per FMA, at most {MOST_LOADS} are allowed"
+        for cpu in machine.cpus:
+            reached = percent(machine, key, cpu, group[cpu][0]) if cpu in group else 100
+            if reached < LEAST_PERCENT:
+                yield f"{isa} {key}: {reached:.1f} % on {cpu}, at least {LEAST_PERCENT} are asked"
+
+
+def compare(isa, now, stored):
+    """What is worse than the stored figures, and what is better or new."""
+    worse, better = [], [f"{isa} {key}: new" for key in now if key not in stored]
+    for key, group in stored.items():
+        if key not in now:
+            worse.append(f"{isa} {key}: there is no such loop any more")
+            continue
+        # Without llvm-mca there are no cycles to compare.
+        for name in group.keys() & now[key].keys():
+            for value, old in zip(now[key][name], group[name]):
+                text = f"{isa} {key}: {value} {name}, stored are {old}"
+                if value > old * SLACK:
+                    worse.append(text)
+                elif value * SLACK < old:
+                    better.append(text)
+    return sorted(set(worse)), sorted(set(better))
+
+
+def stored_figures(isa):
+    path = STORE / f"{isa}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write(isa, built_by, now):
+    """A line for each kind of loop, so that a change is a line."""
+    everything = {**stored_figures(isa), built_by: now}
+    parts = []
+    for name in sorted(everything):
+        lines = [f"  {json.dumps(key)}: {json.dumps(group)}"
+                 for key, group in everything[name].items()]
+        parts.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
+    (STORE / f"{isa}.json").write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+# -------------------------------------------------------------------------------------- the run
+
+
+def look_at(isa, paths, tool, has_mca):
+    """The figures of the loops of an instruction set."""
+    machine = MACHINES[isa]
+    loops = [loop for kernel, path in paths.items()
+             for loop in loops_of(machine, kernel, tool, path)]
+    if has_mca and loops:
+        model_cycles(machine, loops)
+    return figures(loops)
+
+
+def check(isa, now, built_by, comparable):
+    """Prints what is wrong; returns whether something is."""
+    wrong = list(broken_limits(isa, now))
+    stored = stored_figures(isa).get(built_by) if comparable else None
+    if stored is None:
+        print(f"  no figures are stored for {built_by} with these flags: only the limits count")
+        worse = better = []
+    else:
+        worse, better = compare(isa, now, stored)
+    for text in better:
+        print(f"  better: {text} (--write stores it)")
+    for text in wrong + worse:
+        print(f"  WRONG: {text}")
+    if worse:
+        print("  If that is meant to be, --write stores the new figures.")
+    return bool(wrong or worse)
+
+
+def build_options(build):
+    """None are known of a subproject: its build has no such list."""
+    path = build / "meson-info" / "intro-buildoptions.json"
+    listing = json.loads(path.read_text()) if path.exists() else []
+    return {option["name"]: option["value"] for option in listing}
+
+
+def check_isa(isa, paths, tool, wish, has_mca, comparable):
+    """Looks at the loops of an instruction set, and stores what it saw if that is wished."""
+    built_by = compiler(tool, next(iter(paths.values())))
+    now = look_at(isa, paths, tool, has_mca)
+    print_table(isa, built_by, now)
+    if wish.write:
+        write(isa, built_by, now)
+    return check(isa, now, built_by, comparable)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("build", type=Path, metavar="BUILD_FOLDER")
+    arguments.add_argument("--write", action="store_true", help="store the figures")
+    wish = arguments.parse_args()
+    options = build_options(wish.build)
+    if options.get("b_sanitize", "none") != "none" or options.get("b_coverage"):
+        print("loops.py: instrumented code is not what is released: nothing to look at")
+        return SKIPPED
+    has_mca = shutil.which(MCA) is not None
+    if not has_mca:
+        print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")
+    # Flags of the user's, as -march=native, make other loops.
+    comparable = options.get("c_args") == []
+    if wish.write and not (has_mca and comparable):
+        print(f"loops.py: stored are figures with {MCA} of a build without c_args")
+        return 1
+
+    looked, failed = False, False
+    for isa, machine in MACHINES.items():
+        paths = objects(wish.build, isa)
+        tool = tool_for(machine, next(iter(paths.values()))) if paths else None
+        if tool:
+            looked = True
+            failed |= check_isa(isa, paths, tool, wish, has_mca, comparable)
+    if not looked:
+        print("loops.py: no vector kernels here that an objdump can read")
+        return SKIPPED
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
