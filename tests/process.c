@@ -127,7 +127,7 @@ static int choice_made_by(const char *program)
 static void set_uid_programs_do_not_read_the_variable(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/attnkit-XXXXXX", copy[64];
+    char folder[] = P_tmpdir "/attnkit-XXXXXX", copy[64];
     if (getuid() != 0)
         skip(); /* only root can make such a program for another user */
     assert_non_null(mkdtemp(folder));
@@ -138,7 +138,7 @@ static void set_uid_programs_do_not_read_the_variable(void **state)
     unlink(copy);
     rmdir(folder);
     if (with_set_uid == 127 || without == 127)
-        skip(); /* it cannot be started: /tmp is mounted so, or this is an emulator */
+        skip(); /* it cannot be started: that folder is mounted so, or this is an emulator */
     assert_int_equal(without, ATTNKIT_BAD_ISA);
     assert_int_equal(with_set_uid, ATTNKIT_OK);
 }
