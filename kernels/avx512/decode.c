@@ -9,8 +9,9 @@
  * and 2 vectors are 10 of 32 zmm; the transpose has 16 rows and as many in between.
  *
  * Each load of K serves all rows, each load of V those of a tile that see the same keys. Few rows
- * are bound by memory: V is asked for while K is worked on, and the next K while V is (one row on
- * Zen 4: 20 of 30 GB/s, without 8). Many rows are bound by FMA and the loads of their broadcasts.
+ * are bound by memory: V and the next keys are asked for while K is worked on, the next block while
+ * V is (one row on Zen 4: 20 of 30 GB/s, without 8). Many rows are bound by FMA and the loads of
+ * their broadcasts.
  */
 #include <string.h>
 
@@ -146,6 +147,12 @@ static void scores_part(int rows, const float *const *q, struct rows k, struct r
     }
 }
 
+/* Of `left` keys those in the next part. */
+static int in_part(int left)
+{
+    return left < 0 ? 0 : left < KEY_PART ? left : KEY_PART;
+}
+
 static struct rows rows_from(struct rows rows, int first)
 {
     return (struct rows){(const char *)row_at(rows, first), rows.stride, rows.dim};
@@ -157,14 +164,9 @@ static void scores(int rows, const float *const *q, struct rows k, struct rows v
                    float (*s)[KEY_BLOCK])
 {
     for (int key = 0; key < keys; key += KEY_PART) {
-        const int left = keys - key, after = left - KEY_PART;
-        scores_part(rows, q, rows_from(k, key), rows_from(v, key),
-                    left < KEY_PART ? left : KEY_PART,
-                    rows_from(k, after > 0 ? key + KEY_PART : key),
-                    after < 0          ? 0
-                    : after < KEY_PART ? after
-                                       : KEY_PART,
-                    s[0] + key);
+        const int next = key + KEY_PART;
+        scores_part(rows, q, rows_from(k, key), rows_from(v, key), in_part(keys - key),
+                    rows_from(k, next < keys ? next : key), in_part(keys - next), s[0] + key);
     }
 }
 
