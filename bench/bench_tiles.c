@@ -104,13 +104,14 @@ static struct rows block_of(const float *first, int64_t dim)
 static void call_pack_q(void *argument)
 {
     const struct operands *const o = argument;
-    o->kernels->pack_q(o->q_rows, o->dim, o->q_t);
+    o->kernels->pack_q(o->q_rows, o->kernels->lanes, o->dim, o->q_t);
 }
 
 static void call_scores(void *argument)
 {
     const struct operands *const o = argument;
-    o->kernels->scores(o->q_t, block_of(o->k, o->dim), KEY_BLOCK, o->scores);
+    const struct rows k = block_of(o->k, o->dim);
+    o->kernels->scores(o->q_t, o->kernels->lanes, &k, KEY_BLOCK, o->scores);
 }
 
 /* The tile works in place: weights of the last call are the scores of this one. They stay between 0
@@ -118,26 +119,32 @@ static void call_scores(void *argument)
 static void call_softmax(void *argument)
 {
     const struct operands *const o = argument;
-    o->kernels->softmax(o->scores, KEY_BLOCK, NULL, 0.125f, o->state, o->rescale);
+    o->kernels->softmax(o->scores, o->kernels->lanes, KEY_BLOCK, NULL, 0.125f, &o->state,
+                        o->rescale);
 }
 
 static void call_weighted_v(void *argument)
 {
     const struct operands *const o = argument;
-    o->kernels->weighted_v(o->scores, o->rescale, block_of(o->v, o->dim), KEY_BLOCK, o->state.out);
+    const struct rows v = block_of(o->v, o->dim);
+    o->kernels->weighted_v(o->scores, o->kernels->lanes, o->rescale, &v, KEY_BLOCK, o->state.out);
 }
 
 static void call_finish(void *argument)
 {
     const struct operands *const o = argument;
-    o->kernels->finish(o->state, o->dim, o->kernels->lanes, o->out_rows, NULL);
+    o->kernels->finish(&o->state, o->kernels->lanes, o->dim, o->kernels->lanes, o->out_rows, NULL);
 }
 
 static void call_decode(void *argument)
 {
     const struct operands *const o = argument;
-    o->kernels->decode(ROWS, o->q_rows, o->visible, block_of(o->k, o->dim), block_of(o->v, o->dim),
-                       0.125f, o->state);
+    const struct decode_block block = {.q = o->q_rows,
+                                       .visible = o->visible,
+                                       .k = block_of(o->k, o->dim),
+                                       .v = block_of(o->v, o->dim),
+                                       .st = &o->state};
+    o->kernels->decode(&block, ROWS, 0.125f);
 }
 
 static void call_exp2(void *argument)

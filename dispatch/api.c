@@ -143,13 +143,7 @@ static void run_share(void *arg, int64_t thread)
     char *scratch = call->scratch + (size_t)thread * call->schedule.scratch;
     const fp_modes callers = fp_modes_begin();
     const struct share share = attnkit_share(&call->a, &call->schedule, thread);
-    for (int64_t i = share.first; i < share.end; i++) {
-        const struct work_item item = attnkit_work_item(&call->a, &call->schedule, i);
-        if (call->schedule.decode)
-            attnkit_decode(&call->a, call->kernels, item, scratch);
-        else
-            attnkit_prefill(&call->a, call->kernels, item, scratch);
-    }
+    attnkit_run_items(&call->a, call->kernels, &call->schedule, share, scratch);
     fp_modes_end(callers);
 }
 

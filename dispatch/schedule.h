@@ -8,9 +8,12 @@
 #include "../kernels/attention.h"
 
 struct schedule {
-    bool decode; /* few rows for each KV head: decode.c, else prefill.c */
-    int rows_per_item;
-    int64_t items_per_head; /* for each batch entry and KV head */
+    /* Of each batch entry and KV head: so many items of rows_per_item rows, then at most one of
+     * fewer rows, a whole number of vectors unless it is the last, then at most one of the few rows
+     * for decode.c that would fill too little of a vector. */
+    int64_t full_items;
+    int rows_per_item, panel_rows, decode_rows;
+    int64_t items_per_head;
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
     int64_t threads; /* that have something to do: at most the items */
@@ -28,5 +31,9 @@ struct share {
 
 /* The items of one thread: consecutive, with about the same number of (row, key) pairs each. */
 struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
+
+/* Runs these items, one after the other. `scratch` is s->scratch bytes, aligned to 64. */
+void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
+                       const struct schedule *s, struct share items, char *scratch);
 
 #endif

@@ -36,11 +36,12 @@ struct attention {
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
-    int rows; /* at least 1; at most decode_rows, or what of ROW_BLOCK fills whole panels */
+    int rows;    /* at least 1; for decode up to decode_rows, else what of ROW_BLOCK fills panels */
+    bool decode; /* by attnkit_decode, else by attnkit_prefill */
 };
 
 /* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for so many
- * rows. Neither grows with kv_len. */
+ * items of so many rows. Neither grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows);
 

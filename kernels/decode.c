@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for few query rows of one KV head, a decoding step above all: one walk over the keys,
- * a fused tile per block. Called by dispatch/api.c for each work item, and by prefill.c for
- * rows whose result is not finite.
+ * Attention for few query rows of a KV head, a decoding step above all: one walk over the keys, a
+ * fused tile per block. Called for a work item by dispatch/schedule.c, and by prefill.c for rows
+ * whose result is not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -10,69 +10,99 @@
 #include "keys.h"
 #include "mask.h"
 
+enum {
+    FEW_KEYS = 32, /* come sooner than they can be asked for */
+};
+
+/* What goes on for one item. The states are in scratch. */
+struct walk {
+    int64_t batch, kv_head;
+    const float *q[MAX_DECODE_ROWS];
+    float *out[MAX_DECODE_ROWS], *lse[MAX_DECODE_ROWS];
+    int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
+    int32_t visible[MAX_DECODE_ROWS]; /* of the block */
+    struct decode_block block;
+    struct state total; /* over the chunks so far */
+    struct state chunk; /* over the blocks of this chunk so far */
+};
+
+static int64_t state_floats(const struct attention *a, int rows)
+{
+    return 2 * MAX_DECODE_ROWS + rows * a->value_dim;
+}
+
 size_t attnkit_decode_scratch(const struct attention *a, int rows)
 {
-    return 2 * (size_t)rows * (size_t)(a->value_dim + 2) * sizeof(float);
+    return 2 * (size_t)state_floats(a, rows) * sizeof(float);
 }
 
-static struct state take_state(float **scratch, int rows, int64_t value_dim)
+static void take_state(const struct attention *a, int rows, float **scratch, struct state *st)
 {
-    const struct state st = {
-        .row_max = *scratch, .row_sum = *scratch + rows, .out = *scratch + 2 * rows};
-    *scratch += rows * (value_dim + 2);
-    return st;
+    st->row_max = *scratch;
+    st->row_sum = *scratch + MAX_DECODE_ROWS;
+    st->out = *scratch + 2 * MAX_DECODE_ROWS;
+    *scratch += state_floats(a, rows);
 }
 
-static void reset(struct state st, int rows, int64_t value_dim)
+static void reset(const struct state *st, int rows, int64_t value_dim)
 {
-    for (int r = 0; r < rows; r++)
-        st.row_max[r] = -INFINITY;
-    memset(st.row_sum, 0, (size_t)rows * sizeof(float));
-    memset(st.out, 0, (size_t)(rows * value_dim) * sizeof(float));
+    for (int r = 0; r < MAX_DECODE_ROWS; r++)
+        st->row_max[r] = -INFINITY;
+    memset(st->row_sum, 0, MAX_DECODE_ROWS * sizeof(float));
+    memset(st->out, 0, (size_t)(rows * value_dim) * sizeof(float));
+}
+
+static void begin(const struct attention *a, const struct work_item *item, float *scratch,
+                  struct walk *w)
+{
+    w->batch = item->batch;
+    w->kv_head = item->kv_head;
+    for (int r = 0; r < item->rows; r++) {
+        const struct place place = place_of_row(a, item->batch, item->kv_head, item->first_row + r);
+        w->end[r] = visible_end(a, item->batch, place.position);
+        w->q[r] = q_row(a, place);
+        w->out[r] = out_row(a, place);
+        w->lse[r] = a->lse ? lse_row(a, place) : NULL;
+    }
+    w->block.q = w->q;
+    w->block.visible = w->visible;
+    /* The rows before these, if there are any, have brought the keys nearer. */
+    w->block.prefetch = item->first_row == 0 && w->end[item->rows - 1] > FEW_KEYS;
+    w->block.k = k_rows(a, item->batch, item->kv_head, 0);
+    w->block.v = v_rows(a, item->batch, item->kv_head, 0);
+    take_state(a, item->rows, &scratch, &w->total);
+    take_state(a, item->rows, &scratch, &w->chunk);
+    reset(&w->total, item->rows, a->value_dim);
 }
 
 /* The blocks from `first` to the end of its chunk. */
-static void attend_chunk(const struct attention *a, const struct kernels *kernels,
-                         struct work_item item, const float *const *q, const int64_t *end,
-                         int64_t first, struct state st)
+static void attend_chunk(const struct attention *a, const struct kernels *kernels, struct walk *w,
+                         int rows, int64_t first)
 {
-    const int64_t last_end = end[item.rows - 1];
+    const int64_t last_end = w->end[rows - 1];
     const int64_t chunk_end = last_end < first + CHUNK_KEYS ? last_end : first + CHUNK_KEYS;
-    for (int64_t block = first; block < chunk_end; block += KEY_BLOCK) {
-        int32_t visible[MAX_DECODE_ROWS];
-        for (int r = 0; r < item.rows; r++)
-            visible[r] = visible_in_block(end[r], block);
-        kernels->decode(item.rows, q, visible, k_rows(a, item.batch, item.kv_head, block),
-                        v_rows(a, item.batch, item.kv_head, block), a->scale_log2, st);
+    /* The first chunk needs no state of its own, as in prefill.c. */
+    w->block.st = first == 0 ? &w->total : &w->chunk;
+    for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
+        for (int r = 0; r < rows; r++)
+            w->visible[r] = visible_in_block(w->end[r], key);
+        w->block.k.first = k_rows(a, w->batch, w->kv_head, key).first;
+        w->block.v.first = v_rows(a, w->batch, w->kv_head, key).first;
+        kernels->decode(&w->block, rows, a->scale_log2);
     }
 }
 
 void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
                     char *scratch)
 {
-    float *floats = (float *)scratch;
-    const struct state total = take_state(&floats, item.rows, a->value_dim);
-    const struct state chunk = take_state(&floats, item.rows, a->value_dim);
-    const float *q[MAX_DECODE_ROWS];
-    float *out[MAX_DECODE_ROWS], *lse[MAX_DECODE_ROWS];
-    int64_t end[MAX_DECODE_ROWS];
-    for (int r = 0; r < item.rows; r++) {
-        const int64_t row = item.first_row + r;
-        q[r] = q_row(a, item.batch, item.kv_head, row);
-        out[r] = out_row(a, item.batch, item.kv_head, row);
-        lse[r] = a->lse ? lse_row(a, item.batch, item.kv_head, row) : NULL;
-        end[r] = visible_end(a, item.batch, row);
-    }
-
-    reset(total, item.rows, a->value_dim);
-    for (int64_t first = 0; first < end[item.rows - 1]; first += CHUNK_KEYS) {
-        /* The first chunk needs no state of its own, as in prefill.c. */
-        const struct state st = first == 0 ? total : chunk;
+    struct walk w;
+    begin(a, &item, (float *)scratch, &w);
+    for (int64_t first = 0; first < w.end[item.rows - 1]; first += CHUNK_KEYS) {
         if (first > 0)
-            reset(chunk, item.rows, a->value_dim);
-        attend_chunk(a, kernels, item, q, end, first, st);
+            reset(&w.chunk, item.rows, a->value_dim);
+        attend_chunk(a, kernels, &w, item.rows, first);
         if (first > 0)
-            kernels->decode_fold(item.rows, total, chunk, a->value_dim);
+            kernels->decode_fold(&w.total, &w.chunk, item.rows, a->value_dim);
     }
-    kernels->decode_finish(item.rows, total, a->value_dim, out, a->lse ? lse : NULL);
+    kernels->decode_finish(&w.total, item.rows, a->value_dim, w.out, a->lse ? w.lse : NULL);
 }

@@ -10,6 +10,7 @@
 #define ATTNKIT_KERNELS_H
 
 #include <float.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,12 +24,13 @@ enum {
     KEY_BLOCK = 128,      /* keys whose weights are summed in one chain; part of the format */
     CHUNK_KEYS = 512,     /* keys after which a state starts afresh; part of the format */
     MAX_LANES = 64,       /* most query rows in a panel */
-    MAX_DECODE_ROWS = 32, /* most query rows in a decode tile */
+    MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
 };
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order.
  * Rows lie across the lanes of a panel in prefill: out[value_dim][lanes], all three aligned to a
- * vector. In decode every row has its own line: out[rows][value_dim], aligned to a float. */
+ * vector. In decode every row has its own line: out[rows][value_dim], aligned to a float, and
+ * row_max and row_sum have room for MAX_DECODE_ROWS, so that whole vectors of them can be used. */
 struct state {
     float *row_max; /* M, an integer value or -inf */
     float *row_sum; /* l */
@@ -43,55 +45,69 @@ struct rows {
     int64_t dim;
 };
 
+/* A block of keys for some query rows of a KV head, of which row r sees the first visible[r] keys
+ * and touches no other. At least one row sees a key. */
+struct decode_block {
+    const float *const *q;
+    const int32_t *visible;
+    struct rows k, v;
+    const struct state *st;
+    bool prefetch; /* K and V are far, and more of them are to come: to be asked for ahead */
+};
+
+/* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
+ * makes a call of few keys wait. */
 struct kernels {
     const char *name;
-    int lanes;       /* query rows in a panel: a multiple of the vector length, <= MAX_LANES */
-    int decode_rows; /* most query rows in a decode tile, <= MAX_DECODE_ROWS */
+    int vector;      /* the lanes of a panel are a multiple of it */
+    int lanes;       /* most query rows in a panel, <= MAX_LANES */
+    int decode_rows; /* up to so many rows are better off in decode, <= MAX_DECODE_ROWS */
 
     /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f; 2^-inf = 0, NaN stays NaN.
      * The softmax and decode tiles have it inside; this entry shows its bits to tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
-    /* Prefill. Lanes are query rows. ------------------------------------------------------- */
+    /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
     /* q_t[d][lane] = rows[lane][d]. All `lanes` pointers are valid; spare ones repeat a row. */
-    void (*pack_q)(const float *const *rows, int64_t head_dim, float *q_t);
+    void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. */
-    void (*scores)(const float *q_t, struct rows k, int keys, float *s);
+    void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
 
     /* Scores to weights in place, and the state's row_max and row_sum moved on:
      *   t  = s * scale_log2, or -inf where key >= visible[lane] (visible == NULL: all are seen)
      *   M' = max(M, ceil(max t)), which drops NaN
      *   s  = 2^(t - M'), rescale = 2^(M - M'), l = fma(l, rescale, chain over keys of s)
      * where -inf is taken as 0 when it is what is subtracted. */
-    void (*softmax)(float *s, int keys, const int32_t *visible, float scale_log2, struct state st,
-                    float *rescale);
+    void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                    const struct state *st, float *rescale);
 
-    /* o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])).
-     */
-    void (*weighted_v)(const float *p, const float *rescale, struct rows v, int keys, float *o);
+    /* o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])),
+     * or, where rescale is NULL, the chain: o, all 0 so far, need not be there then. */
+    void (*weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
+                       int keys, float *o);
 
     /* total = total (+) chunk, lane by lane: M' = max(M, Mc), a = 2^(M - M'), b = 2^(Mc - M'),
      * l = fma(l, a, lc * b), o = fma(o, a, oc * b); the same rule for -inf as in softmax. */
-    void (*fold)(struct state total, struct state chunk, int64_t value_dim);
+    void (*fold)(const struct state *total, const struct state *chunk, int lanes,
+                 int64_t value_dim);
 
     /* For lane < rows: out[lane][c] = o / l + 0 (division by 1 where l = 0), and, if lse is not
      * NULL, *lse[lane] = fma(M, LN2_HI, fma(M, LN2_LO, log l)). Bit `lane` of the result is set
      * where a value of out is NaN or infinite. */
-    uint64_t (*finish)(struct state st, int64_t value_dim, int rows, float *const *out,
-                       float *const *lse);
+    uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
+                       float *const *out, float *const *lse);
 
     /* Decode. Lanes are keys, then value columns; states have a line per row. ---------------- */
 
-    /* One block of keys for `rows` query rows, of which row r sees the first visible[r] keys and
-     * touches no other: scores, softmax and weighted V as above, in one go. */
-    void (*decode)(int rows, const float *const *q, const int32_t *visible, struct rows k,
-                   struct rows v, float scale_log2, struct state st);
+    /* Scores, softmax and weighted V as above, in one go. */
+    void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
     /* As fold and finish, for states with a line per row. */
-    void (*decode_fold)(int rows, struct state total, struct state chunk, int64_t value_dim);
-    void (*decode_finish)(int rows, struct state st, int64_t value_dim, float *const *out,
+    void (*decode_fold)(const struct state *total, const struct state *chunk, int rows,
+                        int64_t value_dim);
+    void (*decode_finish)(const struct state *st, int rows, int64_t value_dim, float *const *out,
                           float *const *lse);
 };
 

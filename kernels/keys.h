@@ -1,34 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the rows of a problem lie: query, output and log-sum-exp rows by their number in the
- * group (see attention.h), K and V rows by absolute key index.
+ * Where the rows of a problem lie: query, output and log-sum-exp rows by their place, which follows
+ * from their number in the group (see attention.h), K and V rows by absolute key index.
  */
 #ifndef ATTNKIT_KEYS_H
 #define ATTNKIT_KEYS_H
 
 #include "attention.h"
 
-static inline ptrdiff_t row_offset(const struct attention *a, struct strides s, int64_t batch,
-                                   int64_t kv_head, int64_t row)
+/* A query row. Its own type, because of the division: once a row, not once for each tensor. */
+struct place {
+    int64_t batch, head, position;
+};
+
+static inline struct place place_of_row(const struct attention *a, int64_t batch, int64_t kv_head,
+                                        int64_t row)
 {
-    const int64_t head = kv_head * a->group + row % a->group;
-    return batch * s.batch + head * s.head + row / a->group * s.row;
+    return (struct place){batch, kv_head * a->group + row % a->group, row / a->group};
 }
 
-static inline const float *q_row(const struct attention *a, int64_t batch, int64_t kv_head,
-                                 int64_t row)
+static inline ptrdiff_t place_offset(struct strides s, struct place p)
 {
-    return (const float *)(a->q + row_offset(a, a->q_stride, batch, kv_head, row));
+    return p.batch * s.batch + p.head * s.head + p.position * s.row;
 }
 
-static inline float *out_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row)
+static inline const float *q_row(const struct attention *a, struct place p)
 {
-    return (float *)(a->out + row_offset(a, a->out_stride, batch, kv_head, row));
+    return (const float *)(a->q + place_offset(a->q_stride, p));
 }
 
-static inline float *lse_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row)
+static inline float *out_row(const struct attention *a, struct place p)
 {
-    return (float *)(a->lse + row_offset(a, a->lse_stride, batch, kv_head, row));
+    return (float *)(a->out + place_offset(a->out_stride, p));
+}
+
+static inline float *lse_row(const struct attention *a, struct place p)
+{
+    return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
 static inline struct rows k_rows(const struct attention *a, int64_t batch, int64_t kv_head,

@@ -19,14 +19,14 @@ static inline int64_t q_offset(const struct attention *a, int64_t batch)
     return a->q_offsets ? a->q_offsets[batch] : 0;
 }
 
-/* The end of the keys that row `row` (see attention.h) of a batch entry sees. It does not fall as
- * the row rises. q_offset + q_len does not overflow: dispatch/check.c made sure. */
-static inline int64_t visible_end(const struct attention *a, int64_t batch, int64_t row)
+/* The end of the keys that the rows at a query position of a batch entry see. It does not fall as
+ * the position rises. q_offset + q_len does not overflow: dispatch/check.c made sure. */
+static inline int64_t visible_end(const struct attention *a, int64_t batch, int64_t position)
 {
     const int64_t keys = sequence_keys(a, batch);
     if (!a->causal)
         return keys;
-    const int64_t end = q_offset(a, batch) + row / a->group + 1;
+    const int64_t end = q_offset(a, batch) + position + 1;
     return end < 0 ? 0 : end < keys ? end : keys;
 }
 

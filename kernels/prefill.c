@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for many query rows of one KV head: blocks of keys outside, panels of query rows
- * inside, so that every panel finds a block of K and V in the cache. Called by dispatch/api.c
- * for each work item.
+ * inside, so that every panel finds a block of K and V in the cache. Called by
+ * dispatch/schedule.c for each work item.
  */
 #include <math.h>
 #include <string.h>
@@ -14,10 +14,11 @@ enum {
     MAX_PANELS = ROW_BLOCK / 4, /* lanes are at least 4 */
 };
 
-/* `lanes` query rows that go through the tiles together. The pointers are into scratch. */
+/* Query rows that go through the tiles together. The pointers are into scratch. */
 struct panel {
     int64_t first_row;
     int rows;           /* real ones; spare lanes repeat the last */
+    int lanes;          /* rows, rounded up to whole vectors */
     int64_t full;       /* keys that its first row sees, and so all of them */
     int64_t end;        /* keys that its last row sees */
     float *q_t;         /* [head_dim][lanes] */
@@ -30,30 +31,32 @@ struct prefill {
     const struct attention *a;
     const struct kernels *kernels;
     int64_t batch, kv_head;
-    float *scores;        /* [KEY_BLOCK][lanes] */
+    float *scores;        /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;       /* [lanes] */
     char *decode_scratch; /* for rows that are computed again */
     int panels;
     struct panel panel[MAX_PANELS];
 };
 
-static int64_t panel_floats(const struct attention *a, int lanes)
-{
-    return (a->head_dim + 2 * a->value_dim + 4) * lanes;
-}
-
 static int panels_for(int64_t rows, int lanes)
 {
     return (int)((rows + lanes - 1) / lanes);
+}
+
+static int whole_vectors(int rows, int vector)
+{
+    return (rows + vector - 1) / vector * vector;
 }
 
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
 {
     const int lanes = kernels->lanes;
     const int64_t all_rows = a->q_len * a->group, most = ROW_BLOCK / lanes * lanes;
-    const int64_t rows = all_rows < most ? all_rows : most;
+    const int rows = (int)(all_rows < most ? all_rows : most);
+    const int64_t state_lines = a->value_dim + 2;
+    const int64_t lane_floats = a->head_dim + 2 * state_lines;
     const int64_t floats =
-        (KEY_BLOCK + 1) * lanes + panels_for(rows, lanes) * panel_floats(a, lanes);
+        (KEY_BLOCK + 1) * lanes + lane_floats * whole_vectors(rows, kernels->vector);
     return (size_t)floats * sizeof(float) + attnkit_decode_scratch(a, 1);
 }
 
@@ -74,18 +77,19 @@ static struct state take_state(char **scratch, int64_t value_dim, int lanes)
     return st;
 }
 
-static void reset(struct state st, int64_t value_dim, int lanes)
+/* The o of an empty state is 0, and stays unwritten: its first block does not read it. */
+static void reset(const struct state *st, int lanes)
 {
     for (int lane = 0; lane < lanes; lane++)
-        st.row_max[lane] = -INFINITY;
-    memset(st.row_sum, 0, (size_t)lanes * sizeof(float));
-    memset(st.out, 0, (size_t)(value_dim * lanes) * sizeof(float));
+        st->row_max[lane] = -INFINITY;
+    memset(st->row_sum, 0, (size_t)lanes * sizeof(float));
 }
 
 /* The row that a lane stands for. */
-static int64_t row_of_lane(const struct panel *p, int lane)
+static struct place place_of_lane(const struct prefill *w, const struct panel *p, int lane)
 {
-    return p->first_row + (lane < p->rows ? lane : p->rows - 1);
+    const int64_t row = p->first_row + (lane < p->rows ? lane : p->rows - 1);
+    return place_of_row(w->a, w->batch, w->kv_head, row);
 }
 
 /* Rows of q and out are far apart, and no stream that the hardware would see coming. Inlined
@@ -105,23 +109,26 @@ static inline __attribute__((always_inline)) void prefetch_row(const void *row, 
 static void pack_panel(const struct prefill *w, const struct panel *p)
 {
     const float *rows[MAX_LANES];
-    for (int lane = 0; lane < w->kernels->lanes; lane++)
-        rows[lane] = q_row(w->a, w->batch, w->kv_head, row_of_lane(p, lane));
-    w->kernels->pack_q(rows, w->a->head_dim, p->q_t);
+    for (int lane = 0; lane < p->lanes; lane++)
+        rows[lane] = q_row(w->a, place_of_lane(w, p, lane));
+    w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
 }
 
 static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, int rows,
                         char **scratch)
 {
-    const int lanes = w->kernels->lanes;
+    const int lanes = whole_vectors(rows, w->kernels->vector);
     p->first_row = first_row;
     p->rows = rows;
-    p->full = visible_end(w->a, w->batch, first_row);
-    p->end = visible_end(w->a, w->batch, first_row + rows - 1);
+    p->lanes = lanes;
+    p->full = visible_end(w->a, w->batch, first_row / w->a->group);
+    p->end = visible_end(w->a, w->batch, (first_row + rows - 1) / w->a->group);
     p->q_t = take(scratch, w->a->head_dim, lanes);
     p->total = take_state(scratch, w->a->value_dim, lanes);
     p->chunk = take_state(scratch, w->a->value_dim, lanes);
-    reset(p->total, w->a->value_dim, lanes);
+    reset(&p->total, lanes);
+    if (p->end == 0)
+        memset(p->total.out, 0, (size_t)(w->a->value_dim * lanes) * sizeof(float));
     pack_panel(w, p);
 }
 
@@ -132,7 +139,8 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
     w->rescale = take(&scratch, 1, lanes);
     w->panels = panels_for(item.rows, lanes);
     for (int r = 0; r < item.rows; r++)
-        prefetch_row(q_row(w->a, w->batch, w->kv_head, item.first_row + r), w->a->head_dim, 0);
+        prefetch_row(q_row(w->a, place_of_row(w->a, w->batch, w->kv_head, item.first_row + r)),
+                     w->a->head_dim, 0);
     for (int i = 0; i < w->panels; i++) {
         const int rows_left = item.rows - i * lanes;
         begin_panel(w, &w->panel[i], item.first_row + i * lanes,
@@ -150,22 +158,24 @@ static void attend_block(const struct prefill *w, const struct panel *p, int64_t
     int32_t visible[MAX_LANES];
     const bool mixed = visible_in_block(p->full, block) < keys;
     if (mixed)
-        for (int lane = 0; lane < kernels->lanes; lane++)
-            visible[lane] =
-                visible_in_block(visible_end(w->a, w->batch, row_of_lane(p, lane)), block);
+        for (int lane = 0; lane < p->lanes; lane++)
+            visible[lane] = visible_in_block(
+                visible_end(w->a, w->batch, place_of_lane(w, p, lane).position), block);
 
-    const struct state st = block < CHUNK_KEYS ? p->total : p->chunk;
-    kernels->scores(p->q_t, k_rows(w->a, w->batch, w->kv_head, block), keys, w->scores);
-    kernels->softmax(w->scores, keys, mixed ? visible : NULL, w->a->scale_log2, st, w->rescale);
-    kernels->weighted_v(w->scores, w->rescale, v_rows(w->a, w->batch, w->kv_head, block), keys,
-                        st.out);
+    const struct rows k = k_rows(w->a, w->batch, w->kv_head, block);
+    const struct rows v = v_rows(w->a, w->batch, w->kv_head, block);
+    const struct state *st = block < CHUNK_KEYS ? &p->total : &p->chunk;
+    kernels->scores(p->q_t, p->lanes, &k, keys, w->scores);
+    kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
+                     w->rescale);
+    const bool first = block % CHUNK_KEYS == 0;
+    kernels->weighted_v(w->scores, p->lanes, first ? NULL : w->rescale, &v, keys, st->out);
 }
 
 /* The keys from `first` to the end of its chunk. Panels go by growing `end`: skipping those that
  * see nothing of a block is skipping the leading ones. */
 static void attend_chunk(const struct prefill *w, int64_t first)
 {
-    const int lanes = w->kernels->lanes;
     const struct panel *last = &w->panel[w->panels - 1];
     const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
     const struct panel *panel = w->panel;
@@ -173,14 +183,14 @@ static void attend_chunk(const struct prefill *w, int64_t first)
         panel++;
     if (first > 0)
         for (const struct panel *p = panel; p <= last; p++)
-            reset(p->chunk, w->a->value_dim, lanes);
+            reset(&p->chunk, p->lanes);
     for (int64_t block = first; block < end; block += KEY_BLOCK)
         for (const struct panel *p = panel; p <= last; p++)
             if (block < p->end)
                 attend_block(w, p, block);
     if (first > 0)
         for (const struct panel *p = panel; p <= last; p++)
-            w->kernels->fold(p->total, p->chunk, w->a->value_dim);
+            w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
 }
 
 /* A lane that does not see a key multiplies its V by 0, which a NaN or an infinity survives. Such
@@ -190,7 +200,7 @@ static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t n
     for (int lane = 0; lane < p->rows; lane++)
         if (not_finite >> lane & 1)
             attnkit_decode(w->a, w->kernels,
-                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 1},
+                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 1, true},
                            w->decode_scratch);
 }
 
@@ -198,12 +208,13 @@ static void finish_panel(const struct prefill *w, const struct panel *p)
 {
     float *out[MAX_LANES], *lse[MAX_LANES];
     for (int lane = 0; lane < p->rows; lane++) {
-        out[lane] = out_row(w->a, w->batch, w->kv_head, p->first_row + lane);
+        const struct place place = place_of_lane(w, p, lane);
+        out[lane] = out_row(w->a, place);
         if (w->a->lse)
-            lse[lane] = lse_row(w->a, w->batch, w->kv_head, p->first_row + lane);
+            lse[lane] = lse_row(w->a, place);
     }
-    const uint64_t not_finite =
-        w->kernels->finish(p->total, w->a->value_dim, p->rows, out, w->a->lse ? lse : NULL);
+    const uint64_t not_finite = w->kernels->finish(&p->total, p->lanes, w->a->value_dim, p->rows,
+                                                   out, w->a->lse ? lse : NULL);
     if (not_finite && p->full < p->end)
         redo_rows(w, p, not_finite);
 }
@@ -217,7 +228,8 @@ void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
     for (int64_t first = 0; first < end; first += CHUNK_KEYS)
         attend_chunk(&w, first);
     for (int r = 0; r < item.rows; r++)
-        prefetch_row(out_row(a, item.batch, item.kv_head, item.first_row + r), a->value_dim, 1);
+        prefetch_row(out_row(a, place_of_row(a, item.batch, item.kv_head, item.first_row + r)),
+                     a->value_dim, 1);
     for (int i = 0; i < w.panels; i++)
         finish_panel(&w, &w.panel[i]);
 }

@@ -376,7 +376,9 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         for (int e = 0; e < ENTRIES; e++)
             assert_non_null(entries[e]);
         assert_string_equal(k->name, isas[i].name);
-        assert_in_range(k->lanes, 4, MAX_LANES);
+        assert_in_range(k->vector, 4, MAX_LANES);
+        assert_in_range(k->lanes, k->vector, MAX_LANES);
+        assert_int_equal(k->lanes % k->vector, 0);
         assert_in_range(k->decode_rows, 1, MAX_DECODE_ROWS);
     }
 }

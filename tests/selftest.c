@@ -32,89 +32,95 @@ static struct cases cases;
 
 /* --- The mutants, one mistake each ------------------------------------------------------------ */
 
-static void scores_one_rounding_off(const float *q_t, struct rows k, int keys, float *s)
+static void scores_one_rounding_off(const float *q_t, int lanes, const struct rows *k, int keys,
+                                    float *s)
 {
-    good->scores(q_t, k, keys, s);
+    good->scores(q_t, lanes, k, keys, s);
     s[0] = nextafterf(s[0], INFINITY);
 }
 
-static void scores_miss_last_key(const float *q_t, struct rows k, int keys, float *s)
+static void scores_miss_last_key(const float *q_t, int lanes, const struct rows *k, int keys,
+                                 float *s)
 {
-    good->scores(q_t, k, keys - 1, s);
-    memset(s + (keys - 1) * good->lanes, 0, (size_t)good->lanes * sizeof *s);
+    good->scores(q_t, lanes, k, keys - 1, s);
+    memset(s + (keys - 1) * lanes, 0, (size_t)lanes * sizeof *s);
 }
 
-static void weighted_v_misses_last_column(const float *p, const float *rescale, struct rows v,
-                                          int keys, float *o)
+static void weighted_v_misses_last_column(const float *p, int lanes, const float *rescale,
+                                          const struct rows *v, int keys, float *o)
 {
-    v.dim--;
-    good->weighted_v(p, rescale, v, keys, o);
+    const struct rows fewer = {v->first, v->stride, v->dim - 1};
+    good->weighted_v(p, lanes, rescale, &fewer, keys, o);
 }
 
-static void softmax_mask_off_by_one(float *s, int keys, const int32_t *visible, float scale_log2,
-                                    struct state st, float *rescale)
+static void softmax_mask_off_by_one(float *s, int lanes, int keys, const int32_t *visible,
+                                    float scale_log2, const struct state *st, float *rescale)
 {
     int32_t more[MAX_LANES];
-    for (int lane = 0; visible && lane < good->lanes; lane++)
+    for (int lane = 0; visible && lane < lanes; lane++)
         more[lane] = visible[lane] + 1;
-    good->softmax(s, keys, visible ? more : NULL, scale_log2, st, rescale);
+    good->softmax(s, lanes, keys, visible ? more : NULL, scale_log2, st, rescale);
 }
 
-static void softmax_drops_rescale(float *s, int keys, const int32_t *visible, float scale_log2,
-                                  struct state st, float *rescale)
+static void softmax_drops_rescale(float *s, int lanes, int keys, const int32_t *visible,
+                                  float scale_log2, const struct state *st, float *rescale)
 {
-    good->softmax(s, keys, visible, scale_log2, st, rescale);
-    for (int lane = 0; lane < good->lanes; lane++)
+    good->softmax(s, lanes, keys, visible, scale_log2, st, rescale);
+    for (int lane = 0; lane < lanes; lane++)
         rescale[lane] = 1.0f;
 }
 
-static uint64_t finish_hides_nan(struct state st, int64_t value_dim, int rows, float *const *out,
-                                 float *const *lse)
+static uint64_t finish_hides_nan(const struct state *st, int lanes, int64_t value_dim, int rows,
+                                 float *const *out, float *const *lse)
 {
-    good->finish(st, value_dim, rows, out, lse);
+    good->finish(st, lanes, value_dim, rows, out, lse);
     return 0;
 }
 
-static uint64_t finish_writes_past_the_row(struct state st, int64_t value_dim, int rows,
-                                           float *const *out, float *const *lse)
+static uint64_t finish_writes_past_the_row(const struct state *st, int lanes, int64_t value_dim,
+                                           int rows, float *const *out, float *const *lse)
 {
-    const uint64_t not_finite = good->finish(st, value_dim, rows, out, lse);
+    const uint64_t not_finite = good->finish(st, lanes, value_dim, rows, out, lse);
     out[0][value_dim] = 0.0f;
     return not_finite;
 }
 
-static void fold_forgets_the_chunk(struct state total, struct state chunk, int64_t value_dim)
+static void fold_forgets_the_chunk(const struct state *total, const struct state *chunk, int lanes,
+                                   int64_t value_dim)
 {
-    (void)total, (void)chunk, (void)value_dim;
+    (void)total, (void)chunk, (void)lanes, (void)value_dim;
 }
 
-static void pack_q_reads_a_byte_after(const float *const *rows, int64_t head_dim, float *q_t)
+static void pack_q_reads_a_byte_after(const float *const *rows, int lanes, int64_t head_dim,
+                                      float *q_t)
 {
     (void)*(const volatile char *)(rows[0] + head_dim);
-    good->pack_q(rows, head_dim, q_t);
+    good->pack_q(rows, lanes, head_dim, q_t);
 }
 
-static void pack_q_reads_a_byte_before(const float *const *rows, int64_t head_dim, float *q_t)
+static void pack_q_reads_a_byte_before(const float *const *rows, int lanes, int64_t head_dim,
+                                       float *q_t)
 {
     (void)*((const volatile char *)rows[0] - 1);
-    good->pack_q(rows, head_dim, q_t);
+    good->pack_q(rows, lanes, head_dim, q_t);
 }
 
-static void decode_misses_a_key(int rows, const float *const *q, const int32_t *visible,
-                                struct rows k, struct rows v, float scale_log2, struct state st)
+static void decode_misses_a_key(const struct decode_block *block, int rows, float scale_log2)
 {
+    struct decode_block bad = *block;
     int32_t fewer[MAX_DECODE_ROWS];
     for (int r = 0; r < rows; r++)
-        fewer[r] = visible[r] > 0 ? visible[r] - 1 : 0;
-    good->decode(rows, q, fewer, k, v, scale_log2, st);
+        fewer[r] = bad.visible[r] > 1 ? bad.visible[r] - 1 : 1;
+    bad.visible = fewer;
+    good->decode(&bad, rows, scale_log2);
 }
 
-static void decode_reads_a_key_too_many(int rows, const float *const *q, const int32_t *visible,
-                                        struct rows k, struct rows v, float scale_log2,
-                                        struct state st)
+static void decode_reads_a_key_too_many(const struct decode_block *block, int rows,
+                                        float scale_log2)
 {
-    (void)*(const volatile char *)(k.first + visible[0] * k.stride);
-    good->decode(rows, q, visible, k, v, scale_log2, st);
+    const struct rows k = block->k;
+    (void)*(const volatile char *)(k.first + block->visible[0] * k.stride);
+    good->decode(block, rows, scale_log2);
 }
 
 /* --- Running them ------------------------------------------------------------------------------

@@ -42,7 +42,9 @@ struct round {
     uint64_t random;
     int number;
     int head_dim, value_dim, keys;
-    int rows; /* in decode, or of a panel those that are no spare lanes */
+    int rows;  /* in decode, or of a panel those that are no spare lanes */
+    int lanes; /* of a panel */
+    int head;  /* in decode, whose operands are drawn: 0 or 1 */
     enum data data;
     int64_t compared; /* values, in all rounds so far */
     bool passed;
@@ -89,7 +91,7 @@ static float *take(size_t count, size_t misalignment)
 
 static float *take_lanes(const struct round *w, int64_t lines)
 {
-    return take((size_t)(lines * w->kernels->lanes), 0);
+    return take((size_t)(lines * w->lanes), 0);
 }
 
 static void begin_scratch(void)
@@ -110,12 +112,24 @@ static bool canaries_are_untouched(void)
 /* --- A user's rows: each in a slot, at its end or its beginning ------------------------------- */
 
 /* One after the other in the slots, each with an unmapped slot before and after its rows. */
-enum region { Q_ROWS, K_ROWS, V_ROWS, OUT_ROWS, LSE_ROWS, VISIBLE_ROW };
-enum { REGION_SLOTS = MAX_LANES + 2 };
+enum region {
+    Q_ROWS,
+    K_ROWS,
+    V_ROWS,
+    OUT_ROWS,
+    LSE_ROWS,
+    VISIBLE_ROW,
+};
+
+enum {
+    MAX_REGION_ROWS = KEY_BLOCK > MAX_LANES ? KEY_BLOCK : MAX_LANES,
+    REGION_SLOTS = MAX_REGION_ROWS + 2,
+};
 
 static struct rows place_rows(struct round *w, enum region region, int count, int64_t dim)
 {
     const int slot = (int)region * REGION_SLOTS + 1;
+    assert_in_range(count, 1, MAX_REGION_ROWS);
     char *first = memory_slots(slot, count);
     memory_hide_slots(slot + count, 1);
     for (int i = 0; i < count; i++)
@@ -169,8 +183,8 @@ static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 /* A line for each lane of a panel. */
 static void draw_lanes(struct round *w, float *x, int64_t lines)
 {
-    for (int lane = 0; lane < w->kernels->lanes; lane++)
-        draw_line(w, x + lane, lines, w->kernels->lanes);
+    for (int lane = 0; lane < w->lanes; lane++)
+        draw_line(w, x + lane, lines, w->lanes);
 }
 
 static struct rows draw_rows(struct round *w, enum region region, int count, int64_t dim)
@@ -200,10 +214,10 @@ static struct states take_panel_states(const struct round *w)
 {
     return (struct states){
         .st = {take_lanes(w, 1), take_lanes(w, 1), take_lanes(w, w->value_dim)},
-        .rows = w->kernels->lanes,
+        .rows = w->lanes,
         .value_dim = w->value_dim,
         .row_step = 1,
-        .column_step = w->kernels->lanes,
+        .column_step = w->lanes,
     };
 }
 
@@ -211,7 +225,7 @@ static struct states take_decode_states(const struct round *w)
 {
     const size_t rows = (size_t)w->rows, values = rows * (size_t)w->value_dim;
     return (struct states){
-        .st = {take(rows, 1), take(rows, 2), take(values, 3)},
+        .st = {take(MAX_DECODE_ROWS, 1), take(MAX_DECODE_ROWS, 2), take(values, 3)},
         .rows = w->rows,
         .value_dim = w->value_dim,
         .row_step = w->value_dim,
@@ -410,7 +424,7 @@ static void check_exp2(struct round *w)
 
 static void check_pack_q(struct round *w)
 {
-    const int lanes = w->kernels->lanes;
+    const int lanes = w->lanes;
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     float *q_t = take_lanes(w, w->head_dim), *expected = take_lanes(w, w->head_dim);
     const float *rows[MAX_LANES];
@@ -419,13 +433,13 @@ static void check_pack_q(struct round *w)
         for (int d = 0; d < w->head_dim; d++)
             expected[d * lanes + lane] = rows[lane][d];
     }
-    w->kernels->pack_q(rows, w->head_dim, q_t);
+    w->kernels->pack_q(rows, lanes, w->head_dim, q_t);
     expect(w, "q_t", q_t, expected, (size_t)(w->head_dim * lanes), EXACT_ZEROS);
 }
 
 static void check_scores(struct round *w)
 {
-    const int lanes = w->kernels->lanes;
+    const int lanes = w->lanes;
     const struct rows k = draw_rows(w, K_ROWS, w->keys, w->head_dim);
     float *q_t = take_lanes(w, w->head_dim);
     float *s = take_lanes(w, w->keys), *expected = take_lanes(w, w->keys);
@@ -433,7 +447,7 @@ static void check_scores(struct round *w)
     for (int key = 0; key < w->keys; key++)
         for (int lane = 0; lane < lanes; lane++)
             expected[key * lanes + lane] = chain(row_at(k, key), 1, q_t + lane, lanes, k.dim);
-    w->kernels->scores(q_t, k, w->keys, s);
+    w->kernels->scores(q_t, lanes, &k, w->keys, s);
     expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
 }
 
@@ -442,7 +456,7 @@ static const int32_t *draw_visible_lanes(struct round *w)
 {
     if (random_below(&w->random, 3) == 0)
         return NULL;
-    const int lanes = w->kernels->lanes;
+    const int lanes = w->lanes;
     int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, lanes), 0);
     for (int lane = 0; lane < lanes; lane++)
         visible[lane] = (int32_t)random_below(&w->random, w->keys + 1);
@@ -451,7 +465,7 @@ static const int32_t *draw_visible_lanes(struct round *w)
 
 static void check_softmax(struct round *w)
 {
-    const int lanes = w->kernels->lanes;
+    const int lanes = w->lanes;
     const size_t scores = (size_t)(w->keys * lanes);
     const int32_t *visible = draw_visible_lanes(w);
     const float scale_log2 = draw_scale(w);
@@ -467,7 +481,7 @@ static void check_softmax(struct round *w)
             model_softmax(expected_s + lane, lanes, w->keys, visible ? visible[lane] : w->keys,
                           scale_log2, &expected.st.row_max[lane], &expected.st.row_sum[lane]);
 
-    w->kernels->softmax(s, w->keys, visible, scale_log2, got.st, rescale);
+    w->kernels->softmax(s, lanes, w->keys, visible, scale_log2, &got.st, rescale);
     expect(w, "s", s, expected_s, scores, EXACT_ZEROS);
     expect(w, "rescale", rescale, expected_rescale, (size_t)lanes, EXACT_ZEROS);
     expect_states(w, &got, &expected);
@@ -477,7 +491,7 @@ static void check_softmax(struct round *w)
  * key, and a power of two or NaN. */
 static void draw_weights(struct round *w, float *p, float *rescale)
 {
-    const int lanes = w->kernels->lanes;
+    const int lanes = w->lanes;
     draw_lanes(w, p, w->keys);
     for (int lane = 0; lane < lanes; lane++) {
         const int visible = (int)random_below(&w->random, 2 * w->keys);
@@ -494,17 +508,21 @@ static void draw_weights(struct round *w, float *p, float *rescale)
 
 static void check_weighted_v(struct round *w)
 {
-    const int lanes = w->kernels->lanes;
+    const int lanes = w->lanes;
     const struct rows v = draw_rows(w, V_ROWS, w->keys, w->value_dim);
     float *p = take_lanes(w, w->keys), *rescale = take_lanes(w, 1);
     float *o = take_lanes(w, v.dim), *expected = take_lanes(w, v.dim);
+    const bool first = random_below(&w->random, 4) == 0;
     draw_weights(w, p, rescale);
-    draw_lanes(w, o, v.dim);
+    if (first)
+        memset(rescale, 0, (size_t)lanes * sizeof *rescale);
+    else
+        draw_lanes(w, o, v.dim);
     for (int64_t c = 0; c < v.dim; c++)
         for (int lane = 0; lane < lanes; lane++)
-            expected[c * lanes + lane] = fmaf(o[c * lanes + lane], rescale[lane],
+            expected[c * lanes + lane] = fmaf(first ? 0.0f : o[c * lanes + lane], rescale[lane],
                                               weighted_column(p + lane, lanes, v, w->keys, c));
-    w->kernels->weighted_v(p, rescale, v, w->keys, o);
+    w->kernels->weighted_v(p, lanes, first ? NULL : rescale, &v, w->keys, o);
     expect(w, "o", o, expected, (size_t)(v.dim * lanes), ANY_ZEROS);
 }
 
@@ -516,7 +534,7 @@ static void check_fold(struct round *w)
     draw_states(w, &chunk);
     copy_states(&expected, &total);
     model_fold(&expected, &chunk);
-    w->kernels->fold(total.st, chunk.st, w->value_dim);
+    w->kernels->fold(&total.st, &chunk.st, w->lanes, w->value_dim);
     expect_states(w, &total, &expected);
 }
 
@@ -560,8 +578,8 @@ static void check_finish(struct round *w)
     struct states s = take_panel_states(w);
     const struct outputs o = place_outputs(w);
     draw_states(w, &s);
-    const uint64_t not_finite =
-        w->kernels->finish(s.st, w->value_dim, w->rows, o.out, o.with_lse ? o.lse : NULL);
+    const uint64_t not_finite = w->kernels->finish(&s.st, w->lanes, w->value_dim, w->rows, o.out,
+                                                   o.with_lse ? o.lse : NULL);
     const uint64_t expected = expect_outputs(w, &o, &s);
     if (not_finite != expected)
         printf("# rows not finite: %#llx, not %#llx\n", (unsigned long long)not_finite,
@@ -590,7 +608,9 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
 static void check_decode(struct round *w)
 {
     int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
-    const int most = draw_visible_rows(w, visible);
+    int most = draw_visible_rows(w, visible);
+    if (most == 0)
+        visible[w->rows - 1] = most = 1;
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     const struct rows k = draw_rows(w, K_ROWS, most, w->head_dim);
     const struct rows v = draw_rows(w, V_ROWS, most, w->value_dim);
@@ -603,7 +623,8 @@ static void check_decode(struct round *w)
         q_rows[r] = row_at(q, r);
         model_decode(&expected, r, q_rows[r], visible[r], k, v, scale_log2);
     }
-    w->kernels->decode(w->rows, q_rows, visible, k, v, scale_log2, got.st);
+    const struct decode_block block = {q_rows, visible, k, v, &got.st, random_below(&w->random, 2)};
+    w->kernels->decode(&block, w->rows, scale_log2);
     expect_max_and_sum(w, &got, &expected);
     /* A row that sees nothing may be left alone, or have +0 added to it. */
     for (int r = 0; r < w->rows; r++)
@@ -619,7 +640,7 @@ static void check_decode_fold(struct round *w)
     draw_states(w, &chunk);
     copy_states(&expected, &total);
     model_fold(&expected, &chunk);
-    w->kernels->decode_fold(w->rows, total.st, chunk.st, w->value_dim);
+    w->kernels->decode_fold(&total.st, &chunk.st, w->rows, w->value_dim);
     expect_states(w, &total, &expected);
 }
 
@@ -628,7 +649,7 @@ static void check_decode_finish(struct round *w)
     struct states s = take_decode_states(w);
     const struct outputs o = place_outputs(w);
     draw_states(w, &s);
-    w->kernels->decode_finish(w->rows, s.st, w->value_dim, o.out, o.with_lse ? o.lse : NULL);
+    w->kernels->decode_finish(&s.st, w->rows, w->value_dim, o.out, o.with_lse ? o.lse : NULL);
     expect_outputs(w, &o, &s);
 }
 
@@ -666,7 +687,9 @@ static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;
     const int count = axis_values(AXIS_HEAD_DIM, &dims), walk = w->number / count;
-    const int most_rows = entry->is_decode ? w->kernels->decode_rows : w->kernels->lanes;
+    const int most_vectors = w->kernels->lanes / w->kernels->vector;
+    w->lanes = w->kernels->vector * (1 + (int)random_below(&w->random, most_vectors));
+    const int most_rows = entry->is_decode ? w->kernels->decode_rows : w->lanes;
     w->head_dim = w->value_dim = dims[w->number % count];
     if (entry->is_decode)
         *(walk % 2 ? &w->head_dim : &w->value_dim) = 1 + (int)random_below(&w->random, 40);
@@ -700,9 +723,10 @@ static int print_failed_round(void **state)
     const struct subject *s = *state;
     const struct round *w = &s->round;
     if (!w->passed)
-        printf("# %s: seed %llu, round %d: head_dim=%d value_dim=%d keys=%d rows=%d data=%d\n",
+        printf("# %s: seed %llu, round %d: head_dim=%d value_dim=%d keys=%d rows=%d lanes=%d "
+               "data=%d\n",
                s->name, (unsigned long long)s->seed, w->number, w->head_dim, w->value_dim, w->keys,
-               w->rows, (int)w->data);
+               w->rows, w->lanes, (int)w->data);
     return 0;
 }
 

@@ -14,8 +14,9 @@
 
 enum {
     VECTOR = 8,  /* floats in a ymm */
-    VECTORS = 2, /* ymm across the lanes of a panel */
+    VECTORS = 3, /* ymm across the lanes of a panel */
     LANES = VECTORS * VECTOR,
+    MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
     DECODE_ROWS = 16,
 };
 
@@ -111,6 +112,13 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
+/* The height of a register tile of so many vectors: 12 accumulators, which leave room for 3 vectors
+ * and a broadcast in 16 ymm, or the 8 that two ports with a latency of 4 need to be busy. */
+static inline int full_height(int vectors)
+{
+    return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
+}
+
 /* The height of the next register tile when `left` rows remain and a full tile has `most`. The
  * last two share what is left, because the lower a tile, the more it waits for loads. */
 static inline int tile_height(int64_t left, int most)
@@ -141,20 +149,21 @@ static inline void transpose(__m256 r[VECTOR])
 }
 
 void attnkit_avx2_exp2(const float *x, float *y, size_t n);
-void attnkit_avx2_pack_q(const float *const *rows, int64_t head_dim, float *q_t);
-void attnkit_avx2_scores(const float *q_t, struct rows k, int keys, float *s);
-void attnkit_avx2_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
-                          struct state st, float *rescale);
-void attnkit_avx2_weighted_v(const float *p, const float *rescale, struct rows v, int keys,
-                             float *o);
-void attnkit_avx2_fold(struct state total, struct state chunk, int64_t value_dim);
-uint64_t attnkit_avx2_finish(struct state st, int64_t value_dim, int rows, float *const *out,
-                             float *const *lse);
-void attnkit_avx2_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
-                         struct rows v, float scale_log2, struct state st);
-void attnkit_avx2_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim);
-void attnkit_avx2_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
-                                float *const *lse);
+void attnkit_avx2_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
+void attnkit_avx2_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+void attnkit_avx2_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                          const struct state *st, float *rescale);
+void attnkit_avx2_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
+                             int keys, float *o);
+void attnkit_avx2_fold(const struct state *total, const struct state *chunk, int lanes,
+                       int64_t value_dim);
+uint64_t attnkit_avx2_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
+                             float *const *out, float *const *lse);
+void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale_log2);
+void attnkit_avx2_decode_fold(const struct state *total, const struct state *chunk, int rows,
+                              int64_t value_dim);
+void attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                float *const *out, float *const *lse);
 
 extern const struct kernels attnkit_avx2;
 

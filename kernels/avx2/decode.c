@@ -1,344 +1,299 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block of keys for a few query rows: scores, softmax and weighted V in one go, with a line of
- * state per row. decode.c in the folder above calls it for every block.
+ * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores,
+ * softmax and weighted V in one go. Called by decode.c of the parent folder. Rows go in panels of
+ * at most 4 that share the loads of K and V; their number is a constant in all that is inlined.
  *
- * For the scores lanes are keys: K is transposed in registers, some dimensions of the block at a
- * time, into a buffer on the stack, so that every score stays one chain over d. For V lanes are
- * value columns. Both are the same sum of products, a tile of 4 rows x 2 vectors: 8 accumulators,
- * 2 vectors, 2 masks and 1 broadcast are 13 of 16 ymm.
+ * Scores: lanes are keys, K transposed in registers 8 keys x 8 d at a time so that a score stays
+ * one chain over d. A tile is two vectors of keys, for 1 or 2 rows or of two heads, so that their
+ * chains do not leave the FMA ports waiting, or one. 8 of K, 8 in between and at most 8 sums are
+ * more than 16 ymm: some wait on the stack. For 8 keys 8 d take 8 loads, 24 shuffles, and 8
+ * broadcasts and FMA per row.
  *
- * Each load of K serves all rows, each load of V those of a tile that see the same keys. Few rows
- * are bound by memory: V and the next keys are asked for while K is worked on, the next block while
- * V is (one row on Zen 4: 20 of 30 GB/s, without 8). Many rows are bound by FMA and the loads of
- * their broadcasts.
+ * Weighted V: lanes are value columns, 2 vectors of them for 4 rows, 4 for fewer. At most 12 sums,
+ * 3 weights and 1 of V are 16 ymm.
+ *
+ * Few rows are bound by memory: V and the next keys are asked for while K is worked on. More rows
+ * are bound by FMA and shuffles.
  */
-#include <string.h>
+#include <stdbool.h>
 
 #include "avx2.h"
 
 enum {
-    TILE_ROWS = 4,
-    TILE_VECTORS = 2,
-    TILE_WIDTH = TILE_VECTORS * VECTOR,
-    KEY_PART = 32,  /* keys that are transposed at a time, a whole number of tiles */
-    DIM_BLOCK = 32, /* and their dimensions */
-    LINE = 16,      /* floats in a cache line */
+    PANEL_ROWS = 4,
+    MAX_TILE = 2,        /* vectors of keys in a tile of scores */
+    MAX_COLUMNS = 4,     /* vectors of value columns in a tile of weighted V */
+    LINE = 16,           /* floats in a cache line */
+    KEYS_AHEAD = 2 * 16, /* from the keys that are worked on to those that are asked for */
 };
 
-/* Asks the L2 cache for a share of the columns of the first n rows: `part` of `parts`. A prefetch
- * never faults, so rows beyond the last may be asked for. Inlined always, because gcc drops calls
- * of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void prefetch(struct rows rows, int n, int64_t part,
-                                                           int64_t parts)
+/* Some query rows of a block, r < rows <= PANEL_ROWS. Filled in place, and only pointed to: copies
+ * of what has just been stored in pieces would wait for it. */
+struct panel {
+    const struct decode_block *block;
+    const float *const *q;
+    const int32_t *visible;
+    int first;        /* row of the block */
+    int fewest, most; /* of visible */
+};
+
+/* Weights of a panel, those of its rows for a key next to each other, 0 from visible[r] on, and
+ * what o is multiplied by. */
+struct weights {
+    _Alignas(32) float p[KEY_BLOCK][PANEL_ROWS];
+    float rescale[PANEL_ROWS];
+};
+
+/* Asks the L2 cache for the lines at element i of `n` rows from `first` on, which need not exist: a
+ * prefetch never faults. Inlined always, because gcc drops calls of a function that does nothing
+ * but prefetch. */
+static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
+                                                           const int n)
 {
-    const int64_t lines = (rows.dim + LINE - 1) / LINE;
-    const int64_t share = (lines + parts - 1) / parts * LINE;
-    for (int i = 0; i < n; i++)
-        for (int64_t c = part * share; c < (part + 1) * share && c < rows.dim; c += LINE)
-            _mm_prefetch((const char *)(row_at(rows, i) + c), _MM_HINT_T1);
+    if (i < rows.dim)
+        for (int j = 0; j < n; j++)
+            _mm_prefetch(rows.first + (first + j) * rows.stride + i * (int64_t)sizeof(float),
+                         _MM_HINT_T1);
 }
 
-/* acc[r][.] = chain over i < n of a[r][i] * b[i][.], going on from acc. Lines of b are `stride`
- * bytes apart; only their first `width` elements are read. */
+/* The chains of a tile of scores go on over the first `left` of VECTOR dimensions from d on. */
 static inline __attribute__((always_inline)) void
-add_products(const float *const *a, const char *b, ptrdiff_t stride, int64_t width, int64_t n,
-             __m256 acc[TILE_ROWS][TILE_VECTORS], const int rows)
+add_dims(__m256 s[][MAX_TILE], const float *const *q, const float *const *key, int64_t d,
+         int64_t left, const int vectors, const int rows)
 {
-    for (int64_t i = 0; i < n; i++) {
-        const float *line = (const float *)(b + i * stride);
-        __m256 x[TILE_VECTORS];
-        for (int j = 0; j < TILE_VECTORS; j++)
-            x[j] = load_first(line + j * VECTOR, width - j * VECTOR);
-        for (int r = 0; r < rows; r++) {
-            const __m256 factor = _mm256_broadcast_ss(a[r] + i);
-            for (int j = 0; j < TILE_VECTORS; j++)
-                acc[r][j] = _mm256_fmadd_ps(factor, x[j], acc[r][j]);
-        }
+    for (int j = 0; j < vectors; j++) {
+        __m256 k_t[VECTOR];
+        for (int i = 0; i < VECTOR; i++)
+            k_t[i] = load_first(key[j * VECTOR + i] + d, left);
+        transpose(k_t);
+        for (int i = 0; i < VECTOR && i < left; i++)
+            for (int r = 0; r < rows; r++)
+                s[r][j] = _mm256_fmadd_ps(_mm256_broadcast_ss(q[r] + d + i), k_t[i], s[r][j]);
     }
 }
 
-/* k_t[i][key] = k[key][d + i] for the dimensions of the block, as many as there are. Whole vectors
- * of keys are filled: what is missing repeats the last key. */
-static void transpose_keys(struct rows k, int keys, int64_t d, float k_t[DIM_BLOCK][KEY_PART])
+/* What softmax needs of the scores: t[r][key], -inf where row r does not see the key, and their
+ * maxima, those of the lanes of max[r]. */
+struct scores {
+    _Alignas(64) float t[PANEL_ROWS][KEY_BLOCK];
+    __m256 max[PANEL_ROWS];
+};
+
+static inline __attribute__((always_inline)) void
+store_scores(struct scores *scores, const struct panel *panel, int first, __m256 s[][MAX_TILE],
+             float scale_log2, const int vectors, const int rows)
 {
-    for (int key = 0; key < keys; key += VECTOR) {
-        const float *row[VECTOR];
-        for (int j = 0; j < VECTOR; j++)
-            row[j] = row_at(k, key + j < keys ? key + j : keys - 1) + d;
-        for (int i = 0; i < DIM_BLOCK && d + i < k.dim; i += VECTOR) {
-            __m256 r[VECTOR];
-            for (int j = 0; j < VECTOR; j++)
-                r[j] = load_first(row[j] + i, k.dim - d - i);
-            transpose(r);
-            for (int j = 0; j < VECTOR; j++)
-                _mm256_store_ps(&k_t[i + j][key], r[j]);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++) {
+            const int at = first + j * VECTOR;
+            const __m256 seen = _mm256_castsi256_ps(first_mask(panel->visible[r] - at));
+            const __m256 scaled = _mm256_mul_ps(s[r][j], _mm256_set1_ps(scale_log2));
+            const __m256 t = _mm256_blendv_ps(minus_infinity(), scaled, seen);
+            _mm256_store_ps(scores->t[r] + at, t);
+            /* This order of operands drops a NaN. */
+            scores->max[r] = _mm256_max_ps(t, scores->max[r]);
         }
-    }
 }
 
-/* The chains of a tile of scores go on over `dims` dimensions from d on, for `vectors` of keys. */
-static inline __attribute__((always_inline)) void scores_tile(const float *const *q, int64_t d,
-                                                              int64_t dims, const float *k_t,
-                                                              float *s, const int rows,
-                                                              const int vectors)
+/* The scores of `vectors` vectors of keys from `first` on. Keys that no row sees stand for the last
+ * one that is seen, so that they may be loaded. */
+static inline __attribute__((always_inline)) void score_tile(struct scores *scores,
+                                                             const struct panel *panel, int first,
+                                                             float scale_log2, const int vectors,
+                                                             const int rows)
 {
-    __m256 acc[TILE_ROWS][TILE_VECTORS];
+    const struct rows k = panel->block->k, v = panel->block->v;
+    const bool prefetching = panel->first == 0 && panel->block->prefetch;
+    const float *key[MAX_TILE * VECTOR];
+    __m256 s[PANEL_ROWS][MAX_TILE];
+    for (int i = 0; i < vectors * VECTOR; i++)
+        key[i] = row_at(k, first + i < panel->most ? first + i : panel->most - 1);
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
-            acc[r][j] = _mm256_load_ps(s + r * KEY_BLOCK + j * VECTOR);
-    for (int64_t i = 0; i < dims; i++)
-        for (int r = 0; r < rows; r++) {
-            const __m256 q_d = _mm256_set1_ps(q[r][d + i]);
-            for (int j = 0; j < vectors; j++)
-                acc[r][j] = _mm256_fmadd_ps(q_d, _mm256_load_ps(k_t + i * KEY_PART + j * VECTOR),
-                                            acc[r][j]);
+            s[r][j] = _mm256_setzero_ps();
+    int64_t d = 0;
+    for (; d + VECTOR <= k.dim; d += VECTOR) {
+        if (prefetching && d % LINE == 0) {
+            prefetch(v, first, d, vectors * VECTOR);
+            prefetch(k, first + KEYS_AHEAD, d, vectors * VECTOR);
         }
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++)
-            _mm256_store_ps(s + r * KEY_BLOCK + j * VECTOR, acc[r][j]);
-}
-
-/* The same for up to TILE_ROWS rows and a tile of keys. */
-static inline __attribute__((always_inline)) void scores_rows(int rows, const float *const *q,
-                                                              int64_t d, int64_t dims,
-                                                              const float *k_t, float *s,
-                                                              const int vectors)
-{
-    switch (rows) {
-    case 4:
-        scores_tile(q, d, dims, k_t, s, 4, vectors);
-        break;
-    case 3:
-        scores_tile(q, d, dims, k_t, s, 3, vectors);
-        break;
-    case 2:
-        scores_tile(q, d, dims, k_t, s, 2, vectors);
-        break;
-    default:
-        scores_tile(q, d, dims, k_t, s, 1, vectors);
+        add_dims(s, panel->q, key, d, VECTOR, vectors, rows);
     }
+    if (d < k.dim)
+        add_dims(s, panel->q, key, d, k.dim - d, vectors, rows);
+    store_scores(scores, panel, first, s, scale_log2, vectors, rows);
 }
 
-/* Scores of up to KEY_PART keys, from s on in each line, and something up to the end of the last
- * vector; meanwhile their V is asked for. */
-static void scores_part(int rows, const float *const *q, struct rows k, struct rows v, int keys,
-                        struct rows next_k, int next_keys, float *s)
+/* The maximum of the lanes of each vector, none of which is NaN. */
+static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
 {
-    _Alignas(32) float k_t[DIM_BLOCK][KEY_PART];
-    const int64_t dim_blocks = (k.dim + DIM_BLOCK - 1) / DIM_BLOCK;
-    for (int r = 0; r < rows; r++)
-        memset(s + r * KEY_BLOCK, 0, KEY_PART * sizeof *s);
-    for (int64_t d = 0; d < k.dim; d += DIM_BLOCK) {
-        const int64_t dims = k.dim - d < DIM_BLOCK ? k.dim - d : DIM_BLOCK;
-        prefetch(v, keys, d / DIM_BLOCK, dim_blocks);
-        prefetch(next_k, next_keys, d / DIM_BLOCK, dim_blocks);
-        transpose_keys(k, keys, d, k_t);
-        for (int r = 0; r < rows; r += TILE_ROWS) {
-            const int left = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-            for (int key = 0; key < keys; key += TILE_WIDTH) {
-                float *at = s + r * KEY_BLOCK + key;
-                if (keys - key > VECTOR)
-                    scores_rows(left, q + r, d, dims, k_t[0] + key, at, TILE_VECTORS);
-                else
-                    scores_rows(left, q + r, d, dims, k_t[0] + key, at, 1);
-            }
-        }
-    }
+    __m128 m[PANEL_ROWS];
+    for (int r = 0; r < PANEL_ROWS; r++)
+        m[r] = _mm_max_ps(_mm256_castps256_ps128(x[r]), _mm256_extractf128_ps(x[r], 1));
+    _MM_TRANSPOSE4_PS(m[0], m[1], m[2], m[3]);
+    return _mm_max_ps(_mm_max_ps(m[0], m[1]), _mm_max_ps(m[2], m[3]));
 }
 
-/* Of `left` keys those in the next part. */
-static int in_part(int left)
+/* The weights of VECTOR keys, a row in each vector, as their lines of `weights`, added to the sums
+ * of the rows. */
+static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_ROWS], __m128 sum)
 {
-    return left < 0 ? 0 : left < KEY_PART ? left : KEY_PART;
-}
-
-static struct rows rows_from(struct rows rows, int first)
-{
-    return (struct rows){(const char *)row_at(rows, first), rows.stride, rows.dim};
-}
-
-/* s[r][key] for the first `keys` keys, a part at a time: its rows are walked through side by side,
- * and more of them than that are more streams than the hardware follows. */
-static void scores(int rows, const float *const *q, struct rows k, struct rows v, int keys,
-                   float (*s)[KEY_BLOCK])
-{
-    for (int key = 0; key < keys; key += KEY_PART) {
-        const int next = key + KEY_PART;
-        scores_part(rows, q, rows_from(k, key), rows_from(v, key), in_part(keys - key),
-                    rows_from(k, next < keys ? next : key), in_part(keys - next), s[0] + key);
-    }
-}
-
-static inline float horizontal_max(__m256 x)
-{
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    m = _mm_max_ss(m, _mm_movehdup_ps(m));
-    return _mm_cvtss_f32(m);
-}
-
-/* t in place of the scores of a row, -inf from `visible` on; returns their maximum. */
-static float scale(float *s, int keys, int32_t visible, float scale_log2)
-{
-    const __m256 factor = _mm256_set1_ps(scale_log2);
-    __m256 max = minus_infinity();
-    for (int key = 0; key < keys; key += VECTOR) {
-        const __m256i seen = first_mask(visible - key);
-        const __m256 t =
-            _mm256_blendv_ps(minus_infinity(), _mm256_mul_ps(_mm256_load_ps(s + key), factor),
-                             _mm256_castsi256_ps(seen));
-        _mm256_store_ps(s + key, t);
-        /* This order of operands drops a NaN in t. */
-        max = _mm256_max_ps(t, max);
-    }
-    return horizontal_max(max);
-}
-
-/* The weights of a row in place of t. */
-static void weights(float *s, int keys, float subtrahend)
-{
-    for (int key = 0; key < keys; key += VECTOR) {
-        const __m256 t = _mm256_load_ps(s + key);
-        _mm256_store_ps(s + key, exp2_v(_mm256_sub_ps(t, _mm256_set1_ps(subtrahend))));
-    }
-}
-
-/* The chain over keys of the weights of up to 8 rows, each in a lane. Weights of keys that a row
- * does not see are +0, which changes no sum. */
-static __m256 weight_sums(int rows, float (*p)[KEY_BLOCK], int keys)
-{
-    __m256 sum = _mm256_setzero_ps();
-    for (int key = 0; key < keys; key += VECTOR) {
-        __m256 r[VECTOR];
-        for (int i = 0; i < VECTOR; i++)
-            r[i] = _mm256_load_ps(&p[i < rows ? i : 0][key]);
-        transpose(r);
-        for (int i = 0; i < VECTOR; i++)
-            sum = _mm256_add_ps(sum, r[i]);
+    const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);
+    const __m256 low_23 = _mm256_unpacklo_ps(p[2], p[3]), high_23 = _mm256_unpackhi_ps(p[2], p[3]);
+    const __m256 key[4] = {
+        /* and key + 4 */
+        _mm256_shuffle_ps(low_01, low_23, 0x44), _mm256_shuffle_ps(low_01, low_23, 0xee),
+        _mm256_shuffle_ps(high_01, high_23, 0x44), _mm256_shuffle_ps(high_01, high_23, 0xee)};
+    for (int i = 0; i < VECTOR; i++) {
+        const __m128 line =
+            i < 4 ? _mm256_castps256_ps128(key[i % 4]) : _mm256_extractf128_ps(key[i % 4], 1);
+        _mm_store_ps(weights[i], line);
+        sum = _mm_add_ps(sum, line);
     }
     return sum;
 }
 
-/* Scores to weights for up to 8 rows, and M and l of their states moved on. */
-static void softmax(int rows, float (*s)[KEY_BLOCK], int keys, const int32_t *visible,
-                    float scale_log2, float *row_max, float *row_sum, float *rescale)
+/* Weights from scores; the state's maximum and sum are moved on. */
+static inline __attribute__((always_inline)) void softmax(const struct panel *panel,
+                                                          const struct scores *scores,
+                                                          struct weights *weights, const int rows)
 {
-    float block_max[VECTOR] = {0}, subtrahend[VECTOR];
-    for (int r = 0; r < rows; r++)
-        block_max[r] = scale(s[r], keys, visible[r], scale_log2);
-    const __m256 old_max = load_first(row_max, rows);
-    const __m256 new_max = _mm256_max_ps(_mm256_ceil_ps(_mm256_loadu_ps(block_max)), old_max);
-    _mm256_storeu_ps(subtrahend, finite_max(new_max));
-    for (int r = 0; r < rows; r++)
-        weights(s[r], keys, subtrahend[r]);
-
-    const __m256 factor = exp2_v(_mm256_sub_ps(old_max, _mm256_loadu_ps(subtrahend)));
-    const __m256 sum = weight_sums(rows, s, keys);
-    store_first(row_max, rows, new_max);
-    store_first(row_sum, rows, _mm256_fmadd_ps(load_first(row_sum, rows), factor, sum));
-    store_first(rescale, rows, factor);
+    float *const row_max = panel->block->st->row_max + panel->first;
+    float *const row_sum = panel->block->st->row_sum + panel->first;
+    const __m128 old_max = _mm_loadu_ps(row_max);
+    const __m128 new_max = _mm_max_ps(_mm_ceil_ps(max_of_each(scores->max)), old_max);
+    const __m256 subtrahend = finite_max(_mm256_castps128_ps256(new_max));
+    float subtract[VECTOR];
+    _mm256_storeu_ps(subtract, subtrahend);
+    __m128 sum = _mm_setzero_ps();
+    for (int key = 0; key < panel->most; key += VECTOR) {
+        __m256 p[PANEL_ROWS];
+        for (int r = 0; r < rows; r++)
+            p[r] = _mm256_sub_ps(_mm256_load_ps(scores->t[r] + key),
+                                 _mm256_broadcast_ss(subtract + r));
+        exp2_vectors(p, rows);
+        for (int r = rows; r < PANEL_ROWS; r++)
+            p[r] = _mm256_setzero_ps();
+        sum = store_weights(p, weights->p + key, sum);
+    }
+    const __m128 rescale =
+        _mm256_castps256_ps128(exp2_v(_mm256_sub_ps(_mm256_castps128_ps256(old_max), subtrahend)));
+    const __m128 old_sum = _mm_loadu_ps(row_sum);
+    _mm_storeu_ps(row_sum, _mm_fmadd_ps(old_sum, rescale, sum));
+    _mm_storeu_ps(row_max, new_max);
+    _mm_store_ps(weights->rescale, rescale);
 }
 
-/* o = fma(o, rescale, chain over keys of p * v) for a tile of rows and the first `width` columns
- * at o and v. */
-static inline __attribute__((always_inline)) void
-weighted_tile(float (*p)[KEY_BLOCK], int keys, const float *rescale, const char *v,
-              ptrdiff_t v_stride, float *o, int64_t o_stride, int64_t width, const int rows)
+/* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
+ * alone the keys that only other rows see: 0 times their V might be NaN. */
+static inline __attribute__((always_inline)) void v_tile(const struct panel *panel,
+                                                         const struct weights *weights, int64_t c,
+                                                         int64_t width, const int vectors,
+                                                         const int rows)
 {
-    const float *a[TILE_ROWS];
-    __m256 acc[TILE_ROWS][TILE_VECTORS];
-    for (int r = 0; r < rows; r++) {
-        a[r] = p[r];
-        for (int j = 0; j < TILE_VECTORS; j++)
-            acc[r][j] = _mm256_setzero_ps();
-    }
-    add_products(a, v, v_stride, width, keys, acc, rows);
+    const struct rows v = panel->block->v;
+    __m256 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
-        for (int j = 0; j < TILE_VECTORS; j++) {
-            float *at = o + r * o_stride + j * VECTOR;
-            const __m256 old = load_first(at, width - j * VECTOR);
-            store_first(at, width - j * VECTOR,
-                        _mm256_fmadd_ps(old, _mm256_set1_ps(rescale[r]), acc[r][j]));
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = _mm256_setzero_ps();
+    for (int key = 0; key < panel->fewest; key++) {
+        const float *values = row_at(v, key) + c;
+        __m256 p[PANEL_ROWS];
+        for (int r = 0; r < rows; r++)
+            p[r] = _mm256_broadcast_ss(&weights->p[key][r]);
+        for (int j = 0; j < vectors; j++) {
+            const __m256 x = load_first(values + j * VECTOR, width);
+            for (int r = 0; r < rows; r++)
+                sum[r][j] = _mm256_fmadd_ps(p[r], x, sum[r][j]);
+        }
+    }
+    for (int key = panel->fewest; key < panel->most; key++)
+        for (int r = 0; r < rows; r++)
+            if (key < panel->visible[r])
+                for (int j = 0; j < vectors; j++)
+                    sum[r][j] = _mm256_fmadd_ps(_mm256_broadcast_ss(&weights->p[key][r]),
+                                                load_first(row_at(v, key) + c + j * VECTOR, width),
+                                                sum[r][j]);
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++) {
+            float *o = panel->block->st->out + (panel->first + r) * v.dim + c + j * VECTOR;
+            const __m256 factor = _mm256_broadcast_ss(weights->rescale + r);
+            store_first(o, width, _mm256_fmadd_ps(load_first(o, width), factor, sum[r][j]));
         }
 }
 
 static inline __attribute__((always_inline)) void
-weighted_rows(int rows, float (*p)[KEY_BLOCK], int keys, const float *rescale, const char *v,
-              ptrdiff_t v_stride, float *o, int64_t o_stride, int64_t width)
+weighted_v(const struct panel *panel, const struct weights *weights, const int rows)
 {
-    switch (rows) {
-    case 4:
-        weighted_tile(p, keys, rescale, v, v_stride, o, o_stride, width, 4);
-        break;
-    case 3:
-        weighted_tile(p, keys, rescale, v, v_stride, o, o_stride, width, 3);
-        break;
-    case 2:
-        weighted_tile(p, keys, rescale, v, v_stride, o, o_stride, width, 2);
-        break;
-    default:
-        weighted_tile(p, keys, rescale, v, v_stride, o, o_stride, width, 1);
+    const int vectors = rows < 4 ? 4 : 2;
+    const int64_t dim = panel->block->v.dim;
+    int64_t c = 0;
+    for (; c + vectors * VECTOR <= dim; c += vectors * VECTOR)
+        v_tile(panel, weights, c, VECTOR, vectors, rows);
+    for (; c + VECTOR <= dim; c += VECTOR)
+        v_tile(panel, weights, c, VECTOR, 1, rows);
+    if (c < dim)
+        v_tile(panel, weights, c, dim - c, 1, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_rows(struct scores *scores, const struct panel *panel, float scale_log2, const int rows)
+{
+    for (int r = 0; r < PANEL_ROWS; r++)
+        scores->max[r] = minus_infinity();
+    int key = 0;
+    for (; rows <= 2 && key + VECTOR < panel->most; key += 2 * VECTOR)
+        score_tile(scores, panel, key, scale_log2, 2, rows);
+    for (; key < panel->most; key += VECTOR)
+        score_tile(scores, panel, key, scale_log2, 1, rows);
+}
+
+static inline __attribute__((always_inline)) void attend(const struct panel *panel,
+                                                         float scale_log2, const int rows)
+{
+    struct scores scores;
+    struct weights weights;
+    score_rows(&scores, panel, scale_log2, rows);
+    softmax(panel, &scores, &weights, rows);
+    weighted_v(panel, &weights, rows);
+}
+
+/* The rows of a block from `first` on. */
+static void begin_panel(struct panel *panel, const struct decode_block *block, int first, int rows)
+{
+    panel->block = block;
+    panel->q = block->q + first;
+    panel->visible = block->visible + first;
+    panel->first = first;
+    panel->fewest = panel->most = panel->visible[0];
+    for (int r = 1; r < rows; r++) {
+        const int seen = panel->visible[r];
+        panel->fewest = seen < panel->fewest ? seen : panel->fewest;
+        panel->most = seen > panel->most ? seen : panel->most;
     }
 }
 
-/* How many of the next rows see as many keys as the first: a tile of them. */
-static int same_visible(const int32_t *visible, int rows)
+void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale_log2)
 {
-    int same = 1;
-    while (same < rows && same < TILE_ROWS && visible[same] == visible[0])
-        same++;
-    return same;
-}
-
-/* The weights times V for every row, a tile of columns at a time; meanwhile the keys of the next
- * block are asked for. */
-static void weighted_v(int rows, float (*p)[KEY_BLOCK], const int32_t *visible,
-                       const float *rescale, struct rows v, float *o, struct rows next_k,
-                       int next_keys)
-{
-    const int64_t tiles = (v.dim + TILE_WIDTH - 1) / TILE_WIDTH;
-    for (int64_t c = 0; c < v.dim; c += TILE_WIDTH) {
-        prefetch(next_k, next_keys, c / TILE_WIDTH, tiles);
-        const char *columns = v.first + c * (int64_t)sizeof(float);
-        for (int r = 0, same; r < rows; r += same) {
-            same = same_visible(visible + r, rows - r);
-            float *at = o + r * v.dim + c;
-            if (visible[r] == 0)
-                continue;
-            if (v.dim - c >= TILE_WIDTH)
-                weighted_rows(same, p + r, visible[r], rescale + r, columns, v.stride, at, v.dim,
-                              TILE_WIDTH);
-            else
-                weighted_rows(same, p + r, visible[r], rescale + r, columns, v.stride, at, v.dim,
-                              v.dim - c);
+    for (int first = 0; first < rows; first += PANEL_ROWS) {
+        const int panel_rows = rows - first < PANEL_ROWS ? rows - first : PANEL_ROWS;
+        struct panel panel;
+        begin_panel(&panel, block, first, panel_rows);
+        if (panel.most == 0)
+            continue;
+        switch (panel_rows) {
+        case 1:
+            attend(&panel, scale_log2, 1);
+            break;
+        case 2:
+            attend(&panel, scale_log2, 2);
+            break;
+        case 3:
+            attend(&panel, scale_log2, 3);
+            break;
+        default:
+            attend(&panel, scale_log2, 4);
         }
     }
-}
-
-/* Where the keys of the next block would lie: an address to prefetch, perhaps of nothing. */
-static struct rows next_block(struct rows k)
-{
-    const uintptr_t first = (uintptr_t)k.first + KEY_BLOCK * (uintptr_t)k.stride;
-    return (struct rows){(const char *)first, k.stride, k.dim};
-}
-
-void attnkit_avx2_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
-                         struct rows v, float scale_log2, struct state st)
-{
-    _Alignas(32) float s[DECODE_ROWS][KEY_BLOCK]; /* scores, then weights */
-    float rescale[DECODE_ROWS];
-    int keys = 0;
-    for (int r = 0; r < rows; r++)
-        keys = visible[r] > keys ? visible[r] : keys;
-    if (keys == 0)
-        return;
-
-    scores(rows, q, k, v, keys, s);
-    for (int r = 0; r < rows; r += VECTOR)
-        softmax(rows - r < VECTOR ? rows - r : VECTOR, s + r, keys, visible + r, scale_log2,
-                st.row_max + r, st.row_sum + r, rescale + r);
-    /* Most blocks that are full have one after them. */
-    const int next_keys = keys == KEY_BLOCK ? KEY_PART : 0;
-    weighted_v(rows, s, visible, rescale, v, st.out, next_block(k), next_keys);
 }

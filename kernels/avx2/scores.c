@@ -3,64 +3,85 @@
  * s[key][lane] = chain over d of k[key][d] * q_t[d][lane]: lanes are query rows, K is broadcast
  * from where it lies. prefill.c calls it for every panel and block of keys.
  *
- * Tile of 6 keys x 2 vectors: 12 accumulators, 2 of q and 1 broadcast are 15 of 16 ymm. Per d it
- * has 12 FMA, bound by the two FMA ports at 6 cycles, and 8 loads. A tile of 4 x 3 is as fast, but
- * panels of 24 rows fit the usual lengths worse than those of 16.
+ * Tile of 4 keys x 3 vectors: 12 accumulators, 3 of q and 1 broadcast are 16 ymm. Per d it has 12
+ * FMA, bound by the two FMA ports at 6 cycles, and 7 loads; a tile of 6 x 2 has 8, and was 1 to 3 %
+ * slower. Narrower panels, the last ones of an item, have 6 x 2 and 8 x 1.
  */
 #include "avx2.h"
 
-enum {
-    TILE_KEYS = 6,
-};
-
-static inline __attribute__((always_inline)) void scores_tile(const float *q_t, struct rows k,
-                                                              int first, float *s, const int height)
+static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
+                                                              const struct rows *k, int first,
+                                                              float *s, const int height,
+                                                              const int vectors)
 {
-    const float *key[TILE_KEYS];
-    __m256 acc[TILE_KEYS][VECTORS];
+    const int lanes = vectors * VECTOR;
+    const float *key[MAX_HEIGHT];
+    __m256 acc[MAX_HEIGHT][VECTORS];
     for (int i = 0; i < height; i++) {
-        key[i] = row_at(k, first + i);
-        for (int j = 0; j < VECTORS; j++)
+        key[i] = row_at(*k, first + i);
+        for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm256_setzero_ps();
     }
-    for (int64_t d = 0; d < k.dim; d++) {
+    for (int64_t d = 0; d < k->dim; d++) {
         __m256 q[VECTORS];
-        for (int j = 0; j < VECTORS; j++)
-            q[j] = _mm256_load_ps(q_t + d * LANES + j * VECTOR);
+        for (int j = 0; j < vectors; j++)
+            q[j] = _mm256_load_ps(q_t + d * lanes + j * VECTOR);
         for (int i = 0; i < height; i++) {
             const __m256 k_d = _mm256_broadcast_ss(key[i] + d);
-            for (int j = 0; j < VECTORS; j++)
+            for (int j = 0; j < vectors; j++)
                 acc[i][j] = _mm256_fmadd_ps(k_d, q[j], acc[i][j]);
         }
     }
     for (int i = 0; i < height; i++)
-        for (int j = 0; j < VECTORS; j++)
-            _mm256_store_ps(s + (first + i) * LANES + j * VECTOR, acc[i][j]);
+        for (int j = 0; j < vectors; j++)
+            _mm256_store_ps(s + (first + i) * lanes + j * VECTOR, acc[i][j]);
 }
 
-void attnkit_avx2_scores(const float *q_t, struct rows k, int keys, float *s)
+static inline __attribute__((always_inline)) void scores(const float *q_t, const struct rows *k,
+                                                         int keys, float *s, const int vectors)
 {
+    const int most = full_height(vectors);
     int height;
     for (int key = 0; key < keys; key += height) {
-        height = tile_height(keys - key, TILE_KEYS);
+        height = tile_height(keys - key, most);
         switch (height) {
+        case 8:
+            scores_tile(q_t, k, key, s, 8, vectors);
+            break;
+        case 7:
+            scores_tile(q_t, k, key, s, 7, vectors);
+            break;
         case 6:
-            scores_tile(q_t, k, key, s, 6);
+            scores_tile(q_t, k, key, s, 6, vectors);
             break;
         case 5:
-            scores_tile(q_t, k, key, s, 5);
+            scores_tile(q_t, k, key, s, 5, vectors);
             break;
         case 4:
-            scores_tile(q_t, k, key, s, 4);
+            scores_tile(q_t, k, key, s, 4, vectors);
             break;
         case 3:
-            scores_tile(q_t, k, key, s, 3);
+            scores_tile(q_t, k, key, s, 3, vectors);
             break;
         case 2:
-            scores_tile(q_t, k, key, s, 2);
+            scores_tile(q_t, k, key, s, 2, vectors);
             break;
         default:
-            scores_tile(q_t, k, key, s, 1);
+            scores_tile(q_t, k, key, s, 1, vectors);
         }
+    }
+}
+
+void attnkit_avx2_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+{
+    switch (lanes / VECTOR) {
+    case 3:
+        scores(q_t, k, keys, s, 3);
+        break;
+    case 2:
+        scores(q_t, k, keys, s, 2);
+        break;
+    default:
+        scores(q_t, k, keys, s, 1);
     }
 }

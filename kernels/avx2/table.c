@@ -6,6 +6,7 @@
 
 const struct kernels attnkit_avx2 = {
     .name = "avx2",
+    .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .exp2 = attnkit_avx2_exp2,

@@ -7,7 +7,7 @@
 #include "avx512.h"
 
 /* Sixteen lanes from dimension d on, of which `left` remain. */
-static void pack_tile(const float *const *rows, int64_t d, int64_t left, float *q_t)
+static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t left, float *q_t)
 {
     __m512 r[VECTOR];
     for (int i = 0; i < VECTOR; i++)
@@ -15,12 +15,12 @@ static void pack_tile(const float *const *rows, int64_t d, int64_t left, float *
     transpose(r);
     for (int i = 0; i < VECTOR; i++)
         if (i < left)
-            _mm512_store_ps(q_t + i * LANES, r[i]);
+            _mm512_store_ps(q_t + i * lanes, r[i]);
 }
 
-void attnkit_avx512_pack_q(const float *const *rows, int64_t head_dim, float *q_t)
+void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t)
 {
     for (int64_t d = 0; d < head_dim; d += VECTOR)
-        for (int lane = 0; lane < LANES; lane += VECTOR)
-            pack_tile(rows + lane, d, head_dim - d, q_t + d * LANES + lane);
+        for (int lane = 0; lane < lanes; lane += VECTOR)
+            pack_tile(rows + lane, lanes, d, head_dim - d, q_t + d * lanes + lane);
 }

@@ -6,61 +6,86 @@
  * Tile of 6 keys x 4 vectors: 24 accumulators, 4 of q and 1 broadcast are 29 of 32 zmm. Per d it
  * has 24 FMA, bound by the FMA ports at 12 cycles, or 24 where a zmm takes two passes, and 10
  * loads, fewer than half a load per FMA: Ice Lake was seen to sustain 1.1 loads of a zmm per cycle.
+ * Narrower panels, the last ones of an item, have tiles of 8.
  */
 #include "avx512.h"
 
-enum {
-    TILE_KEYS = 6,
-};
-
-static inline __attribute__((always_inline)) void scores_tile(const float *q_t, struct rows k,
-                                                              int first, float *s, const int height)
+static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
+                                                              const struct rows *k, int first,
+                                                              float *s, const int height,
+                                                              const int vectors)
 {
-    const float *key[TILE_KEYS];
-    __m512 acc[TILE_KEYS][VECTORS];
+    const int lanes = vectors * VECTOR;
+    const float *key[MAX_HEIGHT];
+    __m512 acc[MAX_HEIGHT][VECTORS];
     for (int i = 0; i < height; i++) {
-        key[i] = row_at(k, first + i);
-        for (int j = 0; j < VECTORS; j++)
+        key[i] = row_at(*k, first + i);
+        for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm512_setzero_ps();
     }
-    for (int64_t d = 0; d < k.dim; d++) {
+    for (int64_t d = 0; d < k->dim; d++) {
         __m512 q[VECTORS];
-        for (int j = 0; j < VECTORS; j++)
-            q[j] = _mm512_load_ps(q_t + d * LANES + j * VECTOR);
+        for (int j = 0; j < vectors; j++)
+            q[j] = _mm512_load_ps(q_t + d * lanes + j * VECTOR);
         for (int i = 0; i < height; i++) {
             const __m512 k_d = _mm512_set1_ps(key[i][d]);
-            for (int j = 0; j < VECTORS; j++)
+            for (int j = 0; j < vectors; j++)
                 acc[i][j] = _mm512_fmadd_ps(k_d, q[j], acc[i][j]);
         }
     }
     for (int i = 0; i < height; i++)
-        for (int j = 0; j < VECTORS; j++)
-            _mm512_store_ps(s + (first + i) * LANES + j * VECTOR, acc[i][j]);
+        for (int j = 0; j < vectors; j++)
+            _mm512_store_ps(s + (first + i) * lanes + j * VECTOR, acc[i][j]);
 }
 
-void attnkit_avx512_scores(const float *q_t, struct rows k, int keys, float *s)
+static inline __attribute__((always_inline)) void scores(const float *q_t, const struct rows *k,
+                                                         int keys, float *s, const int vectors)
 {
+    const int most = full_height(vectors);
     int height;
     for (int key = 0; key < keys; key += height) {
-        height = tile_height(keys - key, TILE_KEYS);
+        height = tile_height(keys - key, most);
         switch (height) {
+        case 8:
+            scores_tile(q_t, k, key, s, 8, vectors);
+            break;
+        case 7:
+            scores_tile(q_t, k, key, s, 7, vectors);
+            break;
         case 6:
-            scores_tile(q_t, k, key, s, 6);
+            scores_tile(q_t, k, key, s, 6, vectors);
             break;
         case 5:
-            scores_tile(q_t, k, key, s, 5);
+            scores_tile(q_t, k, key, s, 5, vectors);
             break;
         case 4:
-            scores_tile(q_t, k, key, s, 4);
+            scores_tile(q_t, k, key, s, 4, vectors);
             break;
         case 3:
-            scores_tile(q_t, k, key, s, 3);
+            scores_tile(q_t, k, key, s, 3, vectors);
             break;
         case 2:
-            scores_tile(q_t, k, key, s, 2);
+            scores_tile(q_t, k, key, s, 2, vectors);
             break;
         default:
-            scores_tile(q_t, k, key, s, 1);
+            scores_tile(q_t, k, key, s, 1, vectors);
         }
+    }
+}
+
+void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+{
+    switch (lanes / VECTOR) {
+    case 4:
+        scores(q_t, k, keys, s, 4);
+        break;
+    case 3:
+        scores(q_t, k, keys, s, 3);
+        break;
+    case 2:
+        scores(q_t, k, keys, s, 2);
+        break;
+    default:
+        scores(q_t, k, keys, s, 1);
     }
 }

@@ -28,30 +28,32 @@ static inline __m512 fold_out(__m512 o, __m512 chunk, struct fold f)
     return _mm512_fmadd_ps(o, f.a, _mm512_mul_ps(chunk, f.b));
 }
 
-void attnkit_avx512_fold(struct state total, struct state chunk, int64_t value_dim)
+void attnkit_avx512_fold(const struct state *total, const struct state *chunk, int lanes,
+                         int64_t value_dim)
 {
-    for (int lane = 0; lane < LANES; lane += VECTOR) {
+    for (int lane = 0; lane < lanes; lane += VECTOR) {
         const struct fold f =
-            fold_rows(_mm512_load_ps(total.row_max + lane), _mm512_load_ps(total.row_sum + lane),
-                      _mm512_load_ps(chunk.row_max + lane), _mm512_load_ps(chunk.row_sum + lane));
-        _mm512_store_ps(total.row_max + lane, f.row_max);
-        _mm512_store_ps(total.row_sum + lane, f.row_sum);
-        for (int64_t i = lane; i < value_dim * LANES; i += LANES)
-            _mm512_store_ps(total.out + i, fold_out(_mm512_load_ps(total.out + i),
-                                                    _mm512_load_ps(chunk.out + i), f));
+            fold_rows(_mm512_load_ps(total->row_max + lane), _mm512_load_ps(total->row_sum + lane),
+                      _mm512_load_ps(chunk->row_max + lane), _mm512_load_ps(chunk->row_sum + lane));
+        _mm512_store_ps(total->row_max + lane, f.row_max);
+        _mm512_store_ps(total->row_sum + lane, f.row_sum);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            _mm512_store_ps(total->out + i, fold_out(_mm512_load_ps(total->out + i),
+                                                     _mm512_load_ps(chunk->out + i), f));
     }
 }
 
-void attnkit_avx512_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim)
+void attnkit_avx512_decode_fold(const struct state *total, const struct state *chunk, int rows,
+                                int64_t value_dim)
 {
     for (int r = 0; r < rows; r++) {
         const struct fold f =
-            fold_rows(_mm512_set1_ps(total.row_max[r]), _mm512_set1_ps(total.row_sum[r]),
-                      _mm512_set1_ps(chunk.row_max[r]), _mm512_set1_ps(chunk.row_sum[r]));
-        total.row_max[r] = _mm512_cvtss_f32(f.row_max);
-        total.row_sum[r] = _mm512_cvtss_f32(f.row_sum);
-        float *o = total.out + r * value_dim;
-        const float *chunk_o = chunk.out + r * value_dim;
+            fold_rows(_mm512_set1_ps(total->row_max[r]), _mm512_set1_ps(total->row_sum[r]),
+                      _mm512_set1_ps(chunk->row_max[r]), _mm512_set1_ps(chunk->row_sum[r]));
+        total->row_max[r] = _mm512_cvtss_f32(f.row_max);
+        total->row_sum[r] = _mm512_cvtss_f32(f.row_sum);
+        float *o = total->out + r * value_dim;
+        const float *chunk_o = chunk->out + r * value_dim;
         for (int64_t c = 0; c < value_dim; c += VECTOR) {
             const int64_t left = value_dim - c;
             store_first(o + c, left,
@@ -87,15 +89,15 @@ static inline __mmask16 is_not_finite(__m512 x)
 
 /* Sixteen lanes by up to sixteen columns from `column` on, turned so that a row is in a register.
  * Returns where the lanes have a value that is not finite. */
-static inline __mmask16 finish_tile(const float *o, int64_t column, int64_t columns, __m512 divisor,
-                                    int rows, float *const *out)
+static inline __mmask16 finish_tile(const float *o, int lanes, int64_t column, int64_t columns,
+                                    __m512 divisor, int rows, float *const *out)
 {
     __m512 r[VECTOR];
     __mmask16 not_finite = 0;
     for (int i = 0; i < VECTOR; i++) {
         r[i] = _mm512_setzero_ps();
         if (i < columns)
-            r[i] = result(_mm512_load_ps(o + (column + i) * LANES), divisor);
+            r[i] = result(_mm512_load_ps(o + (column + i) * lanes), divisor);
         not_finite |= is_not_finite(r[i]);
     }
     transpose(r);
@@ -107,13 +109,13 @@ static inline __mmask16 finish_tile(const float *o, int64_t column, int64_t colu
 
 /* Sixteen lanes, of which the first `rows` are written; returns a bit for each lane as finish does,
  * and something for spare ones. */
-static uint64_t finish_lanes(__m512 row_sum, const float *o, int64_t value_dim, int rows,
+static uint64_t finish_lanes(__m512 row_sum, const float *o, int lanes, int64_t value_dim, int rows,
                              float *const *out)
 {
     const __m512 l = divisor(row_sum);
     __mmask16 not_finite = 0;
     for (int64_t c = 0; c < value_dim; c += VECTOR)
-        not_finite |= finish_tile(o, c, value_dim - c, l, rows, out);
+        not_finite |= finish_tile(o, lanes, c, value_dim - c, l, rows, out);
     return not_finite;
 }
 
@@ -125,32 +127,33 @@ static void finish_lse(__m512 row_max, __m512 row_sum, int rows, float *const *l
         *lse[i] = values[i];
 }
 
-uint64_t attnkit_avx512_finish(struct state st, int64_t value_dim, int rows, float *const *out,
-                               float *const *lse)
+uint64_t attnkit_avx512_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
+                               float *const *out, float *const *lse)
 {
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane += VECTOR) {
-        const __m512 row_sum = _mm512_load_ps(st.row_sum + lane);
-        not_finite |= finish_lanes(row_sum, st.out + lane, value_dim, rows - lane, out + lane)
-                      << lane;
+        const __m512 row_sum = _mm512_load_ps(st->row_sum + lane);
+        not_finite |=
+            finish_lanes(row_sum, st->out + lane, lanes, value_dim, rows - lane, out + lane)
+            << lane;
         if (lse)
-            finish_lse(_mm512_load_ps(st.row_max + lane), row_sum, rows - lane, lse + lane);
+            finish_lse(_mm512_load_ps(st->row_max + lane), row_sum, rows - lane, lse + lane);
     }
     return not_finite & UINT64_MAX >> (64 - rows);
 }
 
-void attnkit_avx512_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
-                                  float *const *lse)
+void attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                  float *const *out, float *const *lse)
 {
     for (int r = 0; r < rows; r++) {
-        const __m512 row_sum = _mm512_set1_ps(st.row_sum[r]);
+        const __m512 row_sum = _mm512_set1_ps(st->row_sum[r]);
         const __m512 l = divisor(row_sum);
-        const float *o = st.out + r * value_dim;
+        const float *o = st->out + r * value_dim;
         for (int64_t c = 0; c < value_dim; c += VECTOR) {
             const int64_t left = value_dim - c;
             store_first(out[r] + c, left, result(load_first(o + c, left), l));
         }
         if (lse)
-            *lse[r] = _mm512_cvtss_f32(log_sum_exp(_mm512_set1_ps(st.row_max[r]), row_sum));
+            *lse[r] = _mm512_cvtss_f32(log_sum_exp(_mm512_set1_ps(st->row_max[r]), row_sum));
     }
 }

@@ -6,6 +6,7 @@
 
 const struct kernels attnkit_avx512 = {
     .name = "avx512",
+    .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .exp2 = attnkit_avx512_exp2,

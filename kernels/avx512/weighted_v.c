@@ -7,65 +7,92 @@
  * Tile of 6 columns x 4 vectors: 24 accumulators, 4 of p and 1 broadcast are 29 of 32 zmm. Per key
  * it has 24 FMA, bound by the FMA ports at 12 cycles, or 24 where a zmm takes two passes, and 10
  * loads, fewer than half a load per FMA: Ice Lake was seen to sustain 1.1 loads of a zmm per cycle.
+ * Narrower panels, the last ones of an item, have tiles of 8.
  */
 #include "avx512.h"
 
-enum {
-    TILE_COLUMNS = 6,
-};
-
-static inline __attribute__((always_inline)) void weighted_tile(const float *p,
-                                                                const float *rescale, struct rows v,
-                                                                int64_t column, int keys, float *o,
-                                                                const int height)
+static inline __attribute__((always_inline)) void
+weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_t column, int keys,
+              float *o, const int height, const int vectors)
 {
-    __m512 acc[TILE_COLUMNS][VECTORS];
+    const int lanes = vectors * VECTOR;
+    __m512 acc[MAX_HEIGHT][VECTORS];
     for (int i = 0; i < height; i++)
-        for (int j = 0; j < VECTORS; j++)
+        for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm512_setzero_ps();
-    for (int key = 0; key < keys; key++) {
-        const float *values = row_at(v, key) + column;
+    const ptrdiff_t stride = v->stride;
+    const char *line = v->first + column * (int64_t)sizeof(float);
+    for (int key = 0; key < keys; key++, line += stride) {
+        const float *values = (const float *)line;
         __m512 weight[VECTORS];
-        for (int j = 0; j < VECTORS; j++)
-            weight[j] = _mm512_load_ps(p + key * LANES + j * VECTOR);
+        for (int j = 0; j < vectors; j++)
+            weight[j] = _mm512_load_ps(p + key * lanes + j * VECTOR);
         for (int i = 0; i < height; i++) {
             const __m512 value = _mm512_set1_ps(values[i]);
-            for (int j = 0; j < VECTORS; j++)
+            for (int j = 0; j < vectors; j++)
                 acc[i][j] = _mm512_fmadd_ps(weight[j], value, acc[i][j]);
         }
     }
     for (int i = 0; i < height; i++)
-        for (int j = 0; j < VECTORS; j++) {
-            float *at = o + (column + i) * LANES + j * VECTOR;
-            const __m512 factor = _mm512_load_ps(rescale + j * VECTOR);
-            _mm512_store_ps(at, _mm512_fmadd_ps(_mm512_load_ps(at), factor, acc[i][j]));
+        for (int j = 0; j < vectors; j++) {
+            float *at = o + (column + i) * lanes + j * VECTOR;
+            if (rescale)
+                acc[i][j] = _mm512_fmadd_ps(_mm512_load_ps(at),
+                                            _mm512_load_ps(rescale + j * VECTOR), acc[i][j]);
+            _mm512_store_ps(at, acc[i][j]);
         }
 }
 
-void attnkit_avx512_weighted_v(const float *p, const float *rescale, struct rows v, int keys,
-                               float *o)
+static inline __attribute__((always_inline)) void weighted_v(const float *p, const float *rescale,
+                                                             const struct rows *v, int keys,
+                                                             float *o, const int vectors)
 {
+    const int most = full_height(vectors);
     int height;
-    for (int64_t column = 0; column < v.dim; column += height) {
-        height = tile_height(v.dim - column, TILE_COLUMNS);
+    for (int64_t column = 0; column < v->dim; column += height) {
+        height = tile_height(v->dim - column, most);
         switch (height) {
+        case 8:
+            weighted_tile(p, rescale, v, column, keys, o, 8, vectors);
+            break;
+        case 7:
+            weighted_tile(p, rescale, v, column, keys, o, 7, vectors);
+            break;
         case 6:
-            weighted_tile(p, rescale, v, column, keys, o, 6);
+            weighted_tile(p, rescale, v, column, keys, o, 6, vectors);
             break;
         case 5:
-            weighted_tile(p, rescale, v, column, keys, o, 5);
+            weighted_tile(p, rescale, v, column, keys, o, 5, vectors);
             break;
         case 4:
-            weighted_tile(p, rescale, v, column, keys, o, 4);
+            weighted_tile(p, rescale, v, column, keys, o, 4, vectors);
             break;
         case 3:
-            weighted_tile(p, rescale, v, column, keys, o, 3);
+            weighted_tile(p, rescale, v, column, keys, o, 3, vectors);
             break;
         case 2:
-            weighted_tile(p, rescale, v, column, keys, o, 2);
+            weighted_tile(p, rescale, v, column, keys, o, 2, vectors);
             break;
         default:
-            weighted_tile(p, rescale, v, column, keys, o, 1);
+            weighted_tile(p, rescale, v, column, keys, o, 1, vectors);
         }
+    }
+}
+
+void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,
+                               const struct rows *v, int keys, float *o)
+{
+    switch (lanes / VECTOR) {
+    case 4:
+        weighted_v(p, rescale, v, keys, o, 4);
+        break;
+    case 3:
+        weighted_v(p, rescale, v, keys, o, 3);
+        break;
+    case 2:
+        weighted_v(p, rescale, v, keys, o, 2);
+        break;
+    default:
+        weighted_v(p, rescale, v, keys, o, 1);
     }
 }

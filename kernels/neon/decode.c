@@ -211,23 +211,23 @@ static void choose_rows(const struct panel *panel, struct rows k, struct rows v,
     }
 }
 
-void attnkit_neon_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
-                         struct rows v, float scale_log2, struct state st)
+void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2)
 {
     for (int first = 0; first < rows; first += DECODE_PANEL) {
         const int panel_rows = lanes_at(first, rows);
         struct panel panel = {
-            .q = q + first,
-            .visible = visible + first,
-            .fewest = visible[first],
-            .most = visible[first],
-            .st = {st.row_max + first, st.row_sum + first, st.out + first * v.dim},
+            .q = block->q + first,
+            .visible = block->visible + first,
+            .fewest = block->visible[first],
+            .most = block->visible[first],
+            .st = {block->st->row_max + first, block->st->row_sum + first,
+                   block->st->out + first * block->v.dim},
         };
         for (int r = 1; r < panel_rows; r++) {
             const int seen = panel.visible[r];
             panel.fewest = seen < panel.fewest ? seen : panel.fewest;
             panel.most = seen > panel.most ? seen : panel.most;
         }
-        choose_rows(&panel, k, v, scale_log2, panel_rows);
+        choose_rows(&panel, block->k, block->v, scale_log2, panel_rows);
     }
 }

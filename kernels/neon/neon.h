@@ -14,8 +14,9 @@
 #include "../kernels.h"
 
 enum {
+    VECTOR = 4,  /* floats in a vector */
     VECTORS = 3, /* vectors of query rows in a panel */
-    LANES = 4 * VECTORS,
+    LANES = VECTORS * VECTOR,
 };
 
 static inline const float *row_at(struct rows rows, int i)
@@ -155,20 +156,21 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
 
 /* The entries of the table, see ../kernels.h. */
 void attnkit_neon_exp2(const float *x, float *y, size_t n);
-void attnkit_neon_pack_q(const float *const *rows, int64_t head_dim, float *q_t);
-void attnkit_neon_scores(const float *q_t, struct rows k, int keys, float *s);
-void attnkit_neon_softmax(float *s, int keys, const int32_t *visible, float scale_log2,
-                          struct state st, float *rescale);
-void attnkit_neon_weighted_v(const float *p, const float *rescale, struct rows v, int keys,
-                             float *o);
-void attnkit_neon_fold(struct state total, struct state chunk, int64_t value_dim);
-uint64_t attnkit_neon_finish(struct state st, int64_t value_dim, int rows, float *const *out,
-                             float *const *lse);
-void attnkit_neon_decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
-                         struct rows v, float scale_log2, struct state st);
-void attnkit_neon_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim);
-void attnkit_neon_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
-                                float *const *lse);
+void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
+void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                          const struct state *st, float *rescale);
+void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
+                             int keys, float *o);
+void attnkit_neon_fold(const struct state *total, const struct state *chunk, int lanes,
+                       int64_t value_dim);
+uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
+                             float *const *out, float *const *lse);
+void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2);
+void attnkit_neon_decode_fold(const struct state *total, const struct state *chunk, int rows,
+                              int64_t value_dim);
+void attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                float *const *out, float *const *lse);
 
 extern const struct kernels attnkit_neon;
 

@@ -7,7 +7,7 @@
 #include "neon.h"
 
 /* Elements d .. d + n - 1, 1 <= n <= 4, of 4 rows; q_t is that of the first of the 4 lanes. */
-static void pack_4_rows(const float *const *rows, int64_t d, int n, float *q_t)
+static void pack_4_rows(const float *const *rows, int lanes, int64_t d, int n, float *q_t)
 {
     float32x4_t x[4];
     for (int lane = 0; lane < 4; lane++)
@@ -15,12 +15,12 @@ static void pack_4_rows(const float *const *rows, int64_t d, int n, float *q_t)
     transpose(x);
     for (int i = 0; i < 4; i++)
         if (i < n)
-            vst1q_f32(q_t + (d + i) * LANES, x[i]);
+            vst1q_f32(q_t + (d + i) * lanes, x[i]);
 }
 
-void attnkit_neon_pack_q(const float *const *rows, int64_t head_dim, float *q_t)
+void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t)
 {
     for (int64_t d = 0; d < head_dim; d += 4)
-        for (int lane = 0; lane < LANES; lane += 4)
-            pack_4_rows(rows + lane, d, lanes_at(d, head_dim), q_t + lane);
+        for (int lane = 0; lane < lanes; lane += 4)
+            pack_4_rows(rows + lane, lanes, d, lanes_at(d, head_dim), q_t + lane);
 }

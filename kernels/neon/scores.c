@@ -16,83 +16,103 @@ enum {
 /* One d more for some keys, whose elements are lane `lane` of k. */
 static inline __attribute__((always_inline)) void add_d(float32x4_t sum[][VECTORS],
                                                         const float *q_t, const float32x4_t *k,
-                                                        const int lane, const int keys)
+                                                        const int lane, const int keys,
+                                                        const int vectors)
 {
     float32x4_t q[VECTORS];
-    for (int v = 0; v < VECTORS; v++)
+    for (int v = 0; v < vectors; v++)
         q[v] = vld1q_f32(q_t + 4 * v);
     for (int key = 0; key < keys; key++)
-        for (int v = 0; v < VECTORS; v++)
+        for (int v = 0; v < vectors; v++)
             sum[key][v] = fma_lane(sum[key][v], q[v], k[key], lane);
 }
 
 /* n more, 4 or 1, from d on, where q_t is already. */
 static inline __attribute__((always_inline)) void add_n_d(float32x4_t sum[][VECTORS],
                                                           const float *q_t, const float *const *row,
-                                                          int64_t d, const int n, const int keys)
+                                                          int64_t d, const int n, const int keys,
+                                                          const int vectors)
 {
+    const int lanes = vectors * VECTOR;
     float32x4_t k[TILE_KEYS];
     for (int key = 0; key < keys; key++)
         k[key] = load_n(row[key] + d, n);
-    add_d(sum, q_t, k, 0, keys);
+    add_d(sum, q_t, k, 0, keys, vectors);
     if (n == 1)
         return;
-    add_d(sum, q_t + LANES, k, 1, keys);
-    add_d(sum, q_t + 2 * LANES, k, 2, keys);
-    add_d(sum, q_t + 3 * LANES, k, 3, keys);
+    add_d(sum, q_t + lanes, k, 1, keys, vectors);
+    add_d(sum, q_t + 2 * lanes, k, 2, keys, vectors);
+    add_d(sum, q_t + 3 * lanes, k, 3, keys, vectors);
 }
 
 /* `keys` keys, 1 .. TILE_KEYS, of which k has the first. */
-static inline __attribute__((always_inline)) void score_tile(const float *q_t, struct rows k,
-                                                             float *s, const int keys)
+static inline __attribute__((always_inline)) void
+score_tile(const float *q_t, struct rows k, float *s, const int keys, const int vectors)
 {
+    const int lanes = vectors * VECTOR;
     const float *row[TILE_KEYS];
     float32x4_t sum[TILE_KEYS][VECTORS];
     for (int key = 0; key < keys; key++) {
         row[key] = row_at(k, key);
-        for (int v = 0; v < VECTORS; v++)
+        for (int v = 0; v < vectors; v++)
             sum[key][v] = vdupq_n_f32(0.0f);
     }
     int64_t d = 0;
     for (; d + 4 <= k.dim; d += 4)
-        add_n_d(sum, q_t + d * LANES, row, d, 4, keys);
+        add_n_d(sum, q_t + d * lanes, row, d, 4, keys, vectors);
     for (; d < k.dim; d++)
-        add_n_d(sum, q_t + d * LANES, row, d, 1, keys);
+        add_n_d(sum, q_t + d * lanes, row, d, 1, keys, vectors);
     for (int key = 0; key < keys; key++)
-        for (int v = 0; v < VECTORS; v++)
-            vst1q_f32(s + key * LANES + 4 * v, sum[key][v]);
+        for (int v = 0; v < vectors; v++)
+            vst1q_f32(s + key * lanes + 4 * v, sum[key][v]);
 }
 
 /* The last keys of a block, 0 <= keys < TILE_KEYS. */
-static void score_tail(const float *q_t, struct rows k, float *s, int keys)
+static inline __attribute__((always_inline)) void score_tail(const float *q_t, struct rows k,
+                                                             float *s, int keys, const int vectors)
 {
     switch (keys) {
     case 1:
-        score_tile(q_t, k, s, 1);
+        score_tile(q_t, k, s, 1, vectors);
         break;
     case 2:
-        score_tile(q_t, k, s, 2);
+        score_tile(q_t, k, s, 2, vectors);
         break;
     case 3:
-        score_tile(q_t, k, s, 3);
+        score_tile(q_t, k, s, 3, vectors);
         break;
     case 4:
-        score_tile(q_t, k, s, 4);
+        score_tile(q_t, k, s, 4, vectors);
         break;
     case 5:
-        score_tile(q_t, k, s, 5);
+        score_tile(q_t, k, s, 5, vectors);
         break;
     default:
         break;
     }
 }
 
-void attnkit_neon_scores(const float *q_t, struct rows k, int keys, float *s)
+static inline __attribute__((always_inline)) void scores(const float *q_t, struct rows k, int keys,
+                                                         float *s, const int vectors)
 {
     for (; keys >= TILE_KEYS; keys -= TILE_KEYS) {
-        score_tile(q_t, k, s, TILE_KEYS);
+        score_tile(q_t, k, s, TILE_KEYS, vectors);
         k.first += TILE_KEYS * k.stride;
-        s += TILE_KEYS * LANES;
+        s += TILE_KEYS * vectors * VECTOR;
     }
-    score_tail(q_t, k, s, keys);
+    score_tail(q_t, k, s, keys, vectors);
+}
+
+void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+{
+    switch (lanes / VECTOR) {
+    case 3:
+        scores(q_t, *k, keys, s, 3);
+        break;
+    case 2:
+        scores(q_t, *k, keys, s, 2);
+        break;
+    default:
+        scores(q_t, *k, keys, s, 1);
+    }
 }

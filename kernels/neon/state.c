@@ -44,25 +44,26 @@ static float32x4_t log_sum_exp(float32x4_t row_max, float32x4_t row_sum)
     return vfmaq_n_f32(low, row_max, LN2_HI);
 }
 
-void attnkit_neon_fold(struct state total, struct state chunk, int64_t value_dim)
+void attnkit_neon_fold(const struct state *total, const struct state *chunk, int lanes,
+                       int64_t value_dim)
 {
-    for (int lane = 0; lane < LANES; lane += 4) {
+    for (int lane = 0; lane < lanes; lane += 4) {
         const struct factors by =
-            fold_factors(vld1q_f32(total.row_max + lane), vld1q_f32(chunk.row_max + lane));
+            fold_factors(vld1q_f32(total->row_max + lane), vld1q_f32(chunk->row_max + lane));
         const float32x4_t row_sum =
-            folded(vld1q_f32(total.row_sum + lane), vld1q_f32(chunk.row_sum + lane), by);
-        vst1q_f32(total.row_max + lane, by.row_max);
-        vst1q_f32(total.row_sum + lane, row_sum);
-        for (int64_t i = lane; i < value_dim * LANES; i += LANES)
-            vst1q_f32(total.out + i,
-                      folded(vld1q_f32(total.out + i), vld1q_f32(chunk.out + i), by));
+            folded(vld1q_f32(total->row_sum + lane), vld1q_f32(chunk->row_sum + lane), by);
+        vst1q_f32(total->row_max + lane, by.row_max);
+        vst1q_f32(total->row_sum + lane, row_sum);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            vst1q_f32(total->out + i,
+                      folded(vld1q_f32(total->out + i), vld1q_f32(chunk->out + i), by));
     }
 }
 
 /* The first `rows` of 4 lanes, 1 <= rows <= 4; o and divisor are theirs. The lanes of the result
  * are 0 where a value of out is NaN or infinite. */
-static uint32x4_t finish_lanes(const float *o, float32x4_t divisor, int64_t value_dim, int rows,
-                               float *const *out)
+static uint32x4_t finish_lanes(const float *o, int lanes, float32x4_t divisor, int64_t value_dim,
+                               int rows, float *const *out)
 {
     uint32x4_t finite = vdupq_n_u32(UINT32_MAX);
     for (int64_t c = 0; c < value_dim; c += 4) {
@@ -70,7 +71,7 @@ static uint32x4_t finish_lanes(const float *o, float32x4_t divisor, int64_t valu
         float32x4_t x[4];
         for (int i = 0; i < 4; i++) {
             x[i] =
-                i < columns ? result(vld1q_f32(o + (c + i) * LANES), divisor) : vdupq_n_f32(0.0f);
+                i < columns ? result(vld1q_f32(o + (c + i) * lanes), divisor) : vdupq_n_f32(0.0f);
             finite = vandq_u32(finite, vcaltq_f32(x[i], vdupq_n_f32(INFINITY)));
         }
         transpose(x);
@@ -100,18 +101,18 @@ static void store_lse(float32x4_t x, int rows, float *const *lse)
         *lse[i] = lane[i];
 }
 
-uint64_t attnkit_neon_finish(struct state st, int64_t value_dim, int rows, float *const *out,
-                             float *const *lse)
+uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
+                             float *const *out, float *const *lse)
 {
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane += 4) {
-        const int lanes = lanes_at(lane, rows);
-        const float32x4_t row_sum = vld1q_f32(st.row_sum + lane);
+        const int filled = lanes_at(lane, rows);
+        const float32x4_t row_sum = vld1q_f32(st->row_sum + lane);
         const uint32x4_t finite =
-            finish_lanes(st.out + lane, divisor_of(row_sum), value_dim, lanes, out + lane);
-        not_finite |= zero_lanes(finite, lanes) << lane;
+            finish_lanes(st->out + lane, lanes, divisor_of(row_sum), value_dim, filled, out + lane);
+        not_finite |= zero_lanes(finite, filled) << lane;
         if (lse)
-            store_lse(log_sum_exp(vld1q_f32(st.row_max + lane), row_sum), lanes, lse + lane);
+            store_lse(log_sum_exp(vld1q_f32(st->row_max + lane), row_sum), filled, lse + lane);
     }
     return not_finite;
 }
@@ -125,16 +126,17 @@ static void decode_fold_row(float *total, const float *chunk, int64_t value_dim,
     }
 }
 
-void attnkit_neon_decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim)
+void attnkit_neon_decode_fold(const struct state *total, const struct state *chunk, int rows,
+                              int64_t value_dim)
 {
     for (int r = 0; r < rows; r++) {
         const struct factors by =
-            fold_factors(vld1q_dup_f32(total.row_max + r), vld1q_dup_f32(chunk.row_max + r));
+            fold_factors(vld1q_dup_f32(total->row_max + r), vld1q_dup_f32(chunk->row_max + r));
         const float32x4_t row_sum =
-            folded(vld1q_dup_f32(total.row_sum + r), vld1q_dup_f32(chunk.row_sum + r), by);
-        store_n(total.row_max + r, by.row_max, 1);
-        store_n(total.row_sum + r, row_sum, 1);
-        decode_fold_row(total.out + r * value_dim, chunk.out + r * value_dim, value_dim, by);
+            folded(vld1q_dup_f32(total->row_sum + r), vld1q_dup_f32(chunk->row_sum + r), by);
+        store_n(total->row_max + r, by.row_max, 1);
+        store_n(total->row_sum + r, row_sum, 1);
+        decode_fold_row(total->out + r * value_dim, chunk->out + r * value_dim, value_dim, by);
     }
 }
 
@@ -146,13 +148,13 @@ static void decode_finish_row(const float *o, float32x4_t divisor, int64_t value
     }
 }
 
-void attnkit_neon_decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
-                                float *const *lse)
+void attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                float *const *out, float *const *lse)
 {
     for (int r = 0; r < rows; r++) {
-        const float32x4_t row_sum = vld1q_dup_f32(st.row_sum + r);
-        decode_finish_row(st.out + r * value_dim, divisor_of(row_sum), value_dim, out[r]);
+        const float32x4_t row_sum = vld1q_dup_f32(st->row_sum + r);
+        decode_finish_row(st->out + r * value_dim, divisor_of(row_sum), value_dim, out[r]);
         if (lse)
-            store_n(lse[r], log_sum_exp(vld1q_dup_f32(st.row_max + r), row_sum), 1);
+            store_n(lse[r], log_sum_exp(vld1q_dup_f32(st->row_max + r), row_sum), 1);
     }
 }

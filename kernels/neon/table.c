@@ -7,6 +7,7 @@
 
 const struct kernels attnkit_neon = {
     .name = "neon",
+    .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = 8,
     .exp2 = attnkit_neon_exp2,

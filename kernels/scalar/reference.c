@@ -67,8 +67,8 @@ static int64_t smaller(int64_t a, int64_t b)
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse)
 {
-    const float *q = q_row(a, batch, kv_head, row);
-    const int64_t end = visible_end(a, batch, row);
+    const float *q = q_row(a, place_of_row(a, batch, kv_head, row));
+    const int64_t end = visible_end(a, batch, row / a->group);
     float *o = calloc(2 * (size_t)a->value_dim, sizeof *o);
     float total_max = -INFINITY, total_sum = 0.0f, chunk_max, chunk_sum;
     const struct state total = {&total_max, &total_sum, o};
@@ -97,6 +97,6 @@ void attnkit_reference(const struct attention *a)
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t g = 0; g < a->kv_heads; g++)
             for (int64_t r = 0; r < a->q_len * a->group; r++)
-                attnkit_reference_row(a, b, g, r, out_row(a, b, g, r),
-                                      a->lse ? lse_row(a, b, g, r) : NULL);
+                attnkit_reference_row(a, b, g, r, out_row(a, place_of_row(a, b, g, r)),
+                                      a->lse ? lse_row(a, place_of_row(a, b, g, r)) : NULL);
 }

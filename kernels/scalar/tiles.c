@@ -7,6 +7,7 @@
 #include "scalar.h"
 
 enum {
+    VECTOR = 4,
     LANES = 8,
     DECODE_ROWS = 8,
 };
@@ -22,22 +23,22 @@ static const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
-static void pack_q(const float *const *rows, int64_t head_dim, float *q_t)
+static void pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t)
 {
     for (int64_t d = 0; d < head_dim; d++)
-        for (int lane = 0; lane < LANES; lane++)
-            q_t[d * LANES + lane] = rows[lane][d];
+        for (int lane = 0; lane < lanes; lane++)
+            q_t[d * lanes + lane] = rows[lane][d];
 }
 
-static void scores(const float *q_t, struct rows k, int keys, float *s)
+static void scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
 {
     for (int key = 0; key < keys; key++) {
-        const float *k_row = row_at(k, key);
+        const float *k_row = row_at(*k, key);
         float acc[LANES] = {0};
-        for (int64_t d = 0; d < k.dim; d++)
-            for (int lane = 0; lane < LANES; lane++)
-                acc[lane] = fmaf(k_row[d], q_t[d * LANES + lane], acc[lane]);
-        memcpy(s + key * LANES, acc, sizeof acc);
+        for (int64_t d = 0; d < k->dim; d++)
+            for (int lane = 0; lane < lanes; lane++)
+                acc[lane] = fmaf(k_row[d], q_t[d * lanes + lane], acc[lane]);
+        memcpy(s + key * lanes, acc, (size_t)lanes * sizeof *acc);
     }
 }
 
@@ -70,23 +71,25 @@ static void softmax_row(float *s, int stride, int keys, int visible, float scale
     *row_max = new_max;
 }
 
-static void softmax(float *s, int keys, const int32_t *visible, float scale_log2, struct state st,
-                    float *rescale)
+static void softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                    const struct state *st, float *rescale)
 {
-    for (int lane = 0; lane < LANES; lane++)
-        softmax_row(s + lane, LANES, keys, visible ? visible[lane] : keys, scale_log2,
-                    &st.row_max[lane], &st.row_sum[lane], &rescale[lane]);
+    for (int lane = 0; lane < lanes; lane++)
+        softmax_row(s + lane, lanes, keys, visible ? visible[lane] : keys, scale_log2,
+                    &st->row_max[lane], &st->row_sum[lane], &rescale[lane]);
 }
 
-static void weighted_v(const float *p, const float *rescale, struct rows v, int keys, float *o)
+static void weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
+                       int keys, float *o)
 {
-    for (int64_t c = 0; c < v.dim; c++) {
+    for (int64_t c = 0; c < v->dim; c++) {
         float acc[LANES] = {0};
         for (int key = 0; key < keys; key++)
-            for (int lane = 0; lane < LANES; lane++)
-                acc[lane] = fmaf(p[key * LANES + lane], row_at(v, key)[c], acc[lane]);
-        for (int lane = 0; lane < LANES; lane++)
-            o[c * LANES + lane] = fmaf(o[c * LANES + lane], rescale[lane], acc[lane]);
+            for (int lane = 0; lane < lanes; lane++)
+                acc[lane] = fmaf(p[key * lanes + lane], row_at(*v, key)[c], acc[lane]);
+        for (int lane = 0; lane < lanes; lane++)
+            o[c * lanes + lane] =
+                rescale ? fmaf(o[c * lanes + lane], rescale[lane], acc[lane]) : acc[lane];
     }
 }
 
@@ -101,14 +104,14 @@ static void fold_row(float *row_max, float *row_sum, float chunk_max, float chun
     *row_max = new_max;
 }
 
-static void fold(struct state total, struct state chunk, int64_t value_dim)
+static void fold(const struct state *total, const struct state *chunk, int lanes, int64_t value_dim)
 {
-    for (int lane = 0; lane < LANES; lane++) {
+    for (int lane = 0; lane < lanes; lane++) {
         float a, b;
-        fold_row(&total.row_max[lane], &total.row_sum[lane], chunk.row_max[lane],
-                 chunk.row_sum[lane], &a, &b);
-        for (int64_t i = lane; i < value_dim * LANES; i += LANES)
-            total.out[i] = fmaf(total.out[i], a, chunk.out[i] * b);
+        fold_row(&total->row_max[lane], &total->row_sum[lane], chunk->row_max[lane],
+                 chunk->row_sum[lane], &a, &b);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            total->out[i] = fmaf(total->out[i], a, chunk->out[i] * b);
     }
 }
 
@@ -127,12 +130,12 @@ static bool finish_row(float row_max, float row_sum, const float *o, int64_t str
     return finite;
 }
 
-static uint64_t finish(struct state st, int64_t value_dim, int rows, float *const *out,
-                       float *const *lse)
+static uint64_t finish(const struct state *st, int lanes, int64_t value_dim, int rows,
+                       float *const *out, float *const *lse)
 {
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane++)
-        if (!finish_row(st.row_max[lane], st.row_sum[lane], st.out + lane, LANES, value_dim,
+        if (!finish_row(st->row_max[lane], st->row_sum[lane], st->out + lane, lanes, value_dim,
                         out[lane], lse ? lse[lane] : NULL))
             not_finite |= UINT64_C(1) << lane;
     return not_finite;
@@ -157,34 +160,37 @@ static void decode_row(const float *q, int visible, struct rows k, struct rows v
     }
 }
 
-static void decode(int rows, const float *const *q, const int32_t *visible, struct rows k,
-                   struct rows v, float scale_log2, struct state st)
+static void decode(const struct decode_block *block, int rows, float scale_log2)
 {
     for (int r = 0; r < rows; r++)
-        decode_row(q[r], visible[r], k, v, scale_log2, &st.row_max[r], &st.row_sum[r],
-                   st.out + r * v.dim);
+        decode_row(block->q[r], block->visible[r], block->k, block->v, scale_log2,
+                   &block->st->row_max[r], &block->st->row_sum[r],
+                   block->st->out + r * block->v.dim);
 }
 
-static void decode_fold(int rows, struct state total, struct state chunk, int64_t value_dim)
+static void decode_fold(const struct state *total, const struct state *chunk, int rows,
+                        int64_t value_dim)
 {
     for (int r = 0; r < rows; r++) {
         float a, b;
-        fold_row(&total.row_max[r], &total.row_sum[r], chunk.row_max[r], chunk.row_sum[r], &a, &b);
+        fold_row(&total->row_max[r], &total->row_sum[r], chunk->row_max[r], chunk->row_sum[r], &a,
+                 &b);
         for (int64_t i = r * value_dim; i < (r + 1) * value_dim; i++)
-            total.out[i] = fmaf(total.out[i], a, chunk.out[i] * b);
+            total->out[i] = fmaf(total->out[i], a, chunk->out[i] * b);
     }
 }
 
-static void decode_finish(int rows, struct state st, int64_t value_dim, float *const *out,
+static void decode_finish(const struct state *st, int rows, int64_t value_dim, float *const *out,
                           float *const *lse)
 {
     for (int r = 0; r < rows; r++)
-        finish_row(st.row_max[r], st.row_sum[r], st.out + r * value_dim, 1, value_dim, out[r],
+        finish_row(st->row_max[r], st->row_sum[r], st->out + r * value_dim, 1, value_dim, out[r],
                    lse ? lse[r] : NULL);
 }
 
 const struct kernels attnkit_scalar = {
     .name = "scalar",
+    .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .exp2 = exp2_array,
