@@ -111,7 +111,7 @@ static void call_scores(void *argument)
 {
     const struct operands *const o = argument;
     const struct rows k = block_of(o->k, o->dim);
-    o->kernels->scores(o->q_t, o->kernels->lanes, &k, KEY_BLOCK, o->scores);
+    o->kernels->scores(o->q_t, o->kernels->lanes, &k, KEY_BLOCK, o->scores, NULL);
 }
 
 /* The tile works in place: weights of the last call are the scores of this one. They stay between 0

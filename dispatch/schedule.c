@@ -21,7 +21,7 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
                             const struct schedule *s)
 {
     const size_t decode = attnkit_decode_scratch(a, s->decode_rows);
-    if (s->full_items == 0 && s->panel_rows == 0)
+    if (s->items_per_head == 1 && s->panel_rows == 0 && s->decode_rows > 0)
         return round_up(decode);
     const size_t prefill = attnkit_prefill_scratch(a, kernels);
     return round_up(prefill > decode ? prefill : decode);
@@ -33,13 +33,12 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     struct schedule s;
     const int64_t rows = a->q_len * a->group;
     s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
-    s.full_items = rows / s.rows_per_item;
     const int rest = (int)(rows % s.rows_per_item), part = rest % kernels->vector;
     s.decode_rows = part <= kernels->vector / 2 ? part : 0;
     if (rest <= kernels->decode_rows)
         s.decode_rows = rest;
     s.panel_rows = rest - s.decode_rows;
-    s.items_per_head = s.full_items + (s.panel_rows > 0) + (s.decode_rows > 0);
+    s.items_per_head = rows / s.rows_per_item + (rest > 0);
     s.items = a->batch * a->kv_heads * s.items_per_head;
     s.scratch = scratch_bytes(a, kernels, &s);
     s.threads = threads < s.items ? threads : s.items;
@@ -50,25 +49,23 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
                                    int64_t index)
 {
     const int64_t head = index / s->items_per_head, item = index % s->items_per_head;
-    struct work_item w = {.batch = head / a->kv_heads, .kv_head = head % a->kv_heads};
-    if (item < s->full_items) {
-        w.first_row = item * s->rows_per_item;
-        w.rows = s->rows_per_item;
-    } else {
-        const bool panels = item == s->full_items && s->panel_rows > 0;
-        w.first_row = s->full_items * s->rows_per_item + (panels ? 0 : s->panel_rows);
-        w.rows = panels ? s->panel_rows : s->decode_rows;
-        w.decode = !panels;
-    }
-    return w;
+    const bool full = item < s->items_per_head - 1 || s->panel_rows + s->decode_rows == 0;
+    return (struct work_item){
+        .batch = head / a->kv_heads,
+        .kv_head = head % a->kv_heads,
+        .first_row = item * s->rows_per_item,
+        .panel_rows = full ? s->rows_per_item : s->panel_rows,
+        .decode_rows = full ? 0 : s->decode_rows,
+    };
 }
 
 /* In (row, key) pairs; packing and writing a row costs about as much as this many keys. */
 static double cost(const struct attention *a, struct work_item item)
 {
     const double row_cost = 16;
-    const int64_t keys = visible_end(a, item.batch, (item.first_row + item.rows - 1) / a->group);
-    return item.rows * ((double)keys + row_cost);
+    const int rows = item.panel_rows + item.decode_rows;
+    const int64_t keys = visible_end(a, item.batch, (item.first_row + rows - 1) / a->group);
+    return rows * ((double)keys + row_cost);
 }
 
 struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread)
@@ -103,9 +100,9 @@ void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
 {
     for (int64_t i = items.first; i < items.end; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        if (item.decode)
-            attnkit_decode(a, kernels, item, scratch);
-        else
+        if (item.panel_rows > 0)
             attnkit_prefill(a, kernels, item, scratch);
+        if (item.decode_rows > 0)
+            attnkit_decode(a, kernels, item, scratch);
     }
 }

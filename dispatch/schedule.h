@@ -8,12 +8,11 @@
 #include "../kernels/attention.h"
 
 struct schedule {
-    /* Of each batch entry and KV head: so many items of rows_per_item rows, then at most one of
-     * fewer rows, a whole number of vectors unless it is the last, then at most one of the few rows
-     * for decode.c that would fill too little of a vector. */
-    int64_t full_items;
-    int rows_per_item, panel_rows, decode_rows;
-    int64_t items_per_head;
+    int rows_per_item;
+    int64_t items_per_head; /* for each batch entry and KV head */
+    /* What the last of them has, if it is not full: rows for panels, then the rest of them for
+     * decode.c, which either fill half a vector at most, or are all there are, and few. */
+    int panel_rows, decode_rows;
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
     int64_t threads; /* that have something to do: at most the items */

@@ -197,8 +197,8 @@ typedef struct attnkit_exec {
 
 /* Bytes of workspace that attnkit_attention needs for these args and this exec (its threads and
  * isa; exec may be NULL: one thread). Of the pointers it only matters which are NULL: nothing is
- * read through them. Does not grow with kv_len, nor with q_len beyond one row block: at most, for
- * each thread,
+ * read through them. Does not grow with kv_len, nor with q_len beyond one row block, and never
+ * shrinks as q_len grows: at most, for each thread,
  *
  *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes.
  */
@@ -207,7 +207,8 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
                                                        char *message);
 
 /* Attention. exec may be NULL only if there is nothing to do. Cost: 2 * (head_dim + value_dim)
- * FLOPs for each query row and key it sees, and reading K and V once for each block of query rows.
+ * FLOPs for each query row and key it sees, and reading K and V once, or twice, for each block of
+ * 256 query rows of a KV head.
  * The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);

@@ -32,21 +32,22 @@ struct attention {
     const int64_t *q_offsets; /* or NULL */
 };
 
-/* Some rows of one KV head: the unit of work. */
+/* Some rows of one KV head: the unit of work. The first of them go through panels, by
+ * attnkit_prefill, and the rest through decode tiles, by attnkit_decode. */
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
-    int rows;    /* at least 1; for decode up to decode_rows, else what of ROW_BLOCK fills panels */
-    bool decode; /* by attnkit_decode, else by attnkit_prefill */
+    int panel_rows;  /* at most what of ROW_BLOCK fills whole panels */
+    int decode_rows; /* at most kernels->decode_rows */
 };
 
-/* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for so many
- * items of so many rows. Neither grows with kv_len. */
+/* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for one with so
+ * many rows. Neither grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows);
 
-/* The loops: every row of the item is computed and written. Decode takes items of at most
- * kernels->decode_rows rows. `scratch` is aligned to 64 bytes for prefill, to 4 for decode. */
+/* The loops: each computes and writes its rows of the item, at least one. `scratch` is aligned to
+ * 64 bytes for prefill, to 4 for decode. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      struct work_item item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,

@@ -57,8 +57,9 @@ static void begin(const struct attention *a, const struct work_item *item, float
 {
     w->batch = item->batch;
     w->kv_head = item->kv_head;
-    for (int r = 0; r < item->rows; r++) {
-        const struct place place = place_of_row(a, item->batch, item->kv_head, item->first_row + r);
+    struct place place =
+        place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
+    for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place)) {
         w->end[r] = visible_end(a, item->batch, place.position);
         w->q[r] = q_row(a, place);
         w->out[r] = out_row(a, place);
@@ -66,13 +67,12 @@ static void begin(const struct attention *a, const struct work_item *item, float
     }
     w->block.q = w->q;
     w->block.visible = w->visible;
-    /* The rows before these, if there are any, have brought the keys nearer. */
-    w->block.prefetch = item->first_row == 0 && w->end[item->rows - 1] > FEW_KEYS;
-    w->block.k = k_rows(a, item->batch, item->kv_head, 0);
-    w->block.v = v_rows(a, item->batch, item->kv_head, 0);
-    take_state(a, item->rows, &scratch, &w->total);
-    take_state(a, item->rows, &scratch, &w->chunk);
-    reset(&w->total, item->rows, a->value_dim);
+    /* Any rows before these have most likely brought the keys nearer. */
+    w->block.prefetch =
+        item->first_row + item->panel_rows == 0 && w->end[item->decode_rows - 1] > FEW_KEYS;
+    take_state(a, item->decode_rows, &scratch, &w->total);
+    take_state(a, item->decode_rows, &scratch, &w->chunk);
+    reset(&w->total, item->decode_rows, a->value_dim);
 }
 
 /* The blocks from `first` to the end of its chunk. */
@@ -86,8 +86,8 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
     for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
         for (int r = 0; r < rows; r++)
             w->visible[r] = visible_in_block(w->end[r], key);
-        w->block.k.first = k_rows(a, w->batch, w->kv_head, key).first;
-        w->block.v.first = v_rows(a, w->batch, w->kv_head, key).first;
+        w->block.k = k_rows(a, w->batch, w->kv_head, key);
+        w->block.v = v_rows(a, w->batch, w->kv_head, key);
         kernels->decode(&w->block, rows, a->scale_log2);
     }
 }
@@ -97,12 +97,12 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels, st
 {
     struct walk w;
     begin(a, &item, (float *)scratch, &w);
-    for (int64_t first = 0; first < w.end[item.rows - 1]; first += CHUNK_KEYS) {
+    for (int64_t first = 0; first < w.end[item.decode_rows - 1]; first += CHUNK_KEYS) {
         if (first > 0)
-            reset(&w.chunk, item.rows, a->value_dim);
-        attend_chunk(a, kernels, &w, item.rows, first);
+            reset(&w.chunk, item.decode_rows, a->value_dim);
+        attend_chunk(a, kernels, &w, item.decode_rows, first);
         if (first > 0)
-            kernels->decode_fold(&w.total, &w.chunk, item.rows, a->value_dim);
+            kernels->decode_fold(&w.total, &w.chunk, item.decode_rows, a->value_dim);
     }
-    kernels->decode_finish(&w.total, item.rows, a->value_dim, w.out, a->lse ? w.lse : NULL);
+    kernels->decode_finish(&w.total, item.decode_rows, a->value_dim, w.out, a->lse ? w.lse : NULL);
 }

@@ -52,7 +52,8 @@ struct decode_block {
     const int32_t *visible;
     struct rows k, v;
     const struct state *st;
-    bool prefetch; /* K and V are far, and more of them are to come: to be asked for ahead */
+    bool
+        prefetch; /* a hint: K and V are far, and more of them are to come, to be asked for ahead */
 };
 
 /* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
@@ -72,8 +73,11 @@ struct kernels {
     /* q_t[d][lane] = rows[lane][d]. All `lanes` pointers are valid; spare ones repeat a row. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
-    /* s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. */
-    void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+    /* s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. Where `ahead`
+     * is not NULL, meanwhile asks the cache for as many rows of it: V, whose columns weighted_v
+     * goes down, in steps that no hardware foresees. An instruction set may do without. */
+    void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                   const struct rows *ahead);
 
     /* Scores to weights in place, and the state's row_max and row_sum moved on:
      *   t  = s * scale_log2, or -inf where key >= visible[lane] (visible == NULL: all are seen)

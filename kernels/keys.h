@@ -8,15 +8,27 @@
 
 #include "attention.h"
 
-/* A query row. Its own type, because of the division: once a row, not once for each tensor. */
+/* A query row. Its own type, because of the division: once for a run of rows, not once for each row
+ * and tensor. */
 struct place {
-    int64_t batch, head, position;
+    int64_t batch, group_head, head, position; /* group_head: the first of the group */
 };
 
 static inline struct place place_of_row(const struct attention *a, int64_t batch, int64_t kv_head,
                                         int64_t row)
 {
-    return (struct place){batch, kv_head * a->group + row % a->group, row / a->group};
+    const int64_t group_head = kv_head * a->group;
+    return (struct place){batch, group_head, group_head + row % a->group, row / a->group};
+}
+
+static inline struct place next_place(const struct attention *a, struct place p)
+{
+    p.head++;
+    if (p.head == p.group_head + a->group) {
+        p.head = p.group_head;
+        p.position++;
+    }
+    return p;
 }
 
 static inline ptrdiff_t place_offset(struct strides s, struct place p)

@@ -85,11 +85,16 @@ static void reset(const struct state *st, int lanes)
     memset(st->row_sum, 0, (size_t)lanes * sizeof(float));
 }
 
-/* The row that a lane stands for. */
-static struct place place_of_lane(const struct prefill *w, const struct panel *p, int lane)
+static struct place first_place(const struct prefill *w, const struct panel *p)
 {
-    const int64_t row = p->first_row + (lane < p->rows ? lane : p->rows - 1);
-    return place_of_row(w->a, w->batch, w->kv_head, row);
+    return place_of_row(w->a, w->batch, w->kv_head, p->first_row);
+}
+
+/* That of the lane after `lane`. */
+static struct place next_lane(const struct prefill *w, const struct panel *p, int lane,
+                              struct place place)
+{
+    return lane + 1 < p->rows ? next_place(w->a, place) : place;
 }
 
 /* Rows of q and out are far apart, and no stream that the hardware would see coming. Inlined
@@ -109,8 +114,11 @@ static inline __attribute__((always_inline)) void prefetch_row(const void *row, 
 static void pack_panel(const struct prefill *w, const struct panel *p)
 {
     const float *rows[MAX_LANES];
-    for (int lane = 0; lane < p->lanes; lane++)
-        rows[lane] = q_row(w->a, place_of_lane(w, p, lane));
+    struct place place = first_place(w, p);
+    for (int lane = 0; lane < p->lanes; lane++) {
+        rows[lane] = q_row(w->a, place);
+        place = next_lane(w, p, lane, place);
+    }
     w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
 }
 
@@ -137,12 +145,12 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
     const int lanes = w->kernels->lanes;
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
-    w->panels = panels_for(item.rows, lanes);
-    for (int r = 0; r < item.rows; r++)
-        prefetch_row(q_row(w->a, place_of_row(w->a, w->batch, w->kv_head, item.first_row + r)),
-                     w->a->head_dim, 0);
+    w->panels = panels_for(item.panel_rows, lanes);
+    struct place place = place_of_row(w->a, item.batch, item.kv_head, item.first_row);
+    for (int r = 0; r < item.panel_rows; r++, place = next_place(w->a, place))
+        prefetch_row(q_row(w->a, place), w->a->head_dim, 0);
     for (int i = 0; i < w->panels; i++) {
-        const int rows_left = item.rows - i * lanes;
+        const int rows_left = item.panel_rows - i * lanes;
         begin_panel(w, &w->panel[i], item.first_row + i * lanes,
                     rows_left < lanes ? rows_left : lanes, &scratch);
     }
@@ -150,22 +158,26 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
 }
 
 /* One block of keys for one panel. The first chunk needs no state of its own: folding it into an
- * empty total would leave it as it is. */
-static void attend_block(const struct prefill *w, const struct panel *p, int64_t block)
+ * empty total would leave it as it is. The first panel to see the block has its V brought nearer.
+ */
+static void attend_block(const struct prefill *w, const struct panel *p, int64_t block,
+                         bool prefetch_v)
 {
     const struct kernels *kernels = w->kernels;
     const int keys = visible_in_block(p->end, block);
     int32_t visible[MAX_LANES];
     const bool mixed = visible_in_block(p->full, block) < keys;
-    if (mixed)
-        for (int lane = 0; lane < p->lanes; lane++)
-            visible[lane] = visible_in_block(
-                visible_end(w->a, w->batch, place_of_lane(w, p, lane).position), block);
+    struct place place = first_place(w, p);
+    for (int lane = 0; mixed && lane < p->lanes; lane++) {
+        visible[lane] = visible_in_block(visible_end(w->a, w->batch, place.position), block);
+        place = next_lane(w, p, lane, place);
+    }
 
     const struct rows k = k_rows(w->a, w->batch, w->kv_head, block);
     const struct rows v = v_rows(w->a, w->batch, w->kv_head, block);
     const struct state *st = block < CHUNK_KEYS ? &p->total : &p->chunk;
-    kernels->scores(p->q_t, p->lanes, &k, keys, w->scores);
+    kernels->scores(p->q_t, p->lanes, &k, keys, w->scores,
+                    prefetch_v && keys == KEY_BLOCK ? &v : NULL);
     kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
                      w->rescale);
     const bool first = block % CHUNK_KEYS == 0;
@@ -184,10 +196,13 @@ static void attend_chunk(const struct prefill *w, int64_t first)
     if (first > 0)
         for (const struct panel *p = panel; p <= last; p++)
             reset(&p->chunk, p->lanes);
-    for (int64_t block = first; block < end; block += KEY_BLOCK)
-        for (const struct panel *p = panel; p <= last; p++)
-            if (block < p->end)
-                attend_block(w, p, block);
+    const struct panel *seeing = panel;
+    for (int64_t block = first; block < end; block += KEY_BLOCK) {
+        while (seeing->end <= block)
+            seeing++;
+        for (const struct panel *p = seeing; p <= last; p++)
+            attend_block(w, p, block, p == seeing);
+    }
     if (first > 0)
         for (const struct panel *p = panel; p <= last; p++)
             w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
@@ -200,15 +215,15 @@ static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t n
     for (int lane = 0; lane < p->rows; lane++)
         if (not_finite >> lane & 1)
             attnkit_decode(w->a, w->kernels,
-                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 1, true},
+                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 0, 1},
                            w->decode_scratch);
 }
 
 static void finish_panel(const struct prefill *w, const struct panel *p)
 {
     float *out[MAX_LANES], *lse[MAX_LANES];
-    for (int lane = 0; lane < p->rows; lane++) {
-        const struct place place = place_of_lane(w, p, lane);
+    struct place place = first_place(w, p);
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
         out[lane] = out_row(w->a, place);
         if (w->a->lse)
             lse[lane] = lse_row(w->a, place);
@@ -222,14 +237,18 @@ static void finish_panel(const struct prefill *w, const struct panel *p)
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      struct work_item item, char *scratch)
 {
-    struct prefill w = {.a = a, .kernels = kernels, .batch = item.batch, .kv_head = item.kv_head};
+    struct prefill w; /* field by field: most panels are not there */
+    w.a = a;
+    w.kernels = kernels;
+    w.batch = item.batch;
+    w.kv_head = item.kv_head;
     begin(&w, item, scratch);
     const int64_t end = w.panel[w.panels - 1].end;
     for (int64_t first = 0; first < end; first += CHUNK_KEYS)
         attend_chunk(&w, first);
-    for (int r = 0; r < item.rows; r++)
-        prefetch_row(out_row(a, place_of_row(a, item.batch, item.kv_head, item.first_row + r)),
-                     a->value_dim, 1);
+    struct place place = place_of_row(a, item.batch, item.kv_head, item.first_row);
+    for (int r = 0; r < item.panel_rows; r++, place = next_place(a, place))
+        prefetch_row(out_row(a, place), a->value_dim, 1);
     for (int i = 0; i < w.panels; i++)
         finish_panel(&w, &w.panel[i]);
 }

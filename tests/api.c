@@ -1023,6 +1023,27 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
+/* So that one made for the longest of several calls does for all of them. */
+static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 4, 16, 33};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t t = 0; t < COUNT(threads) && attnkit_isa_can_run(&isas[i]); t++) {
+            struct call *c = good_call();
+            c->exec.isa = isas[i].name;
+            c->exec.threads = threads[t];
+            size_t before = 0;
+            for (c->args.q_len = 1; c->args.q_len < 600; c->args.q_len++) {
+                const size_t needed = workspace_needed(c);
+                assert_true(needed >= before);
+                before = needed;
+            }
+        }
+}
+
 /* --- Options ----------------------------------------------------------------------------- */
 
 static void scales_that_are_not_finite_in_binary32_are_refused(void **state)
@@ -1582,6 +1603,7 @@ int main(void)
         cmocka_unit_test(a_tensor_at_the_end_of_the_workspace_is_refused),
         cmocka_unit_test(the_workspace_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
+        cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
         cmocka_unit_test(scales_that_are_not_finite_in_binary32_are_refused),
         cmocka_unit_test(a_scale_without_its_flag_is_refused),
         cmocka_unit_test(scale_0_gives_the_mean_of_v),

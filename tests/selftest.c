@@ -33,16 +33,16 @@ static struct cases cases;
 /* --- The mutants, one mistake each ------------------------------------------------------------ */
 
 static void scores_one_rounding_off(const float *q_t, int lanes, const struct rows *k, int keys,
-                                    float *s)
+                                    float *s, const struct rows *ahead)
 {
-    good->scores(q_t, lanes, k, keys, s);
+    good->scores(q_t, lanes, k, keys, s, ahead);
     s[0] = nextafterf(s[0], INFINITY);
 }
 
 static void scores_miss_last_key(const float *q_t, int lanes, const struct rows *k, int keys,
-                                 float *s)
+                                 float *s, const struct rows *ahead)
 {
-    good->scores(q_t, lanes, k, keys - 1, s);
+    good->scores(q_t, lanes, k, keys - 1, s, ahead);
     memset(s + (keys - 1) * lanes, 0, (size_t)lanes * sizeof *s);
 }
 

@@ -192,7 +192,7 @@ static void expect_every_row_in_one_item(const struct attention *a, const struct
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
         const int64_t head = item.batch * a->kv_heads + item.kv_head;
-        for (int r = 0; r < item.rows; r++)
+        for (int r = 0; r < item.panel_rows + item.decode_rows; r++)
             seen[head * head_rows + item.first_row + r]++;
     }
     int64_t wrong = 0;

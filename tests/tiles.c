@@ -441,13 +441,15 @@ static void check_scores(struct round *w)
 {
     const int lanes = w->lanes;
     const struct rows k = draw_rows(w, K_ROWS, w->keys, w->head_dim);
+    /* Rows that are asked for need not be there. */
+    const struct rows ahead = {NULL, 64, w->value_dim};
     float *q_t = take_lanes(w, w->head_dim);
     float *s = take_lanes(w, w->keys), *expected = take_lanes(w, w->keys);
     draw_lanes(w, q_t, w->head_dim);
     for (int key = 0; key < w->keys; key++)
         for (int lane = 0; lane < lanes; lane++)
             expected[key * lanes + lane] = chain(row_at(k, key), 1, q_t + lane, lanes, k.dim);
-    w->kernels->scores(q_t, lanes, &k, w->keys, s);
+    w->kernels->scores(q_t, lanes, &k, w->keys, s, random_below(&w->random, 2) ? &ahead : NULL);
     expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
 }
 

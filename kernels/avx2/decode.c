@@ -5,8 +5,8 @@
  * at most 4 that share the loads of K and V; their number is a constant in all that is inlined.
  *
  * Scores: lanes are keys, K transposed in registers 8 keys x 8 d at a time so that a score stays
- * one chain over d. A tile is two vectors of keys, for 1 or 2 rows or of two heads, so that their
- * chains do not leave the FMA ports waiting, or one. 8 of K, 8 in between and at most 8 sums are
+ * one chain over d. A tile is two vectors of keys, for 1 or 2 rows, so that their
+ * chains do not leave the FMA ports waiting, or one. 8 of K, 8 in between and at most 4 sums are
  * more than 16 ymm: some wait on the stack. For 8 keys 8 d take 8 loads, 24 shuffles, and 8
  * broadcasts and FMA per row.
  *
@@ -24,7 +24,6 @@ enum {
     PANEL_ROWS = 4,
     MAX_TILE = 2,        /* vectors of keys in a tile of scores */
     MAX_COLUMNS = 4,     /* vectors of value columns in a tile of weighted V */
-    LINE = 16,           /* floats in a cache line */
     KEYS_AHEAD = 2 * 16, /* from the keys that are worked on to those that are asked for */
 };
 
@@ -45,18 +44,6 @@ struct weights {
     float rescale[PANEL_ROWS];
 };
 
-/* Asks the L2 cache for the lines at element i of `n` rows from `first` on, which need not exist: a
- * prefetch never faults. Inlined always, because gcc drops calls of a function that does nothing
- * but prefetch. */
-static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
-                                                           const int n)
-{
-    if (i < rows.dim)
-        for (int j = 0; j < n; j++)
-            _mm_prefetch(rows.first + (first + j) * rows.stride + i * (int64_t)sizeof(float),
-                         _MM_HINT_T1);
-}
-
 /* The chains of a tile of scores go on over the first `left` of VECTOR dimensions from d on. */
 static inline __attribute__((always_inline)) void
 add_dims(__m256 s[][MAX_TILE], const float *const *q, const float *const *key, int64_t d,
@@ -76,7 +63,7 @@ add_dims(__m256 s[][MAX_TILE], const float *const *q, const float *const *key, i
 /* What softmax needs of the scores: t[r][key], -inf where row r does not see the key, and their
  * maxima, those of the lanes of max[r]. */
 struct scores {
-    _Alignas(64) float t[PANEL_ROWS][KEY_BLOCK];
+    _Alignas(32) float t[PANEL_ROWS][KEY_BLOCK];
     __m256 max[PANEL_ROWS];
 };
 

@@ -9,10 +9,23 @@
  */
 #include "avx2.h"
 
+enum {
+    AHEAD_DIMS = 64, /* of K, after which more of `ahead` is asked for */
+};
+
+/* While dimensions d .. end - 1 of K are worked on, the same part of the lines of `ahead`. */
+static inline __attribute__((always_inline)) void prefetch_part(const struct rows *ahead, int first,
+                                                                int64_t d, int64_t end, int64_t dim,
+                                                                const int height)
+{
+    for (int64_t c = d * ahead->dim / dim / LINE * LINE; c * dim < end * ahead->dim; c += LINE)
+        prefetch(*ahead, first, c, height);
+}
+
 static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
                                                               const struct rows *k, int first,
-                                                              float *s, const int height,
-                                                              const int vectors)
+                                                              float *s, const struct rows *ahead,
+                                                              const int height, const int vectors)
 {
     const int lanes = vectors * VECTOR;
     const float *key[MAX_HEIGHT];
@@ -22,14 +35,20 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
         for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm256_setzero_ps();
     }
-    for (int64_t d = 0; d < k->dim; d++) {
-        __m256 q[VECTORS];
-        for (int j = 0; j < vectors; j++)
-            q[j] = _mm256_load_ps(q_t + d * lanes + j * VECTOR);
-        for (int i = 0; i < height; i++) {
-            const __m256 k_d = _mm256_broadcast_ss(key[i] + d);
+    const int64_t dim = k->dim;
+    for (int64_t first_d = 0, end; first_d < dim; first_d = end) {
+        end = ahead && first_d + AHEAD_DIMS < dim ? first_d + AHEAD_DIMS : dim;
+        if (ahead)
+            prefetch_part(ahead, first, first_d, end, dim, height);
+        for (int64_t d = first_d; d < end; d++) {
+            __m256 q[VECTORS];
             for (int j = 0; j < vectors; j++)
-                acc[i][j] = _mm256_fmadd_ps(k_d, q[j], acc[i][j]);
+                q[j] = _mm256_load_ps(q_t + d * lanes + j * VECTOR);
+            for (int i = 0; i < height; i++) {
+                const __m256 k_d = _mm256_broadcast_ss(key[i] + d);
+                for (int j = 0; j < vectors; j++)
+                    acc[i][j] = _mm256_fmadd_ps(k_d, q[j], acc[i][j]);
+            }
         }
     }
     for (int i = 0; i < height; i++)
@@ -38,7 +57,9 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
 }
 
 static inline __attribute__((always_inline)) void scores(const float *q_t, const struct rows *k,
-                                                         int keys, float *s, const int vectors)
+                                                         int keys, float *s,
+                                                         const struct rows *ahead,
+                                                         const int vectors)
 {
     const int most = full_height(vectors);
     int height;
@@ -46,42 +67,43 @@ static inline __attribute__((always_inline)) void scores(const float *q_t, const
         height = tile_height(keys - key, most);
         switch (height) {
         case 8:
-            scores_tile(q_t, k, key, s, 8, vectors);
+            scores_tile(q_t, k, key, s, ahead, 8, vectors);
             break;
         case 7:
-            scores_tile(q_t, k, key, s, 7, vectors);
+            scores_tile(q_t, k, key, s, ahead, 7, vectors);
             break;
         case 6:
-            scores_tile(q_t, k, key, s, 6, vectors);
+            scores_tile(q_t, k, key, s, ahead, 6, vectors);
             break;
         case 5:
-            scores_tile(q_t, k, key, s, 5, vectors);
+            scores_tile(q_t, k, key, s, ahead, 5, vectors);
             break;
         case 4:
-            scores_tile(q_t, k, key, s, 4, vectors);
+            scores_tile(q_t, k, key, s, ahead, 4, vectors);
             break;
         case 3:
-            scores_tile(q_t, k, key, s, 3, vectors);
+            scores_tile(q_t, k, key, s, ahead, 3, vectors);
             break;
         case 2:
-            scores_tile(q_t, k, key, s, 2, vectors);
+            scores_tile(q_t, k, key, s, ahead, 2, vectors);
             break;
         default:
-            scores_tile(q_t, k, key, s, 1, vectors);
+            scores_tile(q_t, k, key, s, ahead, 1, vectors);
         }
     }
 }
 
-void attnkit_avx2_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+void attnkit_avx2_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                         const struct rows *ahead)
 {
     switch (lanes / VECTOR) {
     case 3:
-        scores(q_t, k, keys, s, 3);
+        scores(q_t, k, keys, s, ahead, 3);
         break;
     case 2:
-        scores(q_t, k, keys, s, 2);
+        scores(q_t, k, keys, s, ahead, 2);
         break;
     default:
-        scores(q_t, k, keys, s, 1);
+        scores(q_t, k, keys, s, ahead, 1);
     }
 }

@@ -32,14 +32,15 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
                 acc[i][j] = _mm256_fmadd_ps(weight[j], value, acc[i][j]);
         }
     }
-    for (int i = 0; i < height; i++)
-        for (int j = 0; j < vectors; j++) {
-            float *at = o + (column + i) * lanes + j * VECTOR;
-            if (rescale)
-                acc[i][j] = _mm256_fmadd_ps(_mm256_load_ps(at),
+    float *const first = o + column * lanes;
+    if (rescale)
+        for (int i = 0; i < height; i++)
+            for (int j = 0; j < vectors; j++)
+                acc[i][j] = _mm256_fmadd_ps(_mm256_load_ps(first + i * lanes + j * VECTOR),
                                             _mm256_load_ps(rescale + j * VECTOR), acc[i][j]);
-            _mm256_store_ps(at, acc[i][j]);
-        }
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            _mm256_store_ps(first + i * lanes + j * VECTOR, acc[i][j]);
 }
 
 static inline __attribute__((always_inline)) void weighted_v(const float *p, const float *rescale,

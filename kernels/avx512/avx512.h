@@ -17,6 +17,7 @@ enum {
     VECTORS = 4, /* zmm across the lanes of a panel */
     LANES = VECTORS * VECTOR,
     MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
+    LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
 };
 
@@ -95,6 +96,18 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
+/* Asks the L2 cache for the lines at element i of `n` rows from `first` on, which need not exist: a
+ * prefetch never faults. Inlined always, because gcc drops calls of a function that does nothing
+ * but prefetch. */
+static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
+                                                           const int n)
+{
+    if (i < rows.dim)
+        for (int j = 0; j < n; j++)
+            _mm_prefetch(rows.first + (first + j) * rows.stride + i * (int64_t)sizeof(float),
+                         _MM_HINT_T1);
+}
+
 /* The height of a register tile of so many vectors: 24 accumulators, which leave room for 4 vectors
  * and a broadcast in 32 zmm, or 8, which keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
@@ -141,7 +154,8 @@ static inline void transpose(__m512 r[VECTOR])
 
 void attnkit_avx512_exp2(const float *x, float *y, size_t n);
 void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
-void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                           const struct rows *ahead);
 void attnkit_avx512_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                             const struct state *st, float *rescale);
 void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,

@@ -5,8 +5,8 @@
  * at most 4 that share the loads of K and V; their number is a constant in all that is inlined.
  *
  * Scores: lanes are keys, K transposed in registers 16 keys x 16 d at a time so that a score stays
- * one chain over d. A tile is two vectors of keys, for 1 or 2 rows or of two heads, so that their
- * chains do not leave the FMA ports waiting, or one. 16 of K, 16 in between and at most 8 sums are
+ * one chain over d. A tile is two vectors of keys, for 1 or 2 rows, so that their
+ * chains do not leave the FMA ports waiting, or one. 16 of K, 16 in between and at most 4 sums are
  * more than 32 zmm: some wait on the stack. For 16 keys 16 d take 16 loads, 64 shuffles, and 16 FMA
  * per row, whose broadcasts are part of them.
  *
@@ -24,7 +24,6 @@ enum {
     PANEL_ROWS = 4,
     MAX_TILE = 2,        /* vectors of keys in a tile of scores */
     MAX_COLUMNS = 4,     /* vectors of value columns in a tile of weighted V */
-    LINE = 16,           /* floats in a cache line */
     KEYS_AHEAD = 2 * 16, /* from the keys that are worked on to those that are asked for */
 };
 
@@ -44,18 +43,6 @@ struct weights {
     _Alignas(64) float p[KEY_BLOCK][PANEL_ROWS];
     float rescale[PANEL_ROWS];
 };
-
-/* Asks the L2 cache for the lines at element i of `n` rows from `first` on, which need not exist: a
- * prefetch never faults. Inlined always, because gcc drops calls of a function that does nothing
- * but prefetch. */
-static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
-                                                           const int n)
-{
-    if (i < rows.dim)
-        for (int j = 0; j < n; j++)
-            _mm_prefetch(rows.first + (first + j) * rows.stride + i * (int64_t)sizeof(float),
-                         _MM_HINT_T1);
-}
 
 /* The chains of a tile of scores go on over the first `left` of VECTOR dimensions from d on. */
 static inline __attribute__((always_inline)) void

@@ -17,6 +17,8 @@ enum {
     VECTOR = 4,  /* floats in a vector */
     VECTORS = 3, /* vectors of query rows in a panel */
     LANES = VECTORS * VECTOR,
+    FULL = 8,  /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
+    TALL = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
 };
 
 static inline const float *row_at(struct rows rows, int i)
@@ -104,10 +106,31 @@ static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t ac
     }
 }
 
+/* *at in a register. The empty statement keeps clang from loading it into all lanes of a vector,
+ * for which cores need one of the pipes of fmla; fmla takes it from the first lane. */
+static inline float load_scalar(const float *at)
+{
+    float x = *at;
+    __asm__("" : "+w"(x));
+    return x;
+}
+
 /* How many lanes of a vector at index `at` lie before index `end` > at: 1 .. 4. */
 static inline int lanes_at(int64_t at, int64_t end)
 {
     return end - at < 4 ? (int)(end - at) : 4;
+}
+
+/* The height of the next register tile when `left` rows remain: FULL, or TALL for a single vector
+ * where not just a few remain after it. The last two tiles share what is left, because the fewer
+ * the sums, the more a tile waits for its own results. */
+static inline int tile_height(int64_t left, int vectors)
+{
+    if (vectors == 1 && (left == TALL || left >= TALL + FULL))
+        return TALL;
+    if (left >= 2 * FULL)
+        return FULL;
+    return left <= FULL ? (int)left : (int)(left + 1) / 2;
 }
 
 /* The first n floats, 1 <= n <= 4, and no byte behind them; the other lanes are 0. */
@@ -157,7 +180,8 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
 /* The entries of the table, see ../kernels.h. */
 void attnkit_neon_exp2(const float *x, float *y, size_t n);
 void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
-void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                         const struct rows *ahead);
 void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                           const struct state *st, float *rescale);
 void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,

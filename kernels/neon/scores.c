@@ -1,118 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]): K is read in place, row by row, and
- * an element of it multiplies 12 query rows. Called by prefill.c for a block of keys and a panel.
+ * s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]): lanes are query rows, K is read from
+ * where it lies, an element at a time. prefill.c calls it for every panel and block of keys.
  *
- * A tile is 6 keys x 3 vectors of lanes. Registers: 18 sums, 6 of K (6 keys x 4 d) and 3 of q_t, 27
- * of 32; 8 keys would leave none to hold their 4 d. 4 d take 72 fmla by element, which bound it
- * (18 sums hide a latency of 4 at 4 a cycle), and 6 + 12 loads.
+ * Tile of 8 keys x 3 vectors: 24 sums, 3 of q and an element of K are 28 of 32 registers. Per d it
+ * has 24 fmla, which bound it, and 11 loads. Loading 4 d of K at once would save 6 of these, but
+ * has room for 6 keys only, and gcc then copies sums from register to register. Narrower panels,
+ * the last ones of an item, have 8 x 2 and 16 x 1; the latter is bound by its 17 loads where a core
+ * does fewer of them than fmla.
  */
 #include "neon.h"
 
-enum {
-    TILE_KEYS = 6,
-};
-
-/* One d more for some keys, whose elements are lane `lane` of k. */
-static inline __attribute__((always_inline)) void add_d(float32x4_t sum[][VECTORS],
-                                                        const float *q_t, const float32x4_t *k,
-                                                        const int lane, const int keys,
-                                                        const int vectors)
-{
-    float32x4_t q[VECTORS];
-    for (int v = 0; v < vectors; v++)
-        q[v] = vld1q_f32(q_t + 4 * v);
-    for (int key = 0; key < keys; key++)
-        for (int v = 0; v < vectors; v++)
-            sum[key][v] = fma_lane(sum[key][v], q[v], k[key], lane);
-}
-
-/* n more, 4 or 1, from d on, where q_t is already. */
-static inline __attribute__((always_inline)) void add_n_d(float32x4_t sum[][VECTORS],
-                                                          const float *q_t, const float *const *row,
-                                                          int64_t d, const int n, const int keys,
-                                                          const int vectors)
+static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
+                                                              const struct rows *k, int first,
+                                                              float *s, const int height,
+                                                              const int vectors)
 {
     const int lanes = vectors * VECTOR;
-    float32x4_t k[TILE_KEYS];
-    for (int key = 0; key < keys; key++)
-        k[key] = load_n(row[key] + d, n);
-    add_d(sum, q_t, k, 0, keys, vectors);
-    if (n == 1)
-        return;
-    add_d(sum, q_t + lanes, k, 1, keys, vectors);
-    add_d(sum, q_t + 2 * lanes, k, 2, keys, vectors);
-    add_d(sum, q_t + 3 * lanes, k, 3, keys, vectors);
-}
-
-/* `keys` keys, 1 .. TILE_KEYS, of which k has the first. */
-static inline __attribute__((always_inline)) void
-score_tile(const float *q_t, struct rows k, float *s, const int keys, const int vectors)
-{
-    const int lanes = vectors * VECTOR;
-    const float *row[TILE_KEYS];
-    float32x4_t sum[TILE_KEYS][VECTORS];
-    for (int key = 0; key < keys; key++) {
-        row[key] = row_at(k, key);
-        for (int v = 0; v < vectors; v++)
-            sum[key][v] = vdupq_n_f32(0.0f);
+    const float *key[TALL];
+    float32x4_t sum[TALL][VECTORS];
+    for (int i = 0; i < height; i++) {
+        key[i] = row_at(*k, first + i);
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = vdupq_n_f32(0.0f);
     }
-    int64_t d = 0;
-    for (; d + 4 <= k.dim; d += 4)
-        add_n_d(sum, q_t + d * lanes, row, d, 4, keys, vectors);
-    for (; d < k.dim; d++)
-        add_n_d(sum, q_t + d * lanes, row, d, 1, keys, vectors);
-    for (int key = 0; key < keys; key++)
-        for (int v = 0; v < vectors; v++)
-            vst1q_f32(s + key * lanes + 4 * v, sum[key][v]);
+    for (int64_t d = 0; d < k->dim; d++) {
+        float32x4_t q[VECTORS];
+        for (int j = 0; j < vectors; j++)
+            q[j] = vld1q_f32(q_t + d * lanes + j * VECTOR);
+        for (int i = 0; i < height; i++) {
+            const float k_d = load_scalar(key[i] + d);
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] = vfmaq_n_f32(sum[i][j], q[j], k_d);
+        }
+    }
+    s += first * lanes;
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            vst1q_f32(s + i * lanes + j * VECTOR, sum[i][j]);
 }
 
-/* The last keys of a block, 0 <= keys < TILE_KEYS. */
-static inline __attribute__((always_inline)) void score_tail(const float *q_t, struct rows k,
-                                                             float *s, int keys, const int vectors)
+static inline __attribute__((always_inline)) void scores(const float *q_t, const struct rows *k,
+                                                         int keys, float *s, const int vectors)
 {
-    switch (keys) {
-    case 1:
-        score_tile(q_t, k, s, 1, vectors);
-        break;
-    case 2:
-        score_tile(q_t, k, s, 2, vectors);
-        break;
-    case 3:
-        score_tile(q_t, k, s, 3, vectors);
-        break;
-    case 4:
-        score_tile(q_t, k, s, 4, vectors);
-        break;
-    case 5:
-        score_tile(q_t, k, s, 5, vectors);
-        break;
-    default:
-        break;
+    int height;
+    for (int key = 0; key < keys; key += height) {
+        height = tile_height(keys - key, vectors);
+        switch (height) {
+        case TALL:
+            if (vectors == 1)
+                scores_tile(q_t, k, key, s, TALL, 1);
+            break;
+        case 8:
+            scores_tile(q_t, k, key, s, 8, vectors);
+            break;
+        case 7:
+            scores_tile(q_t, k, key, s, 7, vectors);
+            break;
+        case 6:
+            scores_tile(q_t, k, key, s, 6, vectors);
+            break;
+        case 5:
+            scores_tile(q_t, k, key, s, 5, vectors);
+            break;
+        case 4:
+            scores_tile(q_t, k, key, s, 4, vectors);
+            break;
+        case 3:
+            scores_tile(q_t, k, key, s, 3, vectors);
+            break;
+        case 2:
+            scores_tile(q_t, k, key, s, 2, vectors);
+            break;
+        default:
+            scores_tile(q_t, k, key, s, 1, vectors);
+        }
     }
 }
 
-static inline __attribute__((always_inline)) void scores(const float *q_t, struct rows k, int keys,
-                                                         float *s, const int vectors)
+void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                         const struct rows *ahead)
 {
-    for (; keys >= TILE_KEYS; keys -= TILE_KEYS) {
-        score_tile(q_t, k, s, TILE_KEYS, vectors);
-        k.first += TILE_KEYS * k.stride;
-        s += TILE_KEYS * vectors * VECTOR;
-    }
-    score_tail(q_t, k, s, keys, vectors);
-}
-
-void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
-{
+    (void)ahead; /* no machine to measure on */
     switch (lanes / VECTOR) {
     case 3:
-        scores(q_t, *k, keys, s, 3);
+        scores(q_t, k, keys, s, 3);
         break;
     case 2:
-        scores(q_t, *k, keys, s, 2);
+        scores(q_t, k, keys, s, 2);
         break;
     default:
-        scores(q_t, *k, keys, s, 1);
+        scores(q_t, k, keys, s, 1);
     }
 }

@@ -30,8 +30,10 @@ static void pack_q(const float *const *rows, int lanes, int64_t head_dim, float 
             q_t[d * lanes + lane] = rows[lane][d];
 }
 
-static void scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+static void scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                   const struct rows *ahead)
 {
+    (void)ahead;
     for (int key = 0; key < keys; key++) {
         const float *k_row = row_at(*k, key);
         float acc[LANES] = {0};
