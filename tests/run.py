@@ -25,6 +25,7 @@ NEON_BUILD = ROOT / "build-neon"
 EMULATORS = ROOT / "tests" / "emulators"
 GOLDEN = ROOT / "tests" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of the emulators
+NOTHING_TO_SEE = 77  # exit status of tools/loops.py
 
 passed = 0
 failed = []
@@ -130,6 +131,15 @@ def build(folder, *options, **more):
     return must(f"{folder.name}: compile", [meson(), "compile", "-C", folder])
 
 
+def check_loops(isa, folder):
+    """The inner loops of a cross build; the native ones are a test of meson's."""
+    status, output = run([sys.executable, ROOT / "tools" / "loops.py", folder])
+    if status == NOTHING_TO_SEE:
+        say(f"    skipped: loops: {isa}: " + output.strip())
+    else:
+        record(f"loops: {isa}", status == 0, output)
+
+
 def figures(outputs):
     """The lines of the tests that a person wants to see."""
     for text in outputs.values():
@@ -160,7 +170,7 @@ def suite_install():
 
 
 def suite_neon():
-    """The NEON kernels in qemu's user mode."""
+    """The NEON kernels in qemu's user mode, and their inner loops."""
     if platform.machine() == "aarch64":
         return
     status, output = run([EMULATORS / "neon_machine", "/bin/true"])
@@ -175,6 +185,7 @@ def suite_neon():
     figures(outputs)
     if len(failed) == before and re.search(r"neon: \d+ cases, 0 differ", outputs.get("golden", "")):
         ran_where["neon"] = "emulated (qemu-user)"
+    check_loops("neon", NEON_BUILD)
 
 
 def suite_avx512(emulate):
