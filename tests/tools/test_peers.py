@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of tools/peers.py, from outside, without network or virtual environment: the smallest
+workload with attnkit and NumPy, and libraries that are missing, crash, or are stopped by Ctrl-C.
+
+    ATTNKIT_BUILD=build python3 tests/tools/test_peers.py
+
+Needs NumPy.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = os.path.abspath(os.environ["ATTNKIT_BUILD"])
+PEERS = ROOT / "tools" / "peers.py"
+TIME_LIMIT = 300
+MARK = "ATTNKIT_TEST_PEERS"  # in the environment of every process that a test starts
+
+sys.path.insert(0, str(ROOT / "tools" / "peers"))
+
+import forms  # noqa: E402
+import tensors  # noqa: E402
+import workloads  # noqa: E402
+from columns import PEERS as LIBRARIES  # noqa: E402
+
+MISSING = {"torch": 'raise ImportError("no torch here")',
+           "matplotlib": 'raise ImportError("no matplotlib here")',
+           "openvino": 'import os\nprint("last words", flush=True)\nos.abort()'}
+
+
+def marked(mark):
+    """Processes with this mark, other than this one."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"{MARK}={mark}".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+class PeersTest(unittest.TestCase):
+    """A folder for the results, and one of modules that stand before those of this Python."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.results, modules = self.folder / "results", self.folder / "modules"
+        modules.mkdir()
+        for name, source in MISSING.items():
+            (modules / f"{name}.py").write_text(source + "\n")
+        self.mark = uuid.uuid4().hex
+        self.environment = {**os.environ, "PYTHONPATH": str(modules), MARK: self.mark}
+
+    def command(self, *options, build=BUILD):
+        return [sys.executable, str(PEERS), build, "--no-venv",
+                "--json", str(self.results / "r.json"), "--markdown", str(self.results / "r.md"),
+                "--plot", str(self.results / "r"), *options]
+
+    def peers(self, *options, code=0, **more):
+        done = subprocess.run(self.command(*options, **more), env=self.environment, text=True,
+                              capture_output=True, timeout=TIME_LIMIT)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertEqual(marked(self.mark), [])
+        return done
+
+    def files(self):
+        return sorted(p.name for p in self.results.iterdir()) if self.results.exists() else []
+
+
+class Runs(PeersTest):
+    def test_table_and_files(self):
+        done = self.peers("--only", "attnkit,numpy", "--workloads", "W2", "--rounds", "2", "--no-plot")
+        self.assertRegex(done.stdout, r"(?m)^workload .*NumPy +peer +/ best$")
+        self.assertRegex(done.stdout, r"(?m)^W2 B2_H8_L3x5_D64 .* µs .* µs .* NumPy +[\d.]+x$")
+        self.assertRegex(done.stdout, r"(?m)^largest error +\de-\d\d")
+        self.assertNotIn("WRONG", done.stdout)
+        self.assertEqual(self.files(), ["r.json", "r.md"])
+        self.check_json(json.loads((self.results / "r.json").read_text()))
+        table = [line for line in (self.results / "r.md").read_text().splitlines() if line[:1] == "|"]
+        self.assertEqual(len(table), 4)
+        self.assertEqual(len({line.count("|") for line in table}), 1)
+
+    def check_json(self, results):
+        self.assertEqual((results["threads"], results["rounds"]), (1, 2))
+        self.assertTrue(results["machine"]["cpu"] and results["date"])
+        self.assertEqual(results["columns"]["NumPy"]["version"].split(",")[0], np.__version__)
+        (entry,) = results["workloads"]
+        self.assertEqual(entry["best_peer"], "NumPy")
+        for result in entry["results"].values():
+            self.assertEqual((result["status"], len(result["rounds"])), ("ok", 2))
+            self.assertLess(result["error"], 1e-5)
+            self.assertLessEqual(min(result["rounds"]), result["seconds"])
+            self.assertLessEqual(result["seconds"], max(result["rounds"]))
+
+    def test_missing_and_crashing_libraries_are_shown(self):
+        done = self.peers("--only", "torch,openvino,numpy", "--workloads", "W2", "--rounds", "1",
+                          "--no-plot")
+        self.assertRegex(done.stdout, r"W2 .* cannot \[1\] +cannot \[2\] .* µs +NumPy")
+        self.assertIn("[1] no torch here", done.stdout)
+        self.assertRegex(done.stdout, r"\[2\] its process ended: SIGABRT last words")
+        results = json.loads((self.results / "r.json").read_text())["workloads"][0]["results"]
+        self.assertEqual(results["PyTorch"], {"status": "cannot", "reason": "no torch here"})
+
+    def test_without_matplotlib_only_the_plot_is_missing(self):
+        done = self.peers("--only", "numpy", "--workloads", "W2", "--rounds", "1", code=1)
+        self.assertIn("no plot: no matplotlib here", done.stderr)
+        self.assertEqual(self.files(), ["r.json", "r.md"])
+
+    def test_without_benches_there_are_speeds(self):
+        done = self.peers("--only", "numpy", "--workloads", "W1", "--rounds", "1", "--no-plot",
+                          build=str(self.folder))
+        self.assertRegex(done.stdout, r"W1 .* GFLOP/s +NumPy")
+        self.assertIn("No percents: ", done.stdout)
+
+    def test_ctrl_c_leaves_nothing(self):
+        process = subprocess.Popen(self.command("--only", "numpy", "--workloads", "W2",
+                                                "--rounds", "1000000", "--no-plot"),
+                                   env=self.environment, text=True, stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)
+        with process:
+            while not process.stderr.readline().startswith("[1/1]"):
+                self.assertIsNone(process.poll())
+            time.sleep(1)
+            process.send_signal(signal.SIGINT)
+            self.assertNotIn("Traceback", process.communicate(timeout=TIME_LIMIT)[1])
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual((marked(self.mark), self.files()), ([], []))
+
+
+class Refusals(PeersTest):
+    def refuse(self, pattern, *options, code=2, **more):
+        done = self.peers(*options, code=code, **more)
+        self.assertRegex(done.stderr, pattern)
+        self.assertEqual((done.stdout, self.files()), ("", []))
+
+    def test_options(self):
+        self.refuse(r"no workload W9; there are W1, ", "--workloads", "W1,W9")
+        self.refuse(r"no jax; there are attnkit, torch, ", "--only", "jax")
+        self.refuse(r"--rounds: is 0: must be a positive number", "--rounds", "0")
+        self.refuse(r"--threads 9999: there are only \d+ processors", "--threads", "9999", code=1)
+
+    def test_no_build(self):
+        self.refuse(r"no .*libattnkit\.so: build attnkit", code=1, build=str(self.folder))
+
+
+class Parts(unittest.TestCase):
+    def test_costs(self):
+        by_name = {w.name: w for w in workloads.WORKLOADS}
+        self.assertEqual(by_name["W1"].flops, 4 * 8 * 128 * 256 * 512)
+        self.assertEqual(by_name["W4_causal"].flops, by_name["W4_full"].flops / 2)
+        self.assertEqual(by_name["W5_4096"].work, 2 * 4 * 8 * 4096 * 128)
+        self.assertEqual(by_name["W6"].kv_lens, [384, 360, 336, 312, 288, 264, 240, 216])
+        self.assertEqual(by_name["W7"].shape, "B1_H20_L448x1500_D64")
+        self.assertEqual([w.name for w in workloads.find(["W4"])], ["W4_causal", "W4_full"])
+
+    def test_the_oracle_knows_right_from_wrong(self):
+        for shape in ((3, 3), (1, 5)):
+            workload = workloads.Workload("test", 2, 4, 2, *shape, 8, causal=shape == (3, 3))
+            oracle = tensors.Oracle(workload)
+            out = oracle.values.astype(np.float32)
+            self.assertFalse(oracle.is_wrong(oracle.error(out)))
+            self.assertEqual(oracle.values.shape, (2, 4, shape[0], 8))
+            out[1, 3, -1, -1] += 0.01 * oracle.largest_v
+            self.assertTrue(oracle.is_wrong(oracle.error(out)))
+            out[0, 0, 0, 0] = np.nan
+            self.assertTrue(oracle.is_wrong(oracle.error(out)))
+
+    def test_decode_copies_do_not_fit_into_a_cache(self):
+        for workload in workloads.WORKLOADS:
+            copies = tensors.cold_copies(workload)
+            if workload.decode:
+                self.assertGreater(copies * workload.kv_bytes, 2 * tensors.last_level_cache())
+            else:
+                self.assertEqual(copies, 1)
+
+    def test_fold(self):
+        workload = workloads.Workload("test", 1, 4, 2, 1, 5, 3)
+        q = np.arange(12).reshape(1, 4, 1, 3)
+        self.assertTrue((forms.fold(q, workload)[0, 1, 1] == q[0, 3, 0]).all())
+
+    def test_every_library_has_pinned_packages(self):
+        text = (ROOT / "tools" / "peers" / "requirements.txt").read_text()
+        for name in ("all", *LIBRARIES):
+            self.assertTrue(name == "numpy" or re.search(rf"(?m)^# {name}: ", text), name)
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        self.assertEqual([line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+", line)], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The candidates, which are the columns of the table. A further library needs a line here, its
+packages in requirements.txt, its colour in plot.py, and a with_<library>.py, of which forms.py says
+what it has to have.
+"""
+
+from collections import namedtuple
+
+# isa: of attnkit, else None.
+Column = namedtuple("Column", "title module isa", defaults=[None])
+
+PEERS = {
+    "torch": Column("PyTorch", "with_torch"),
+    "onnxruntime": Column("ONNX Runtime", "with_onnxruntime"),
+    "openvino": Column("OpenVINO", "with_openvino"),
+    "numpy": Column("NumPy", "with_numpy"),
+}
+NAMES = ["attnkit", *PEERS]
+
+
+def attnkit_column(isa):
+    return Column(f"attnkit {isa}", "with_attnkit", isa)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tools/peers.py becomes once there is an environment: measures, prints, writes."""
+
+import datetime
+import json
+import os
+import platform
+import signal
+import sys
+
+import numpy
+
+import columns
+import options as command_line
+import report
+import with_attnkit
+from measure import Contest, say
+from roof import Roofs
+from tensors import cpu_name, last_level_cache
+
+
+def vector_isas(library):
+    try:
+        isas = with_attnkit.isas(library)
+    except OSError as problem:
+        sys.exit(f"peers.py: cannot load attnkit: {problem}")
+    return isas or sys.exit(f"peers.py: {library} has only the plain C kernels for this CPU, which "
+                            "are not for speed; leave it out by --only")
+
+
+def choose_columns(only, library):
+    ours = [columns.attnkit_column(isa) for isa in vector_isas(library)] if library else []
+    return ours + [column for name, column in columns.PEERS.items() if name in only]
+
+
+def pin(threads):
+    """Everything, roofs included, runs on the last processors: the first has the interrupts."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
+
+
+def machine():
+    return {"cpu": cpu_name(), "cpus": os.cpu_count(), "last_level_cache": last_level_cache(),
+            "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            "system": f"{platform.system()} {platform.release()}",
+            "python": platform.python_version(), "numpy_of_the_oracle": numpy.__version__}
+
+
+def describe_columns(contest, library):
+    """Title -> version, or why it is not there."""
+    described = {}
+    for column in contest.columns:
+        version = contest.versions.get(column)
+        if column.isa and version:
+            version = f"{with_attnkit.library_version(library)}, {version}"
+        described[column.title] = {"version": version, "cannot": contest.absent.get(column),
+                                   "isa": column.isa}
+    return described
+
+
+def measure(options):
+    library = options.library
+    roofs = Roofs(options.build, options.threads)
+    date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    with Contest(choose_columns(options.only, library), options, library, roofs) as contest:
+        entries = []
+        for i, workload in enumerate(options.workloads):
+            say(f"[{i + 1}/{len(options.workloads)}] {workload.name}  {workload.shape}")
+            entries.append(contest.run(workload))
+        return {"date": date, "machine": machine(), "threads": options.threads,
+                "rounds": options.rounds, "roofs_missing": roofs.missing,
+                "columns": describe_columns(contest, library), "workloads": entries}
+
+
+def write(path, text):
+    """All of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    say(f"wrote {path}")
+
+
+def draw(results, prefix):
+    """False, and a message, where it cannot."""
+    try:
+        import plot
+    except ImportError as problem:
+        say(f"peers.py: no plot: {problem}; install matplotlib, or say --no-plot")
+        return False
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    written = plot.draw(results, prefix)
+    for path in written:
+        say(f"wrote {path}")
+    if not written:
+        say("peers.py: no plot: there are no percents to draw")
+    return bool(written)
+
+
+def main():
+    options = command_line.complete(command_line.parser(__doc__).parse_args())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    pin(options.threads)
+    results = measure(options)
+    print(report.text(results))
+    write(options.json, json.dumps(results, indent=1) + "\n")
+    write(options.markdown, report.markdown(results))
+    return 0 if options.no_plot or draw(results, options.plot) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

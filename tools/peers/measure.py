@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds. In each, every candidate has one turn, in an order drawn anew, and the roof has one,
+so that a clock that changes or a neighbour on the machine meets all alike; what is reported are
+medians over the rounds.
+
+Each library has a process of its own, on the same processors, because libraries in one process
+share OpenMP and BLAS settings and can crash each other. Only one of them runs at any time: the
+others are stopped, so that a library may let its threads spin between its own calls, as it does
+wherever it is used, and never during those of another. A turn is one call, or as many as fill
+TURN seconds, after some that warm the caches and are not timed.
+"""
+
+import random
+import sys
+import time
+from statistics import median
+
+from forms import Cannot, Setting
+from remote import Worker
+from tensors import Oracle
+
+TURN = 0.02
+DISTURBED = 0.03  # of its time a thread waited for a processor that others had
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Contest:
+    """All candidates, and what they can do."""
+
+    def __init__(self, columns, options, library, roofs):
+        self.columns, self.options, self.roofs = columns, options, roofs
+        self.workers, self.absent, self.versions = {}, {}, {}
+        self.library = library
+        self.random = random.Random(1)
+
+    def __enter__(self):
+        try:
+            for column in self.columns:
+                self.start(column)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for worker in self.workers.values():
+            worker.end()
+
+    def start(self, column):
+        setting = Setting(self.options.threads, self.library, column.isa)
+        say(f"starting {column.title}")
+        try:
+            self.workers[column] = Worker(column.module, setting)
+            self.versions[column] = self.workers[column].version
+        except Cannot as problem:
+            self.absent[column] = str(problem)
+
+    def ask(self, column, *command):
+        """An answer of its process; where that died a new one is started for the next workload."""
+        worker = self.workers.get(column)
+        if worker is None:
+            raise Cannot(self.absent[column])
+        try:
+            return worker.ask(*command)
+        except Cannot:
+            if not worker.alive:
+                worker.end()
+                del self.workers[column]
+                self.start(column)
+            raise
+
+    # ------------------------------------------------------------------------- a workload
+
+    def prepare(self, column, workload, oracle):
+        """A result without times: 'ok', 'wrong' or 'cannot'."""
+        try:
+            forms = self.ask(column, "prepare", workload, oracle)
+        except Cannot as problem:
+            return {"status": "cannot", "reason": str(problem)}
+        ran = {name: form for name, form in forms.items() if "seconds" in form}
+        if not ran:
+            reason = "; ".join(f"{name}: {form['cannot']}" for name, form in forms.items())
+            return {"status": "cannot", "reason": reason, "forms": forms}
+        right = {name: form for name, form in ran.items() if not form["wrong"]}
+        best = min(right or ran, key=lambda name: ran[name]["seconds"])
+        return {"status": "ok" if right else "wrong", "form": best, "forms": forms,
+                "error": ran[best]["error"], "rounds": [], "waited_rounds": [],
+                "calls_in_a_turn": max(1, round(TURN / ran[best]["seconds"]))}
+
+    def turn(self, column, result):
+        try:
+            seconds, waited = self.ask(column, "turn", result["calls_in_a_turn"])
+        except Cannot as problem:
+            result.update(status="cannot", reason=str(problem))
+            return
+        result["rounds"].append(seconds)
+        result["waited_rounds"].append(waited)
+
+    def rounds(self, workload, results):
+        """Times of all that are right; returns the bursts of the roof."""
+        bursts = [self.roofs.burst(workload.roof)]
+        for number in range(self.options.rounds):
+            able = [column for column, result in results.items() if result["status"] == "ok"]
+            for column in self.random.sample(able, len(able)):
+                self.turn(column, results[column])
+            bursts.append(self.roofs.burst(workload.roof))
+            if sys.stderr.isatty():
+                print(f"\r    round {number + 1} of {self.options.rounds} ", end="", file=sys.stderr)
+        if sys.stderr.isatty():
+            print("\r" + " " * 30 + "\r", end="", file=sys.stderr)
+        return bursts
+
+    def finish(self, column, result, oracle):
+        """The last output must be right, too. Then the medians."""
+        try:
+            error = self.ask(column, "finish")
+        except Cannot as problem:
+            result.update(status="cannot", reason=str(problem))
+            return
+        result["error"] = max(result["error"], error)
+        if oracle.is_wrong(error):
+            result["status"] = "wrong"
+            return
+        result["seconds"] = median(result["rounds"])
+        shares = [w / s for w, s in zip(result["waited_rounds"], result["rounds"])]
+        result["disturbed"] = median(shares) > DISTURBED * self.options.threads
+
+    def run(self, workload):
+        """All results of a workload."""
+        began = time.monotonic()
+        oracle = Oracle(workload)
+        results = {column: self.prepare(column, workload, oracle) for column in self.columns}
+        ready = time.monotonic()
+        bursts = self.rounds(workload, results)
+        for column, result in results.items():
+            if result["status"] == "ok":
+                self.finish(column, result, oracle)
+        say(f"    prepared in {ready - began:.0f} s, measured in {time.monotonic() - ready:.0f} s")
+        return summary(workload, oracle, bursts, results)
+
+
+def summary(workload, oracle, bursts, results):
+    """The entry of a workload in the JSON file."""
+    roof = None if None in bursts else median(bursts)
+    for result in results.values():
+        if "seconds" in result:
+            result["speed"] = workload.work / result["seconds"]
+            if roof:
+                result["percent"] = 100 * result["speed"] / roof
+    entry = {"name": workload.name, "shape": workload.shape, "tiny": workload.tiny,
+             "flops": workload.flops, "bytes": workload.bytes, "kv_bytes": workload.kv_bytes,
+             "checked_rows_of_a_head": len(oracle.rows), "largest_v": oracle.largest_v,
+             "roof": {"kind": workload.roof, "speed": roof, "rounds": bursts},
+             "results": {column.title: result for column, result in results.items()}}
+    return {**entry, **ranking(results)}
+
+
+def ranking(results):
+    """The best peer, and how much faster the best of attnkit is."""
+    ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
+    peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
+    if not peers:
+        return {"best_peer": None, "ratio": None}
+    best = min(peers, key=peers.get)
+    return {"best_peer": best, "ratio": peers[best] / min(ours) if ours else None}

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options, which are read twice: before there is a virtual environment, and in it."""
+
+import argparse
+import os
+from pathlib import Path
+
+import columns
+import workloads
+
+ROOT = Path(__file__).resolve().parents[2]
+ROUNDS, QUICK_ROUNDS = 7, 3
+
+
+def names(text):
+    return [name for name in text.split(",") if name]
+
+
+def peer_names(text):
+    for name in names(text):
+        if name not in columns.NAMES:
+            raise argparse.ArgumentTypeError(f"no {name}; there are {', '.join(columns.NAMES)}")
+    return names(text)
+
+
+def workload_names(text):
+    try:
+        workloads.find(names(text))
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(str(problem)) from None
+    return names(text)
+
+
+def positive(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"is {text}: must be a positive number")
+    return int(text)
+
+
+def parser(description):
+    options = argparse.ArgumentParser(prog="peers.py", description=description)
+    add = options.add_argument
+    add("build", nargs="?", default=ROOT / "build", help="attnkit's; build/ by default")
+    add("--venv", metavar="DIR", help="the virtual environment; BUILD/peers-venv by default")
+    add("--no-venv", action="store_true", help="run in this Python, with what it has")
+    add("--only", metavar="NAMES", type=peer_names, default=columns.NAMES,
+        help="of " + ",".join(columns.NAMES) + "; only these are installed and measured")
+    add("--workloads", metavar="NAMES", type=workload_names,
+        help="such as W1,W3_2048; W3 is all of W3. All by default")
+    add("--quick", action="store_true",
+        help=f"{QUICK_ROUNDS} rounds, without {workloads.SLOW}: under two minutes")
+    add("--rounds", metavar="N", type=positive, help=f"{ROUNDS} by default")
+    add("--threads", metavar="N", type=positive, default=1, help="of each call; 1 by default")
+    add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")
+    add("--json", metavar="FILE", help="all figures; BUILD/peers/peers.json by default")
+    add("--plot", metavar="PREFIX", help="of .png and .svg; BUILD/peers/peers by default")
+    add("--no-plot", action="store_true", help="no plot, for which matplotlib is not needed then")
+    return options
+
+
+def find_library(build):
+    path = build / "dispatch" / "libattnkit.so"
+    if not path.exists():
+        raise SystemExit(f"peers.py: no {path}: build attnkit (meson setup {build} && ninja -C {build}), "
+                         "name another build folder, or leave it out by --only")
+    return str(path.resolve())
+
+
+def complete(options):
+    """Sets what follows from other options."""
+    options.build = Path(options.build)
+    options.library = find_library(options.build) if "attnkit" in options.only else None
+    options.venv = Path(options.venv or options.build / "peers-venv")
+    place = options.build / "peers"
+    options.markdown = Path(options.markdown or place / "peers.md")
+    options.json = Path(options.json or place / "peers.json")
+    options.plot = Path(options.plot or place / "peers")
+    options.rounds = options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS)
+    chosen = workloads.find(options.workloads) if options.workloads else [
+        w for w in workloads.WORKLOADS if not (options.quick and w.name == workloads.SLOW)]
+    options.workloads = chosen
+    if options.threads > len(os.sched_getaffinity(0)):
+        raise SystemExit(f"peers.py: --threads {options.threads}: there are only "
+                         f"{len(os.sched_getaffinity(0))} processors")
+    return options

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The candidates' processes, seen from the one that measures. A process whose turn it is not is
+stopped by a signal, threads that spin included; one that dies or hangs is an answer, too.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Pipe
+from pathlib import Path
+
+from forms import Cannot
+
+PATIENCE = 600  # seconds for an answer
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def environment(threads):
+    return {**os.environ, **{name: str(threads) for name in THREADS}}
+
+
+class Worker:
+    """One process; every failure is a Cannot, after which it is gone."""
+
+    def __init__(self, module, setting):
+        self.log = tempfile.TemporaryFile()
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).parent / "worker.py"), str(theirs.fileno()),
+                 module], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self.log,
+                stderr=self.log, env=environment(setting.threads),
+                start_new_session=True)  # Ctrl-C is for us, who then ends it
+        self.connection.send(setting)
+        try:
+            self.version = self.answer()
+        except Cannot:
+            self.end()
+            raise
+
+    def ask(self, command, *arguments):
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.connection.send((command, arguments))
+        except OSError:
+            raise Cannot(self.death()) from None
+        return self.answer()
+
+    def answer(self):
+        try:
+            if not self.connection.poll(PATIENCE):
+                self.end()
+                raise Cannot(f"no answer in {PATIENCE} s")
+            ok, value = self.connection.recv()
+        except (EOFError, OSError):
+            raise Cannot(self.death()) from None
+        self.process.send_signal(signal.SIGSTOP)
+        if not ok:
+            raise Cannot(value)
+        return value
+
+    def death(self):
+        """What it died of, and the last line that it wrote."""
+        status = self.process.wait()
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        what = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        return f"its process ended: {what} {last[:160]}".strip()
+
+    @property
+    def alive(self):
+        return self.process.poll() is None
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+        self.log.close()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table, for a terminal and as Markdown, with what a reader must know to believe it."""
+
+import textwrap
+
+WIDTH = 108
+UNITS = {"fma": (1e9, "GFLOP/s"), "read": (1e9, "GB/s")}
+
+
+def short_time(seconds):
+    for unit, size in (("s", 1), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size or unit == "µs":
+            number = seconds / size
+            return f"{number:.1f} {unit}" if number < 100 else f"{number:.0f} {unit}"
+
+
+def speed(value, kind):
+    size, unit = UNITS[kind]
+    return f"{value / size:.3g} {unit}"
+
+
+class Notes:
+    """Reasons by number, each once."""
+
+    def __init__(self):
+        self.reasons = []
+
+    def number(self, reason):
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return self.reasons.index(reason) + 1
+
+
+def cell(entry, result, notes):
+    if result["status"] == "cannot":
+        return f"cannot [{notes.number(result['reason'])}]"
+    if result["status"] == "wrong":
+        return f"WRONG {result['error']:.0e}"
+    mark = " ~" if result["disturbed"] else ""
+    if entry["tiny"]:
+        return short_time(result["seconds"]) + mark
+    if "percent" in result:
+        return f"{result['percent']:.0f} %" + mark
+    return speed(result["speed"], entry["roof"]["kind"]) + mark
+
+
+def full(entry):
+    """What 100 % is."""
+    if entry["tiny"] or not entry["roof"]["speed"]:
+        return ""
+    return speed(entry["roof"]["speed"], entry["roof"]["kind"])
+
+
+def errors(results):
+    """The largest of each column, over the workloads."""
+    row = ["largest error", ""]
+    for title in results["columns"]:
+        found = [e["results"][title]["error"] for e in results["workloads"]
+                 if "error" in e["results"][title]]
+        row.append(f"{max(found):.0e}" if found else "")
+    return row + ["", ""]
+
+
+def rows(results, notes):
+    """The table with its header, as text."""
+    titles = list(results["columns"])
+    table = [["workload", "roof", *titles, "best peer", "attnkit / best"]]
+    for entry in results["workloads"]:
+        ratio = f"{entry['ratio']:.2f}x" if entry["ratio"] else ""
+        table.append([f"{entry['name']} {entry['shape']}", full(entry),
+                      *(cell(entry, entry["results"][title], notes) for title in titles),
+                      entry["best_peer"] or "", ratio])
+    return table + [errors(results)]
+
+
+# --------------------------------------------------------------------------------- the words
+
+
+def forms_of(results, title):
+    """'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' where there was no choice."""
+    used, choice = {}, False
+    for entry in results["workloads"]:
+        result = entry["results"][title]
+        choice = choice or len(result.get("forms", ())) > 1
+        if "seconds" in result:
+            used.setdefault(result["form"], []).append(entry["name"])
+    choice = choice or len(used) > 1
+    return "; ".join(f"{form} ({', '.join(names)})" for form, names in used.items() if choice)
+
+
+def heading(results):
+    machine, threads = results["machine"], results["threads"]
+    versions = [f"{title} {column['version']}" for title, column in results["columns"].items()
+                if column["version"]]
+    return [f"{machine['cpu']}, {machine['cpus']} processors; {threads} "
+            f"thread{'s' * (threads > 1)}, float32; {results['date'][:10]}; "
+            f"medians of {results['rounds']} rounds.",
+            "; ".join(versions) + "."]
+
+
+def explanation(results):
+    words = ["Percent of the roof: of the float32 multiply-adds that this machine can do, for decode "
+             "(L1x...) of the memory that it can read, both measured between the rounds. Higher is "
+             "better. The smallest workload has the time of a call from Python instead."]
+    if results["roofs_missing"]:
+        words = [f"No percents: the roofs come from attnkit bench, which says: "
+                 f"{results['roofs_missing']}. Speeds instead."]
+    words.append("The last column is the speed of the faster attnkit by that of the best peer. Errors "
+                 "are the largest absolute ones against a float64 oracle.")
+    if any(r.get("disturbed") for e in results["workloads"] for r in e["results"].values()):
+        words.append("~: other programs took the processor away meanwhile.")
+    if forms(results):
+        words.append("Where a library can say a workload in several ways, its fastest correct one counts:")
+    return " ".join(words)
+
+
+def forms(results):
+    used = [(title, forms_of(results, title)) for title in results["columns"]]
+    return [f"{title}: {text}." for title, text in used if text]
+
+
+# ------------------------------------------------------------------------------- the reports
+
+
+def two_lines(cell):
+    """A header above the other half of itself: 'ONNX', 'Runtime'."""
+    first, _, second = cell.partition(" ")
+    return (first, second) if second else ("", first)
+
+
+def aligned(table):
+    """The lines of a table: words to the left, figures to the right."""
+    header = [two_lines(cell) for cell in table[0]]
+    table = [[upper for upper, _ in header], [lower for _, lower in header], *table[1:]]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = []
+    for row in table:
+        cells = [value.ljust(width) if i in (0, len(row) - 2) else value.rjust(width)
+                 for i, (value, width) in enumerate(zip(row, widths))]
+        lines.append("  ".join(cells).rstrip())
+    return lines[:2] + ["-" * max(map(len, lines))] + lines[2:]
+
+
+def text(results):
+    notes = Notes()
+    lines = aligned(rows(results, notes))
+    words = [*heading(results), explanation(results), *forms(results)]
+    words += [f"[{i + 1}] {reason}" for i, reason in enumerate(notes.reasons)]
+    folded = [textwrap.fill(word, WIDTH, subsequent_indent="    ") for word in words]
+    return "\n".join(["", *lines, "", *folded])
+
+
+def bold_best(cells, entry, titles):
+    """The fastest in bold."""
+    times = {t: entry["results"][t]["seconds"] for t in titles if "seconds" in entry["results"][t]}
+    if times:
+        best = 2 + titles.index(min(times, key=times.get))
+        cells[best] = f"**{cells[best]}**"
+    return cells
+
+
+def markdown(results):
+    notes, titles = Notes(), list(results["columns"])
+    header, *body, last = rows(results, notes)
+    body = [bold_best(cells, entry, titles) for cells, entry in zip(body, results["workloads"])]
+    rules = ["---"] + ["---:"] * (len(header) - 3) + ["---", "---:"]
+    lines = ["| " + " | ".join(row) + " |" for row in (header, rules, *body, last)]
+    words = "\n".join([*heading(results), explanation(results)])
+    lines += ["", textwrap.fill(words, WIDTH), ""]
+    lines += [textwrap.fill(f"- {word}", WIDTH, subsequent_indent="  ") for word in forms(results)]
+    if notes.reasons:
+        lines += [""] + [f"[{i + 1}] {reason}  " for i, reason in enumerate(notes.reasons)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine's roofs, by the bursts of `attnkit bench`: GFLOP/s of fused multiply-adds, GB/s of
+reading memory, on as many threads as the calls have.
+"""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+TIME_LIMIT = 120
+# What `attnkit bench` measures beside these roofs; with several threads only a shape has them.
+FILTER = {"fma": "^fma/", "read": "^read/dram"}
+SHAPE = {"fma": "B1_H2_L128_D64", "read": "B1_H32_8_L1x4096_D128"}
+KEY = {"fma": "roof_GFLOPS", "read": "roof_GBps"}
+
+
+class Roofs:
+    """A roof is None where there are no benches; `missing` then says why."""
+
+    def __init__(self, build, threads):
+        self.command = Path(build) / "tools" / "attnkit"
+        self.threads = threads
+        self.missing = None
+
+    def burst(self, kind):
+        """FLOP/s or byte/s; of several instruction sets the fastest."""
+        if self.missing:
+            return None
+        try:
+            return max(row[KEY[kind]] for row in self.rows(kind) if KEY[kind] in row) * 1e9
+        except (OSError, ValueError, subprocess.SubprocessError) as problem:
+            text = getattr(problem, "stderr", None) or str(problem)
+            self.missing = text.strip().splitlines()[-1]
+            return None
+
+    def rows(self, kind):
+        which = ["--filter", FILTER[kind]]
+        if self.threads > 1:
+            which = ["--shape", SHAPE[kind], "--threads", str(self.threads)]
+        with tempfile.NamedTemporaryFile() as file:
+            subprocess.run([str(self.command), "bench", "--quick", "--json", file.name, *which],
+                           check=True, text=True, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.PIPE, timeout=TIME_LIMIT)
+            return json.loads(Path(file.name).read_text())["benchmarks"]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnkit, through ctypes on the shared library of a build. A call is the C call and what ctypes
+adds to it; several threads each make the same call with their own share.
+"""
+
+import ctypes
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from forms import Cannot, Form
+
+CAUSAL, BOTTOM_RIGHT = 1, 2
+MESSAGE_SIZE = 256
+SIZES = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim", "value_dim")
+
+
+class Args(ctypes.Structure):
+    """attnkit_attention_args"""
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("flags", ctypes.c_uint32), ("align", ctypes.c_int),
+        *((name, ctypes.c_int64) for name in SIZES),
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse")),
+        *((name, ctypes.c_int) for name in ("q_type", "k_type", "v_type", "out_type")),
+        *((name + "_strides", ctypes.c_int64 * 3) for name in ("q", "k", "v", "out", "lse")),
+        ("scale", ctypes.c_double), ("kv_lens", ctypes.c_void_p), ("q_offsets", ctypes.c_void_p)]
+
+
+class Exec(ctypes.Structure):
+    """attnkit_exec"""
+    _fields_ = [
+        ("size", ctypes.c_size_t), ("workspace", ctypes.c_void_p),
+        ("workspace_size", ctypes.c_size_t), ("isa", ctypes.c_char_p),
+        ("threads", ctypes.c_int64), ("thread", ctypes.c_int64),
+        ("parallel_for", ctypes.c_void_p), ("pool", ctypes.c_void_p)]
+
+
+class IsaInfo(ctypes.Structure):
+    """attnkit_isa_info"""
+    _fields_ = [("size", ctypes.c_size_t), ("name", ctypes.c_char_p), ("needs", ctypes.c_char_p),
+                ("built", ctypes.c_int32), ("can_run", ctypes.c_int32), ("reason", ctypes.c_char_p)]
+
+
+@functools.lru_cache
+def load(path):
+    library = ctypes.CDLL(path)
+    library.attnkit_version.restype = ctypes.c_char_p
+    return library
+
+
+def library_version(path):
+    return load(path).attnkit_version().decode()
+
+
+def isas(path):
+    """Those that can run here, the best one first, without the scalar one."""
+    found = []
+    for i in range(load(path).attnkit_isa_count()):
+        info = IsaInfo(size=ctypes.sizeof(IsaInfo))
+        if load(path).attnkit_isa_get(i, ctypes.byref(info), None) == 0 and info.can_run:
+            found.append(info.name.decode())
+    return [isa for isa in reversed(found) if isa != "scalar"]
+
+
+def version():
+    return "through ctypes"
+
+
+def check(status, message):
+    if status:
+        raise Cannot(message.value.decode())
+
+
+def describe(workload, q, k, v, out, kv_lens):
+    args = Args(size=ctypes.sizeof(Args), batch=workload.batch, q_heads=workload.q_heads,
+                kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
+                head_dim=workload.dim, q=q.ctypes.data, k=k.ctypes.data, v=v.ctypes.data,
+                out=out.ctypes.data)
+    if workload.causal:
+        args.flags, args.align = CAUSAL, BOTTOM_RIGHT
+    if workload.padded:
+        args.kv_lens = kv_lens.ctypes.data
+    return args
+
+
+def make_shares(library, args, setting):
+    """What each thread passes as exec, and the memory behind it."""
+    shares = [Exec(size=ctypes.sizeof(Exec), isa=setting.isa.encode(), threads=setting.threads,
+                   thread=i) for i in range(setting.threads)]
+    size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
+    check(library.attnkit_attention_workspace(ctypes.byref(args), ctypes.byref(shares[0]),
+                                              ctypes.byref(size), message), message)
+    workspace = np.empty(size.value, dtype=np.uint8)
+    for share in shares:
+        share.workspace, share.workspace_size = workspace.ctypes.data, size.value
+    return shares, workspace
+
+
+def on_threads(pool, shares):
+    """One call of all shares; the first is this thread's."""
+    others = [pool.submit(share) for share in shares[1:]]
+    shares[0]()
+    for other in others:
+        other.result()
+
+
+def build(workload, tensors, setting):
+    library = load(setting.library)
+    kv_lens = np.array(workload.kv_lens, dtype=np.int64)
+    args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens) for k, v in tensors.kv]
+    execs, workspace = make_shares(library, args[0], setting)
+    pool = ThreadPoolExecutor(max(1, setting.threads - 1))
+    calls = []
+    for one in args:
+        shares = [functools.partial(library.attnkit_attention, ctypes.byref(one),
+                                    ctypes.byref(share), None) for share in execs]
+        calls.append(shares[0] if len(shares) == 1 else
+                     functools.partial(on_threads, pool, shares))
+    # The default names what must live as long as the calls.
+    return Form(calls, lambda keep=(kv_lens, workspace): tensors.out)
+
+
+def forms(workload, tensors, setting):
+    yield "attnkit_attention", lambda: build(workload, tensors, setting)
+    if setting.threads > 1:  # it starts no thread: whether a call is worth several, its caller says
+        alone = setting._replace(threads=1)
+        yield "attnkit_attention on one thread", lambda: build(workload, tensors, alone)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a
+KV head are rows of one matrix; a batch entry takes only the keys it has; heads whose scores would
+not fit into a moderate buffer are taken in turn.
+"""
+
+import numpy as np
+
+from forms import Form
+from tensors import aligned
+
+MOST_SCORES = 64 << 20  # bytes
+
+
+def version():
+    try:
+        blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+        return f"{np.__version__}, {blas['name']} {blas['version']}"
+    except TypeError:  # before 1.25 it can only print
+        return np.__version__
+
+
+def softmax(scores):
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+
+
+class Attention:
+    def __init__(self, workload, tensors):
+        w, self.workload, self.tensors = workload, workload, tensors
+        self.rows = w.group * w.q_len
+        self.heads = max(1, min(w.kv_heads, MOST_SCORES // (4 * self.rows * w.kv_len)))
+        self.scores = aligned((self.heads * self.rows * w.kv_len,))
+        self.bias = np.where(np.tri(w.q_len, dtype=bool), 0, -np.inf).astype(np.float32) \
+            if w.causal else None
+        self.scale = np.float32(w.dim ** -0.5)
+
+    def heads_call(self, q, k, v, out):
+        """[heads, rows, dim] of as many heads as have room."""
+        shape = (len(q), self.rows, k.shape[1])
+        scores = self.scores[:np.prod(shape)].reshape(shape)
+        np.matmul(q * self.scale, k.swapaxes(1, 2), out=scores)
+        if self.bias is not None:
+            grouped = scores.reshape(len(q), self.workload.group, *self.bias.shape)
+            grouped += self.bias
+        softmax(scores)
+        np.matmul(scores, v, out=out)
+
+    def call(self, k, v):
+        w = self.workload
+        shape = (w.batch, w.kv_heads, self.rows, w.dim)
+        q, out = self.tensors.q.reshape(shape), self.tensors.out.reshape(shape)
+        for b, n in enumerate(w.kv_lens):
+            for h in range(0, w.kv_heads, self.heads):
+                some = slice(h, h + self.heads)
+                self.heads_call(q[b, some], k[b, some, :n], v[b, some, :n], out[b, some])
+
+
+def build(workload, tensors):
+    attention = Attention(workload, tensors)
+    calls = [lambda k=k, v=v: attention.call(k, v) for k, v in tensors.kv]
+    return Form(calls, lambda: tensors.out)
+
+
+def forms(workload, tensors, _):
+    yield "matmul, softmax, matmul", lambda: build(workload, tensors)

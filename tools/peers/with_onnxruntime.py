@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime: Attention of ONNX, and MultiHeadAttention and GroupQueryAttention of its own, each
+where it can express a workload. Operators that want [batch, rows, heads * dim] get it, brought into
+that order before anything is timed. Inputs and outputs are bound, so that no call copies them.
+"""
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+from forms import Form, fold
+from tensors import aligned, aligned_copy
+
+OWN = "com.microsoft"
+TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
+         "bool": TensorProto.BOOL}
+ONLY_ERRORS = 3
+
+
+def version():
+    return f"{onnxruntime.__version__}, onnx {onnx.__version__}"
+
+
+def rows_first(array):
+    """[batch, heads, rows, dim] as [batch, rows, heads * dim]."""
+    batch, heads, rows, dim = array.shape
+    return aligned_copy(array.transpose(0, 2, 1, 3).reshape(batch, rows, heads * dim))
+
+
+def heads_first(array, heads):
+    """The way back."""
+    batch, rows, width = array.shape
+    return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
+
+
+def session(node, inputs, outputs, threads):
+    """Of one node; inputs and outputs are arrays by name."""
+    def infos(arrays):
+        return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
+                for name, a in arrays.items()]
+    graph = helper.make_graph([node], "attention", infos(inputs), infos(outputs))
+    opsets = [helper.make_opsetid("", 24), helper.make_opsetid(OWN, 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=11)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = ONLY_ERRORS
+    return onnxruntime.InferenceSession(model.SerializeToString(), options,
+                                        providers=["CPUExecutionProvider"])
+
+
+def bound(run, inputs, outputs):
+    """A call with these arrays, none of them copied. An array that is both is the same memory."""
+    values = {}
+
+    def value(array):
+        if id(array) not in values:
+            values[id(array)] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        return values[id(array)]
+    binding = run.io_binding()
+    for name, array in inputs.items():
+        binding.bind_ortvalue_input(name, value(array))
+    for name, array in outputs.items():
+        binding.bind_ortvalue_output(name, value(array))
+    return lambda keep=(inputs, outputs): run.run_with_iobinding(binding)
+
+
+def build(node, copies, output, setting):
+    """copies: the inputs and outputs of each copy of K and V."""
+    run = session(node, *copies[0], setting.threads)
+    return Form([bound(run, *arrays) for arrays in copies], output)
+
+
+def keys_there(workload):
+    return np.arange(workload.kv_len) < np.array(workload.kv_lens)[:, None]
+
+
+def attention(workload, tensors, setting, folded=False, pad=None):
+    """Attention-24. pad: how it is told of the padding, by 'mask' or by 'lengths'."""
+    q = fold(tensors.q, workload) if folded else tensors.q
+    out = tensors.out.reshape(q.shape)
+    names, extra = ["q", "k", "v"], {}
+    if pad == "mask":  # one that is not broadcast along the rows, which it refuses
+        mask = keys_there(workload)[:, None, None, :]
+        extra["mask"] = np.repeat(mask, workload.q_len, axis=2)
+        names += ["mask"]
+    elif pad == "lengths":
+        extra["lengths"] = np.array(workload.kv_lens, dtype=np.int64)
+        names += ["", "", "", "lengths"]
+    node = helper.make_node("Attention", names, ["out"], is_causal=int(workload.causal))
+    copies = [({"q": q, "k": k, "v": v, **extra}, {"out": out}) for k, v in tensors.kv]
+    return build(node, copies, lambda: tensors.out, setting)
+
+
+def multi_head(workload, tensors, setting, kv_as_rows):
+    """MultiHeadAttention, with as many KV heads as query heads: those of a decode are folded."""
+    q = rows_first(fold(tensors.q, workload) if workload.decode else tensors.q)
+    out, order = aligned(q.shape), rows_first if kv_as_rows else (lambda array: array)
+    names, extra = ["q", "k", "v"], {}
+    if workload.padded:
+        extra["lengths"] = np.array(workload.kv_lens, dtype=np.int32)
+        names += ["", "lengths"]
+    node = helper.make_node("MultiHeadAttention", names, ["out"], domain=OWN,
+                            num_heads=workload.kv_heads, unidirectional=int(workload.causal))
+    copies = [({"q": q, "k": order(k), "v": order(v), **extra}, {"out": out})
+              for k, v in tensors.kv]
+    shape = tensors.q.shape
+    return build(node, copies, lambda: heads_first(out, workload.kv_heads).reshape(shape), setting)
+
+
+def grouped(workload, tensors, setting):
+    """GroupQueryAttention, which is causal: a prompt from its start, or a new key at the end of a
+    cache, which it appends to in place."""
+    q, before = rows_first(tensors.q), workload.kv_len - workload.q_len
+    out = aligned(q.shape)
+    lengths = {"last": np.full(workload.batch, workload.kv_len - 1, dtype=np.int32),
+               "total": np.array([workload.kv_len], dtype=np.int32)}
+    past = ["past_k", "past_v"] if before else ["", ""]
+    node = helper.make_node("GroupQueryAttention", ["q", "k", "v", *past, "last", "total"],
+                            ["out", "all_k", "all_v"], domain=OWN, num_heads=workload.q_heads,
+                            kv_num_heads=workload.kv_heads)
+    copies = []
+    for k, v in tensors.kv:
+        new_k, new_v = rows_first(k[:, :, before:]), rows_first(v[:, :, before:])
+        inputs = {"q": q, "k": new_k, "v": new_v, **lengths}
+        cache = (k, v) if before else (aligned(k.shape), aligned(v.shape))
+        if before:
+            inputs.update(past_k=k, past_v=v)
+        copies.append((inputs, {"out": out, "all_k": cache[0], "all_v": cache[1]}))
+    return build(node, copies, lambda: heads_first(out, workload.q_heads), setting)
+
+
+def forms(workload, tensors, setting):
+    def form(builder, **options):
+        return lambda: builder(workload, tensors, setting, **options)
+    if workload.padded:
+        yield "Attention, mask", form(attention, pad="mask")
+        yield "Attention, lengths", form(attention, pad="lengths")
+    else:
+        yield "Attention", form(attention)
+    if workload.decode and workload.group > 1:
+        yield "Attention, group folded into query rows", form(attention, folded=True)
+    if workload.group == 1 or workload.decode:
+        words = ", group folded into query rows" if workload.group > 1 else ""
+        if not workload.causal:  # which wants them as rows
+            yield "MultiHeadAttention" + words, form(multi_head, kv_as_rows=False)
+        yield "MultiHeadAttention, K and V as rows" + words, form(multi_head, kv_as_rows=True)
+    if workload.causal or workload.decode:
+        yield "GroupQueryAttention", form(grouped)

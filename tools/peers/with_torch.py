@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), for decode
+also with the group folded into query rows; padding by a broadcast mask, or one call for each
+sequence, which takes strided tensors as they are.
+"""
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+from forms import Form, fold
+
+
+def version():
+    mkl = "with MKL" if torch.backends.mkl.is_available() else "without MKL"
+    return f"{torch.__version__}, {mkl}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+class Last:
+    """Keeps what the last call returned."""
+
+    def __init__(self, shape):
+        self.shape, self.out = shape, None
+
+    def array(self):
+        return self.out.reshape(self.shape).numpy()
+
+
+def build(workload, tensors, folded=False, **options):
+    q = torch.from_numpy(fold(tensors.q, workload) if folded else tensors.q)
+    last = Last(tensors.q.shape)
+
+    def caller(k, v):
+        def call():
+            last.out = sdpa(q, k, v, **options)
+        return call
+    calls = [caller(torch.from_numpy(k), torch.from_numpy(v)) for k, v in tensors.kv]
+    return Form(calls, last.array)
+
+
+def mask(workload):
+    """True where a key is there, as [batch, 1, 1, kv_len]."""
+    keys = torch.arange(workload.kv_len)
+    return (keys < torch.tensor(workload.kv_lens)[:, None])[:, None, None, :]
+
+
+def each_sequence(workload, tensors):
+    q, out = torch.from_numpy(tensors.q), torch.from_numpy(tensors.out)
+
+    def caller(k, v):
+        parts = [(q[b:b + 1], k[b:b + 1, :, :n], v[b:b + 1, :, :n], out[b:b + 1])
+                 for b, n in enumerate(workload.kv_lens)]
+
+        def call():
+            for part_q, part_k, part_v, part_out in parts:
+                part_out.copy_(sdpa(part_q, part_k, part_v))
+        return call
+    calls = [caller(torch.from_numpy(k), torch.from_numpy(v)) for k, v in tensors.kv]
+    return Form(calls, lambda: tensors.out)
+
+
+def forms(workload, tensors, setting):
+    torch.set_num_threads(setting.threads)
+    torch.set_grad_enabled(False)
+    if workload.padded:
+        yield "sdpa, mask", lambda: build(workload, tensors, attn_mask=mask(workload))
+        yield "sdpa, a call for each sequence", lambda: each_sequence(workload, tensors)
+        return
+    options = {"is_causal": workload.causal, "enable_gqa": workload.group > 1}
+    name = "sdpa, enable_gqa" if workload.group > 1 else "sdpa"
+    yield name, lambda: build(workload, tensors, **options)
+    if workload.decode and workload.group > 1:
+        yield "sdpa, group folded into query rows", lambda: build(workload, tensors, folded=True)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process of one candidate: imports its library, builds the forms of a workload, checks each
+against the oracle, keeps the fastest correct one, and makes calls of it when told to.
+
+    worker.py DESCRIPTOR MODULE    the descriptor is of the connection to remote.py
+"""
+
+import ctypes
+import gc
+import importlib
+import itertools
+import os
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from tensors import Tensors
+
+PR_SET_PDEATHSIG = 1
+TRIAL = 0.15        # seconds to try a form for, at most so many calls
+TRIAL_CALLS = 50
+LONG = 1.0          # a first call as long as that tells enough
+WARM = 0.25         # calls that are longer need nobody to warm caches for them
+
+
+def one_line(error):
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def waited():
+    """Seconds that the threads of this process have waited for a processor; 0 if Linux keeps it."""
+    seconds = 0
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            seconds += int(path.read_text().split()[1]) * 1e-9
+        except OSError:  # the thread is gone, or nobody counts
+            pass
+    return seconds
+
+
+def make_calls(calls, count):
+    """Seconds of a call."""
+    start = time.perf_counter()
+    for call in itertools.islice(calls, count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+class Candidate:
+    """What is ready to be called: the fastest correct form of a workload."""
+
+    def __init__(self, module, setting):
+        self.module, self.setting = module, setting
+        self.form = self.oracle = self.calls = None
+        self.warm = False
+
+    def try_form(self, make, tensors):
+        """(form, error, seconds of its best call)"""
+        tensors.out[...] = np.nan
+        form = make()
+        first = make_calls(form.calls, len(form.calls))
+        error = self.oracle.error(form.output())
+        if first > LONG:
+            return form, error, first
+        start, best = time.perf_counter(), float("inf")
+        for call in itertools.islice(itertools.cycle(form.calls), TRIAL_CALLS):
+            best = min(best, make_calls([call], 1))
+            if time.perf_counter() - start > TRIAL:
+                break
+        return form, error, best
+
+    def prepare(self, workload, oracle):
+        """What is known of each form by its name: seconds, error, or why it is not there."""
+        self.form = self.calls = None
+        self.oracle, tensors, tried = oracle, Tensors(workload), {}
+        for name, make in self.module.forms(workload, tensors, self.setting):
+            try:
+                form, error, seconds = self.try_form(make, tensors)
+            except Exception as problem:  # whatever a library raises is its answer
+                tried[name] = {"cannot": one_line(problem)}
+                continue
+            tried[name] = {"seconds": seconds, "error": error, "wrong": oracle.is_wrong(error)}
+            right = [t["seconds"] for t in tried.values() if "seconds" in t and not t["wrong"]]
+            if not tried[name]["wrong"] and seconds <= min(right):
+                self.form, self.warm = form, seconds < WARM
+        if self.form:
+            self.calls = itertools.cycle(self.form.calls)
+        return tried
+
+    def turn(self, count):
+        """The seconds of a call in so many, after some that warm the caches, and how many of them
+        it waited for a processor."""
+        if self.warm:
+            make_calls(self.calls, -(-count // 10))
+        before = waited()
+        seconds = make_calls(self.calls, count)
+        return seconds, (waited() - before) / count
+
+    def finish(self):
+        """The error of what the last timed call left."""
+        return self.oracle.error(self.form.output())
+
+
+def serve(connection, candidate):
+    commands = {"prepare": candidate.prepare, "turn": candidate.turn, "finish": candidate.finish}
+    while True:
+        try:
+            name, arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send((True, commands[name](*arguments)))
+        except Exception as problem:
+            connection.send((False, one_line(problem)))
+
+
+def main():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # even a stopped one goes with it
+    connection = Connection(int(sys.argv[1]))
+    setting = connection.recv()
+    try:
+        module = importlib.import_module(sys.argv[2])
+        connection.send((True, module.version()))
+    except (Exception, SystemExit) as problem:
+        connection.send((False, one_line(problem)))
+        return
+    gc.disable()
+    serve(connection, Candidate(module, setting))
+    os._exit(0)  # some libraries crash on the way out
+
+
+main()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The workloads: their shapes, what they cost, and which of the machine's roofs bounds them."""
+
+from dataclasses import dataclass
+
+FLOAT = 4  # bytes
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Dense float32 tensors [batch, heads, rows, dim]; a causal one is square."""
+    name: str
+    batch: int
+    q_heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    dim: int
+    causal: bool = False
+    padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
+    tiny: bool = False    # what a call costs beside arithmetic: shown as its time
+
+    @property
+    def group(self):
+        return self.q_heads // self.kv_heads
+
+    @property
+    def decode(self):
+        return self.q_len == 1
+
+    @property
+    def roof(self):
+        """What bounds it: 'read' for reading memory, 'fma' for fused multiply-adds."""
+        return "read" if self.decode else "fma"
+
+    @property
+    def shapes(self):
+        """Of q, of k, of v."""
+        kv = (self.batch, self.kv_heads, self.kv_len, self.dim)
+        return (self.batch, self.q_heads, self.q_len, self.dim), kv, kv
+
+    @property
+    def kv_lens(self):
+        """The keys of each batch entry."""
+        missing = [self.kv_len * (b % 8) // 16 if self.padded else 0 for b in range(self.batch)]
+        return [self.kv_len - m for m in missing]
+
+    @property
+    def flops(self):
+        pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if self.causal else 1)
+        return 4 * self.dim * self.q_heads * pairs
+
+    @property
+    def kv_bytes(self):
+        return 2 * FLOAT * self.dim * self.kv_heads * sum(self.kv_lens)
+
+    @property
+    def bytes(self):
+        """The least that must be moved: q, k, v and out once."""
+        return self.kv_bytes + 2 * FLOAT * self.batch * self.q_heads * self.q_len * self.dim
+
+    @property
+    def work(self):
+        """What is divided by the time to be held against the roof."""
+        return self.kv_bytes if self.roof == "read" else self.flops
+
+    @property
+    def shape(self):
+        """As attnkit bench writes it."""
+        def pair(a, b, between):
+            return f"{a}" if a == b else f"{a}{between}{b}"
+        return (f"B{self.batch}_H{pair(self.q_heads, self.kv_heads, '_')}"
+                f"_L{pair(self.q_len, self.kv_len, 'x')}_D{self.dim}"
+                + "_causal" * self.causal + "_pad" * self.padded)
+
+
+WORKLOADS = [
+    Workload("W1", 8, 1, 1, 128, 256, 512),
+    Workload("W2", 2, 8, 8, 3, 5, 64, tiny=True),
+    Workload("W3_512", 1, 32, 8, 512, 512, 128, causal=True),
+    Workload("W3_2048", 1, 32, 8, 2048, 2048, 128, causal=True),
+    Workload("W3_8192", 1, 8, 2, 8192, 8192, 128, causal=True),
+    Workload("W4_causal", 1, 12, 12, 1024, 1024, 64, causal=True),
+    Workload("W4_full", 1, 12, 12, 1024, 1024, 64),
+    Workload("W5_4096", 1, 32, 8, 1, 4096, 128),
+    Workload("W5_16384", 1, 32, 8, 1, 16384, 128),
+    Workload("W6", 8, 12, 12, 384, 384, 64, padded=True),
+    Workload("W7", 1, 20, 20, 448, 1500, 64),
+]
+SLOW = "W3_8192"  # left out by --quick: half of all time
+
+
+def find(names):
+    """The workloads of these names; W3 stands for all whose name begins with 'W3_'."""
+    def fits(workload, name):
+        return name in (workload.name, workload.name.split("_")[0])
+    for name in names:
+        if not any(fits(w, name) for w in WORKLOADS):
+            raise ValueError(f"no workload {name}; there are {', '.join(w.name for w in WORKLOADS)}")
+    return [w for w in WORKLOADS if any(fits(w, name) for name in names)]
