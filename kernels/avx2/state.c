@@ -82,30 +82,25 @@ static inline __m256 log_sum_exp(__m256 row_max, __m256 row_sum)
     return _mm256_fmadd_ps(row_max, _mm256_set1_ps(LN2_HI), low);
 }
 
-static inline __m256 is_not_finite(__m256 x)
-{
-    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-    return _mm256_cmp_ps(magnitude, _mm256_set1_ps(INFINITY), _CMP_NLT_UQ);
-}
-
-/* Eight lanes by up to eight columns from `column` on, turned so that a row is in a register.
- * Returns where the lanes have a value that is not finite. */
-static inline __m256 finish_tile(const float *o, int lanes, int64_t column, int64_t columns,
-                                 __m256 divisor, int rows, float *const *out)
+/* Eight lanes by up to eight columns from `column` on, turned so that a row is in a register. Lanes
+ * of `spoilt` become NaN where they have a value that is not finite: only then x - x is not 0. */
+static inline __attribute__((always_inline)) __m256 finish_tile(const float *o, int lanes,
+                                                                int64_t column, int64_t columns,
+                                                                __m256 divisor, int rows,
+                                                                float *const *out, __m256 spoilt)
 {
     __m256 r[VECTOR];
-    __m256 not_finite = _mm256_setzero_ps();
     for (int i = 0; i < VECTOR; i++) {
         r[i] = _mm256_setzero_ps();
         if (i < columns)
             r[i] = result(_mm256_load_ps(o + (column + i) * lanes), divisor);
-        not_finite = _mm256_or_ps(not_finite, is_not_finite(r[i]));
+        spoilt = _mm256_add_ps(spoilt, _mm256_sub_ps(r[i], r[i]));
     }
     transpose(r);
     for (int i = 0; i < VECTOR; i++)
         if (i < rows)
             store_first(out[i] + column, columns, r[i]);
-    return not_finite;
+    return spoilt;
 }
 
 /* Eight lanes, of which the first `rows` are written; returns a bit for each lane as finish does,
@@ -114,11 +109,13 @@ static uint64_t finish_lanes(__m256 row_sum, const float *o, int lanes, int64_t 
                              float *const *out)
 {
     const __m256 l = divisor(row_sum);
-    __m256 not_finite = _mm256_setzero_ps();
-    for (int64_t c = 0; c < value_dim; c += VECTOR)
-        not_finite =
-            _mm256_or_ps(not_finite, finish_tile(o, lanes, c, value_dim - c, l, rows, out));
-    return (uint64_t)_mm256_movemask_ps(not_finite);
+    __m256 spoilt = _mm256_setzero_ps();
+    int64_t c = 0;
+    for (; c + VECTOR <= value_dim; c += VECTOR)
+        spoilt = finish_tile(o, lanes, c, VECTOR, l, rows, out, spoilt);
+    if (c < value_dim)
+        spoilt = finish_tile(o, lanes, c, value_dim - c, l, rows, out, spoilt);
+    return (uint64_t)_mm256_movemask_ps(_mm256_cmp_ps(spoilt, spoilt, _CMP_UNORD_Q));
 }
 
 static void finish_lse(__m256 row_max, __m256 row_sum, int rows, float *const *lse)

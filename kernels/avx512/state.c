@@ -82,29 +82,26 @@ static inline __m512 log_sum_exp(__m512 row_max, __m512 row_sum)
     return _mm512_fmadd_ps(row_max, _mm512_set1_ps(LN2_HI), low);
 }
 
-static inline __mmask16 is_not_finite(__m512 x)
-{
-    return _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(INFINITY), _CMP_NLT_UQ);
-}
-
 /* Sixteen lanes by up to sixteen columns from `column` on, turned so that a row is in a register.
- * Returns where the lanes have a value that is not finite. */
-static inline __mmask16 finish_tile(const float *o, int lanes, int64_t column, int64_t columns,
-                                    __m512 divisor, int rows, float *const *out)
+ * Lanes of `spoilt` become NaN where they have a value that is not finite: only then x - x is not
+ * 0. */
+static inline __attribute__((always_inline)) __m512 finish_tile(const float *o, int lanes,
+                                                                int64_t column, int64_t columns,
+                                                                __m512 divisor, int rows,
+                                                                float *const *out, __m512 spoilt)
 {
     __m512 r[VECTOR];
-    __mmask16 not_finite = 0;
     for (int i = 0; i < VECTOR; i++) {
         r[i] = _mm512_setzero_ps();
         if (i < columns)
             r[i] = result(_mm512_load_ps(o + (column + i) * lanes), divisor);
-        not_finite |= is_not_finite(r[i]);
+        spoilt = _mm512_add_ps(spoilt, _mm512_sub_ps(r[i], r[i]));
     }
     transpose(r);
     for (int i = 0; i < VECTOR; i++)
         if (i < rows)
             store_first(out[i] + column, columns, r[i]);
-    return not_finite;
+    return spoilt;
 }
 
 /* Sixteen lanes, of which the first `rows` are written; returns a bit for each lane as finish does,
@@ -113,10 +110,13 @@ static uint64_t finish_lanes(__m512 row_sum, const float *o, int lanes, int64_t 
                              float *const *out)
 {
     const __m512 l = divisor(row_sum);
-    __mmask16 not_finite = 0;
-    for (int64_t c = 0; c < value_dim; c += VECTOR)
-        not_finite |= finish_tile(o, lanes, c, value_dim - c, l, rows, out);
-    return not_finite;
+    __m512 spoilt = _mm512_setzero_ps();
+    int64_t c = 0;
+    for (; c + VECTOR <= value_dim; c += VECTOR)
+        spoilt = finish_tile(o, lanes, c, VECTOR, l, rows, out, spoilt);
+    if (c < value_dim)
+        spoilt = finish_tile(o, lanes, c, value_dim - c, l, rows, out, spoilt);
+    return _mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q);
 }
 
 static void finish_lse(__m512 row_max, __m512 row_sum, int rows, float *const *lse)
@@ -149,10 +149,11 @@ void attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t valu
         const __m512 row_sum = _mm512_set1_ps(st->row_sum[r]);
         const __m512 l = divisor(row_sum);
         const float *o = st->out + r * value_dim;
-        for (int64_t c = 0; c < value_dim; c += VECTOR) {
-            const int64_t left = value_dim - c;
-            store_first(out[r] + c, left, result(load_first(o + c, left), l));
-        }
+        int64_t c = 0;
+        for (; c + VECTOR <= value_dim; c += VECTOR)
+            _mm512_storeu_ps(out[r] + c, result(_mm512_loadu_ps(o + c), l));
+        if (c < value_dim)
+            store_first(out[r] + c, value_dim - c, result(load_first(o + c, value_dim - c), l));
         if (lse)
             *lse[r] = _mm512_cvtss_f32(log_sum_exp(_mm512_set1_ps(st->row_max[r]), row_sum));
     }
