@@ -5,10 +5,10 @@
  * at most 4 that share the loads of K and V; their number is a constant in all that is inlined.
  *
  * Scores: lanes are keys, K transposed in registers 8 keys x 8 d at a time so that a score stays
- * one chain over d. A tile is two vectors of keys, for 1 or 2 rows, so that their
- * chains do not leave the FMA ports waiting, or one. 8 of K, 8 in between and at most 4 sums are
- * more than 16 ymm: some wait on the stack. For 8 keys 8 d take 8 loads, 24 shuffles, and 8
- * broadcasts and FMA per row.
+ * one chain over d. A tile is two vectors of keys for 1 or 2 rows, so that their chains do not
+ * leave the FMA ports waiting, else one. 8 of K, 8 in between and at most 4 sums are more than 16
+ * ymm: some wait on the stack. For 8 keys 8 d take 8 loads, 24 shuffles, and 8 broadcasts and FMA
+ * per row.
  *
  * Weighted V: lanes are value columns, 2 vectors of them for 4 rows, 4 for fewer. At most 12 sums,
  * 3 weights and 1 of V are 16 ymm.

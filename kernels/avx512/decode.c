@@ -5,10 +5,10 @@
  * at most 4 that share the loads of K and V; their number is a constant in all that is inlined.
  *
  * Scores: lanes are keys, K transposed in registers 16 keys x 16 d at a time so that a score stays
- * one chain over d. A tile is two vectors of keys, for 1 or 2 rows, so that their
- * chains do not leave the FMA ports waiting, or one. 16 of K, 16 in between and at most 4 sums are
- * more than 32 zmm: some wait on the stack. For 16 keys 16 d take 16 loads, 64 shuffles, and 16 FMA
- * per row, whose broadcasts are part of them.
+ * one chain over d. A tile is two vectors of keys for 1 or 2 rows, so that their chains do not
+ * leave the FMA ports waiting, else one. 16 of K, 16 in between and at most 4 sums are more than 32
+ * zmm: some wait on the stack. For 16 keys 16 d take 16 loads, 64 shuffles, and 16 FMA per row,
+ * whose broadcasts are part of them.
  *
  * Weighted V: lanes are value columns, 4 vectors of them. At most 16 sums, 4 weights and 1 of V are
  * 21 of 32 zmm.
