@@ -52,8 +52,7 @@ struct decode_block {
     const int32_t *visible;
     struct rows k, v;
     const struct state *st;
-    bool
-        prefetch; /* a hint: K and V are far, and more of them are to come, to be asked for ahead */
+    bool prefetch; /* a hint: K and V are far and go on: to be asked for ahead */
 };
 
 /* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
