@@ -5,14 +5,11 @@
 #include "attnkit.h"
 
 #include "check.h"
+#include "exec.h"
 #include "fp_modes.h"
 #include "isa.h"
+#include "message.h"
 #include "schedule.h"
-#include "versioned.h"
-
-enum {
-    SCRATCH_ALIGNMENT = 64, /* bytes; a vector of any instruction set */
-};
 
 /* A call that has passed every check. */
 struct call {
@@ -40,41 +37,6 @@ const char *attnkit_status_string(attnkit_status status)
     return index < sizeof names / sizeof names[0] ? names[index] : "unknown attnkit_status";
 }
 
-static attnkit_status read_exec(const attnkit_exec *theirs, attnkit_exec *ours, char *message)
-{
-    *ours = (attnkit_exec){.threads = 1};
-    if (!theirs)
-        return ATTNKIT_OK;
-    const attnkit_status status =
-        read_struct(ours, sizeof *ours, sizeof *ours, theirs, "attnkit_exec", message);
-    if (status != ATTNKIT_OK)
-        return status;
-    if (ours->threads == 0)
-        ours->threads = 1;
-    if (ours->threads < 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "exec.threads is %lld: must be at least 1",
-                      (long long)ours->threads);
-    if (ours->thread < 0 || ours->thread >= ours->threads)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "exec.thread is %lld: must be between 0 and threads - 1 (%lld)",
-                      (long long)ours->thread, (long long)ours->threads - 1);
-    if (ours->parallel_for && ours->thread != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "exec.thread is %lld: must be 0 with parallel_for", (long long)ours->thread);
-    return ATTNKIT_OK;
-}
-
-/* Bytes of workspace, with room to align whatever pointer the caller has. */
-static attnkit_status workspace_bytes(const struct schedule *s, size_t *bytes, char *message)
-{
-    if (__builtin_mul_overflow(s->scratch, (size_t)s->threads, bytes) ||
-        __builtin_add_overflow(*bytes, SCRATCH_ALIGNMENT - 1, bytes) || *bytes > INT64_MAX)
-        return refuse(message, ATTNKIT_OVERFLOW,
-                      "workspace is %zu bytes for each of %lld threads: beyond 63 bits", s->scratch,
-                      (long long)s->threads);
-    return ATTNKIT_OK;
-}
-
 /* What a call comes to once it has been checked. */
 struct plan {
     struct problem problem;
@@ -92,7 +54,7 @@ static attnkit_status make_plan(checker check, const attnkit_attention_args *arg
     struct isa_choice choice;
     attnkit_status status = check(args, &plan->problem, message);
     if (status == ATTNKIT_OK)
-        status = read_exec(exec, &plan->exec, message);
+        status = attnkit_read_exec(exec, &plan->exec, message);
     if (status == ATTNKIT_OK)
         status = attnkit_isa_pick(plan->exec.isa, &choice, message);
     plan->workspace_size = 0;
@@ -102,7 +64,8 @@ static attnkit_status make_plan(checker check, const attnkit_attention_args *arg
     call->a = plan->problem.a;
     call->kernels = choice.isa->kernels;
     call->schedule = attnkit_schedule(&call->a, call->kernels, plan->exec.threads);
-    return workspace_bytes(&call->schedule, &plan->workspace_size, message);
+    return attnkit_workspace_bytes(call->schedule.scratch, call->schedule.threads,
+                                   &plan->workspace_size, message);
 }
 
 attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
@@ -122,16 +85,12 @@ attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
 
 static attnkit_status take_workspace(struct plan *plan, char *message)
 {
-    const attnkit_exec *exec = &plan->exec;
-    if (!exec->workspace)
-        return refuse(message, ATTNKIT_BAD_WORKSPACE, "exec.workspace is NULL: %zu bytes needed",
-                      plan->workspace_size);
-    if (exec->workspace_size < plan->workspace_size)
-        return refuse(message, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is %zu: %zu needed",
-                      exec->workspace_size, plan->workspace_size);
-    plan->call.scratch =
-        (char *)exec->workspace + (-(uintptr_t)exec->workspace & (SCRATCH_ALIGNMENT - 1));
-    return attnkit_check_workspace(&plan->problem, exec->workspace, plan->workspace_size, message);
+    const attnkit_status status =
+        attnkit_take_workspace(&plan->exec, plan->workspace_size, &plan->call.scratch, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    return attnkit_check_workspace(&plan->problem, plan->exec.workspace, plan->workspace_size,
+                                   message);
 }
 
 /* One thread's share. Running it again gives the same result. */
@@ -161,9 +120,6 @@ attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnk
         return status;
     if (plan.problem.empty)
         return accept(message);
-    if (plan.exec.parallel_for)
-        plan.exec.parallel_for(plan.exec.pool, plan.call.schedule.threads, run_share, &plan.call);
-    else
-        run_share(&plan.call, plan.exec.thread);
+    attnkit_run_tasks(&plan.exec, plan.call.schedule.threads, run_share, &plan.call);
     return accept(message);
 }

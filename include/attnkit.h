@@ -109,8 +109,13 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
  *     attnkit_attention_args args = {.size = sizeof args, .batch = 1, ...};
  */
 
+/* The type of a tensor's elements. */
 typedef enum attnkit_type {
-    ATTNKIT_F32 = 0 /* IEEE 754 binary32 */
+    ATTNKIT_F32 = 0,  /* IEEE 754 binary32 */
+    ATTNKIT_F16 = 1,  /* IEEE 754 binary16 */
+    ATTNKIT_BF16 = 2, /* the upper half of binary32 */
+    ATTNKIT_I8 = 3,   /* signed bytes, and elsewhere a binary32 scale for each group of a row's */
+    ATTNKIT_Q8_0 = 4  /* blocks of 34 bytes: a binary16 scale, then 32 signed bytes */
 } attnkit_type;
 
 /* Where query row 0 stands among the keys; a causal call must say it, nothing is guessed.
