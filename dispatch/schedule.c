@@ -17,21 +17,34 @@ static size_t round_up(size_t bytes)
     return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Whether heads can go together if they have few enough rows. */
+static bool has_few_keys(const struct attention *a, const struct kernels *kernels)
+{
+    return a->kv_len <= FEW_KEYS && a->batch * a->kv_heads > kernels->vector / 2;
+}
+
+/* More rows need no less: a workspace for a longer q_len serves a shorter one. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s)
 {
-    const size_t decode = attnkit_decode_scratch(a, s->decode_rows);
-    if (s->items_per_head == 1 && s->panel_rows == 0 && s->decode_rows > 0)
-        return round_up(decode);
-    const size_t prefill = attnkit_prefill_scratch(a, kernels);
-    return round_up(prefill > decode ? prefill : decode);
+    size_t bytes = attnkit_decode_scratch(a, s->decode_rows);
+    if (has_few_keys(a, kernels))
+        bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
+    if (s->items_per_head > 1 || s->panel_rows > 0 || s->decode_rows == 0)
+        bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
+    return round_up(bytes);
 }
 
 struct schedule attnkit_schedule(const struct attention *a, const struct kernels *kernels,
                                  int64_t threads)
 {
     struct schedule s;
-    const int64_t rows = a->q_len * a->group;
+    const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
     s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
     const int rest = (int)(rows % s.rows_per_item), part = rest % kernels->vector;
     s.decode_rows = part <= kernels->vector / 2 ? part : 0;
@@ -39,7 +52,10 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
         s.decode_rows = rest;
     s.panel_rows = rest - s.decode_rows;
     s.items_per_head = rows / s.rows_per_item + (rest > 0);
-    s.items = a->batch * a->kv_heads * s.items_per_head;
+    s.heads_per_item = 1;
+    if (has_few_keys(a, kernels) && rows * kernels->vector <= kernels->lanes)
+        s.heads_per_item = kernels->vector;
+    s.items = (heads + s.heads_per_item - 1) / s.heads_per_item * s.items_per_head;
     s.scratch = scratch_bytes(a, kernels, &s);
     s.threads = threads < s.items ? threads : s.items;
     return s;
@@ -48,7 +64,8 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
 struct work_item attnkit_work_item(const struct attention *a, const struct schedule *s,
                                    int64_t index)
 {
-    const int64_t head = index / s->items_per_head, item = index % s->items_per_head;
+    const int64_t head = index / s->items_per_head * s->heads_per_item;
+    const int64_t item = index % s->items_per_head, heads_left = a->batch * a->kv_heads - head;
     const bool full = item < s->items_per_head - 1 || s->panel_rows + s->decode_rows == 0;
     return (struct work_item){
         .batch = head / a->kv_heads,
@@ -56,6 +73,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
         .first_row = item * s->rows_per_item,
         .panel_rows = full ? s->rows_per_item : s->panel_rows,
         .decode_rows = full ? 0 : s->decode_rows,
+        .heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item,
     };
 }
 
@@ -95,11 +113,32 @@ struct share attnkit_share(const struct attention *a, const struct schedule *s, 
     return share;
 }
 
+/* A vector of heads, or what is left of them: few of those are better off one by one. */
+static void run_heads(const struct attention *a, const struct kernels *kernels,
+                      struct work_item item, char *scratch)
+{
+    if (item.heads > kernels->vector / 4) {
+        attnkit_heads(a, kernels, item, scratch);
+        return;
+    }
+    for (int left = item.heads; left > 0; left--) {
+        attnkit_decode(a, kernels, item, scratch);
+        if (++item.kv_head == a->kv_heads) {
+            item.kv_head = 0;
+            item.batch++;
+        }
+    }
+}
+
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, struct share items, char *scratch)
 {
     for (int64_t i = items.first; i < items.end; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
+        if (s->heads_per_item > 1) {
+            run_heads(a, kernels, item, scratch);
+            continue;
+        }
         if (item.panel_rows > 0)
             attnkit_prefill(a, kernels, item, scratch);
         if (item.decode_rows > 0)

@@ -33,24 +33,29 @@ struct attention {
 };
 
 /* Some rows of one KV head: the unit of work. The first of them go through panels, by
- * attnkit_prefill, and the rest through decode tiles, by attnkit_decode. */
+ * attnkit_prefill, and the rest through decode tiles, by attnkit_decode, or together with those of
+ * the next heads by attnkit_heads. */
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
     int panel_rows;  /* at most what of ROW_BLOCK fills whole panels */
     int decode_rows; /* at most kernels->decode_rows */
+    int heads;       /* from this one on whose rows, all of them, go together; 1 but for few keys */
 };
 
 /* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for one with so
  * many rows. Neither grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows);
+size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
 /* The loops: each computes and writes its rows of the item, at least one. `scratch` is aligned to
- * 64 bytes for prefill, to 4 for decode. */
+ * 64 bytes for prefill and heads, to 4 for decode. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      struct work_item item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
                     char *scratch);
+void attnkit_heads(const struct attention *a, const struct kernels *kernels, struct work_item item,
+                   char *scratch);
 
 #endif

@@ -10,10 +10,6 @@
 #include "keys.h"
 #include "mask.h"
 
-enum {
-    FEW_KEYS = 32, /* come sooner than they can be asked for */
-};
-
 /* What goes on for one item. The states are in scratch. */
 struct walk {
     int64_t batch, kv_head;
@@ -67,7 +63,8 @@ static void begin(const struct attention *a, const struct work_item *item, float
     }
     w->block.q = w->q;
     w->block.visible = w->visible;
-    /* Any rows before these have most likely brought the keys nearer. */
+    /* Any rows before these have most likely brought the keys nearer, and few keys come sooner than
+     * they can be asked for. */
     w->block.prefetch =
         item->first_row + item->panel_rows == 0 && w->end[item->decode_rows - 1] > FEW_KEYS;
     take_state(a, item->decode_rows, &scratch, &w->total);

@@ -24,7 +24,9 @@ enum {
     KEY_BLOCK = 128,      /* keys whose weights are summed in one chain; part of the format */
     CHUNK_KEYS = 512,     /* keys after which a state starts afresh; part of the format */
     MAX_LANES = 64,       /* most query rows in a panel */
+    MAX_VECTOR = 16,      /* most lanes in a vector; at least 4 */
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
+    FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
 };
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order.
@@ -53,6 +55,15 @@ struct decode_block {
     struct rows k, v;
     const struct state *st;
     bool prefetch; /* a hint: K and V are far and go on: to be asked for ahead */
+};
+
+/* The weights of one of the heads that share vectors: row r's for a key are at
+ * p[key * lanes + r * vector], its sum and the keys it sees at row_sum[r * vector] and
+ * visible[r * vector]. Later rows see no fewer keys. */
+struct head_weights {
+    const float *p, *row_sum;
+    const int32_t *visible;
+    int lanes;
 };
 
 /* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
@@ -112,6 +123,17 @@ struct kernels {
                         int64_t value_dim);
     void (*decode_finish)(const struct state *st, int rows, int64_t value_dim, float *const *out,
                           float *const *lse);
+
+    /* Few keys. Lanes are heads, `vector` of them; rows and keys are at most lanes / vector. --- */
+
+    /* s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
+    void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
+                        float *s);
+
+    /* The whole of one head: out[r][c] = chain over the visible keys of fma(p, v[key][c]), divided
+     * and made +0 as in finish. */
+    void (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
+                     float *const *out);
 };
 
 /* ln 2 in two parts, the first rounded down so that both are positive and M = -inf gives -inf. */

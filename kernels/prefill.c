@@ -215,7 +215,7 @@ static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t n
     for (int lane = 0; lane < p->rows; lane++)
         if (not_finite >> lane & 1)
             attnkit_decode(w->a, w->kernels,
-                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 0, 1},
+                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 0, 1, 1},
                            w->decode_scratch);
 }
 

@@ -199,8 +199,9 @@ static void expect_every_row_in_one_item(const struct attention *a, const struct
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
         const int64_t head = item.batch * a->kv_heads + item.kv_head;
-        for (int r = 0; r < item.panel_rows + item.decode_rows; r++)
-            seen[head * head_rows + item.first_row + r]++;
+        for (int h = 0; h < item.heads; h++)
+            for (int r = 0; r < item.panel_rows + item.decode_rows; r++)
+                seen[(head + h) * head_rows + item.first_row + r]++;
     }
     int64_t wrong = 0;
     for (int64_t i = 0; i < room; i++)

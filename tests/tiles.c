@@ -655,23 +655,73 @@ static void check_decode_finish(struct round *w)
     expect_outputs(w, &o, &s);
 }
 
+/* Lanes are heads, a vector of them for each row. */
+static void check_head_scores(struct round *w)
+{
+    const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
+    float *q_t = take((size_t)(w->head_dim * lanes), 0);
+    float *k_t = take((size_t)(w->head_dim * key_lanes), 0);
+    float *s = take((size_t)(w->keys * lanes), 0), *expected = take((size_t)(w->keys * lanes), 0);
+    for (int lane = 0; lane < lanes; lane++)
+        draw_line(w, q_t + lane, w->head_dim, lanes);
+    for (int lane = 0; lane < key_lanes; lane++)
+        draw_line(w, k_t + lane, w->head_dim, key_lanes);
+    for (int key = 0; key < w->keys; key++)
+        for (int lane = 0; lane < lanes; lane++)
+            expected[key * lanes + lane] = chain(k_t + key * vector + lane % vector, key_lanes,
+                                                 q_t + lane, lanes, w->head_dim);
+    w->kernels->head_scores(q_t, k_t, w->rows, w->keys, w->head_dim, s);
+    expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
+}
+
+static void check_head_out(struct round *w)
+{
+    const int vector = w->kernels->vector, lanes = w->rows * vector;
+    const int head = (int)random_below(&w->random, vector);
+    int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, lanes), 0);
+    int seen = 0;
+    for (int r = 0; r < w->rows; r++) {
+        if (r == 0 || random_below(&w->random, 2))
+            seen += (int)random_below(&w->random, w->keys - seen + 1);
+        visible[r * vector + head] = seen;
+    }
+    const struct rows v = draw_rows(w, V_ROWS, seen ? seen : 1, w->value_dim);
+    float *p = take((size_t)(w->keys * lanes), 0), *row_sum = take((size_t)lanes, 0);
+    draw_line(w, p, w->keys * lanes, 1);
+    draw_line(w, row_sum, lanes, 1);
+    const struct outputs o = place_outputs(w);
+    const struct head_weights weights = {p + head, row_sum + head, visible + head, lanes};
+    w->kernels->head_out(&weights, &v, w->rows, o.out);
+    float *row = take((size_t)w->value_dim, 0);
+    for (int r = 0; r < w->rows; r++) {
+        const int lane = r * vector + head;
+        const float l = row_sum[lane] == 0.0f ? 1.0f : row_sum[lane];
+        for (int c = 0; c < w->value_dim; c++)
+            row[c] = weighted_column(p + lane, lanes, v, visible[lane], c) / l + 0.0f;
+        expect(w, "out", o.out[r], row, (size_t)w->value_dim, EXACT_ZEROS);
+        assert_true(is_all_else_untouched(o.out[r], w->value_dim));
+    }
+}
+
 /* --- Rounds ----------------------------------------------------------------------------------- */
 
 static const struct entry {
     const char *name;
     void (*check)(struct round *w);
-    bool is_decode;
+    enum { PANEL, DECODE, HEADS, HEADS_SQUARE } shape;
 } entries[] = {
-    {"exp2", check_exp2, false},
-    {"pack_q", check_pack_q, false},
-    {"scores", check_scores, false},
-    {"softmax", check_softmax, false},
-    {"weighted_v", check_weighted_v, false},
-    {"fold", check_fold, false},
-    {"finish", check_finish, false},
-    {"decode", check_decode, true},
-    {"decode_fold", check_decode_fold, true},
-    {"decode_finish", check_decode_finish, true},
+    {"exp2", check_exp2, PANEL},
+    {"pack_q", check_pack_q, PANEL},
+    {"scores", check_scores, PANEL},
+    {"softmax", check_softmax, PANEL},
+    {"weighted_v", check_weighted_v, PANEL},
+    {"fold", check_fold, PANEL},
+    {"finish", check_finish, PANEL},
+    {"decode", check_decode, DECODE},
+    {"decode_fold", check_decode_fold, DECODE},
+    {"decode_finish", check_decode_finish, DECODE},
+    {"head_scores", check_head_scores, HEADS_SQUARE},
+    {"head_out", check_head_out, HEADS},
 };
 
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
@@ -691,11 +741,16 @@ static void draw_shape(struct round *w, const struct entry *entry)
     const int count = axis_values(AXIS_HEAD_DIM, &dims), walk = w->number / count;
     const int most_vectors = w->kernels->lanes / w->kernels->vector;
     w->lanes = w->kernels->vector * (1 + (int)random_below(&w->random, most_vectors));
-    const int most_rows = entry->is_decode ? w->kernels->decode_rows : w->lanes;
+    const int most_rows = entry->shape == PANEL    ? w->lanes
+                          : entry->shape == DECODE ? w->kernels->decode_rows
+                                                   : most_vectors;
     w->head_dim = w->value_dim = dims[w->number % count];
-    if (entry->is_decode)
+    if (entry->shape == DECODE)
         *(walk % 2 ? &w->head_dim : &w->value_dim) = 1 + (int)random_below(&w->random, 40);
-    w->keys = 1 + (w->number + walk) % KEY_BLOCK;
+    const int most_keys = entry->shape == HEADS_SQUARE ? most_vectors
+                          : entry->shape == HEADS      ? FEW_KEYS
+                                                       : KEY_BLOCK;
+    w->keys = 1 + (w->number + walk) % most_keys;
     w->rows = 1 + (int)random_below(&w->random, most_rows);
     w->data = (enum data)random_below(&w->random, DATA);
 }

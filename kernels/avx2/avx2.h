@@ -141,6 +141,19 @@ static inline int tile_height(int64_t left, int most)
     return left <= most ? (int)left : (int)(left + 1) / 2;
 }
 
+/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
+static inline __m256 divisor(__m256 row_sum)
+{
+    const __m256 empty = _mm256_cmp_ps(row_sum, _mm256_setzero_ps(), _CMP_EQ_OQ);
+    return _mm256_blendv_ps(row_sum, _mm256_set1_ps(1.0f), empty);
+}
+
+/* The sum makes every zero a +0. */
+static inline __m256 result(__m256 o, __m256 divisor)
+{
+    return _mm256_add_ps(_mm256_div_ps(o, divisor), _mm256_setzero_ps());
+}
+
 /* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
 static inline void transpose(__m256 r[VECTOR])
 {
@@ -178,6 +191,10 @@ void attnkit_avx2_decode_fold(const struct state *total, const struct state *chu
                               int64_t value_dim);
 void attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                 float *const *out, float *const *lse);
+void attnkit_avx2_head_scores(const float *q_t, const float *k_t, int rows, int keys,
+                              int64_t head_dim, float *s);
+void attnkit_avx2_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                           float *const *out);
 
 extern const struct kernels attnkit_avx2;
 

@@ -62,19 +62,6 @@ void attnkit_avx2_decode_fold(const struct state *total, const struct state *chu
     }
 }
 
-/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
-static inline __m256 divisor(__m256 row_sum)
-{
-    const __m256 empty = _mm256_cmp_ps(row_sum, _mm256_setzero_ps(), _CMP_EQ_OQ);
-    return _mm256_blendv_ps(row_sum, _mm256_set1_ps(1.0f), empty);
-}
-
-/* The sum makes every zero a +0. */
-static inline __m256 result(__m256 o, __m256 divisor)
-{
-    return _mm256_add_ps(_mm256_div_ps(o, divisor), _mm256_setzero_ps());
-}
-
 static inline __m256 log_sum_exp(__m256 row_max, __m256 row_sum)
 {
     const __m256 log_sum = Sleef_finz_logf8_u10avx2(row_sum);

@@ -19,4 +19,6 @@ const struct kernels attnkit_avx2 = {
     .decode = attnkit_avx2_decode,
     .decode_fold = attnkit_avx2_decode_fold,
     .decode_finish = attnkit_avx2_decode_finish,
+    .head_scores = attnkit_avx2_head_scores,
+    .head_out = attnkit_avx2_head_out,
 };

@@ -124,6 +124,19 @@ static inline int tile_height(int64_t left, int most)
     return left <= most ? (int)left : (int)(left + 1) / 2;
 }
 
+/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
+static inline __m512 divisor(__m512 row_sum)
+{
+    const __mmask16 empty = _mm512_cmp_ps_mask(row_sum, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    return _mm512_mask_mov_ps(row_sum, empty, _mm512_set1_ps(1.0f));
+}
+
+/* The sum makes every zero a +0. */
+static inline __m512 result(__m512 o, __m512 divisor)
+{
+    return _mm512_add_ps(_mm512_div_ps(o, divisor), _mm512_setzero_ps());
+}
+
 /* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
 static inline void transpose(__m512 r[VECTOR])
 {
@@ -169,6 +182,10 @@ void attnkit_avx512_decode_fold(const struct state *total, const struct state *c
                                 int64_t value_dim);
 void attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                   float *const *out, float *const *lse);
+void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, int keys,
+                                int64_t head_dim, float *s);
+void attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                             float *const *out);
 
 extern const struct kernels attnkit_avx512;
 

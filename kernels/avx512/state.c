@@ -62,19 +62,6 @@ void attnkit_avx512_decode_fold(const struct state *total, const struct state *c
     }
 }
 
-/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
-static inline __m512 divisor(__m512 row_sum)
-{
-    const __mmask16 empty = _mm512_cmp_ps_mask(row_sum, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    return _mm512_mask_mov_ps(row_sum, empty, _mm512_set1_ps(1.0f));
-}
-
-/* The sum makes every zero a +0. */
-static inline __m512 result(__m512 o, __m512 divisor)
-{
-    return _mm512_add_ps(_mm512_div_ps(o, divisor), _mm512_setzero_ps());
-}
-
 static inline __m512 log_sum_exp(__m512 row_max, __m512 row_sum)
 {
     const __m512 log_sum = Sleef_finz_logf16_u10avx512f(row_sum);

@@ -19,4 +19,6 @@ const struct kernels attnkit_avx512 = {
     .decode = attnkit_avx512_decode,
     .decode_fold = attnkit_avx512_decode_fold,
     .decode_finish = attnkit_avx512_decode_finish,
+    .head_scores = attnkit_avx512_head_scores,
+    .head_out = attnkit_avx512_head_out,
 };

@@ -177,6 +177,18 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab13, cd13));
 }
 
+/* What o is divided by: l, or 1 for a row that saw no key with a weight. */
+static inline float32x4_t divisor_of(float32x4_t row_sum)
+{
+    return vbslq_f32(vceqzq_f32(row_sum), vdupq_n_f32(1.0f), row_sum);
+}
+
+/* A zero comes out as +0. */
+static inline float32x4_t result(float32x4_t o, float32x4_t divisor)
+{
+    return vaddq_f32(vdivq_f32(o, divisor), vdupq_n_f32(0.0f));
+}
+
 /* The entries of the table, see ../kernels.h. */
 void attnkit_neon_exp2(const float *x, float *y, size_t n);
 void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
@@ -195,6 +207,10 @@ void attnkit_neon_decode_fold(const struct state *total, const struct state *chu
                               int64_t value_dim);
 void attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                 float *const *out, float *const *lse);
+void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int keys,
+                              int64_t head_dim, float *s);
+void attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                           float *const *out);
 
 extern const struct kernels attnkit_neon;
 

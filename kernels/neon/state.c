@@ -26,18 +26,6 @@ static inline float32x4_t folded(float32x4_t total, float32x4_t chunk, struct fa
     return vfmaq_f32(vmulq_f32(chunk, by.chunk), total, by.total);
 }
 
-/* What o is divided by: l, or 1 for a row that saw no key with a weight. */
-static inline float32x4_t divisor_of(float32x4_t row_sum)
-{
-    return vbslq_f32(vceqzq_f32(row_sum), vdupq_n_f32(1.0f), row_sum);
-}
-
-/* A zero comes out as +0. */
-static inline float32x4_t result(float32x4_t o, float32x4_t divisor)
-{
-    return vaddq_f32(vdivq_f32(o, divisor), vdupq_n_f32(0.0f));
-}
-
 static float32x4_t log_sum_exp(float32x4_t row_max, float32x4_t row_sum)
 {
     const float32x4_t low = vfmaq_n_f32(log_v(row_sum), row_max, LN2_LO);

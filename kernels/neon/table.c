@@ -20,4 +20,6 @@ const struct kernels attnkit_neon = {
     .decode = attnkit_neon_decode,
     .decode_fold = attnkit_neon_decode_fold,
     .decode_finish = attnkit_neon_decode_finish,
+    .head_scores = attnkit_neon_head_scores,
+    .head_out = attnkit_neon_head_out,
 };

@@ -190,6 +190,33 @@ static void decode_finish(const struct state *st, int rows, int64_t value_dim, f
                    lse ? lse[r] : NULL);
 }
 
+static void head_scores(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
+                        float *s)
+{
+    for (int key = 0; key < keys; key++)
+        for (int lane = 0; lane < rows * VECTOR; lane++) {
+            const float *q = q_t + lane, *k = k_t + key * VECTOR + lane % VECTOR;
+            float acc = 0.0f;
+            for (int64_t d = 0; d < head_dim; d++, q += rows * VECTOR, k += keys * VECTOR)
+                acc = fmaf(*k, *q, acc);
+            s[key * rows * VECTOR + lane] = acc;
+        }
+}
+
+static void head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                     float *const *out)
+{
+    for (int r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < v->dim; c++) {
+            float acc = 0.0f;
+            for (int key = 0; key < weights->visible[r * VECTOR]; key++)
+                acc = fmaf(weights->p[key * weights->lanes + r * VECTOR], row_at(*v, key)[c], acc);
+            out[r][c] = acc;
+        }
+        finish_row(0.0f, weights->row_sum[r * VECTOR], out[r], 1, v->dim, out[r], NULL);
+    }
+}
+
 const struct kernels attnkit_scalar = {
     .name = "scalar",
     .vector = VECTOR,
@@ -205,4 +232,6 @@ const struct kernels attnkit_scalar = {
     .decode = decode,
     .decode_fold = decode_fold,
     .decode_finish = decode_finish,
+    .head_scores = head_scores,
+    .head_out = head_out,
 };

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Many heads with few rows and keys: scores with heads in the lanes, and the result of one head,
+ * out = (chain over keys of fma(p, v, .)) / l + 0, with value columns in the lanes. Called by
+ * heads.c of the parent folder.
+ *
+ * Scores: 1 to 4 keys by 1 to 4 rows, at most 16 sums, 4 of q and 1 of k in 21 of 32 zmm; bound by
+ * FMA. Result: 1 to 4 rows by up to 4 vectors of columns; bound by the division.
+ */
+#include "avx512.h"
+
+enum {
+    MAX_SIDE = LANES / VECTOR, /* rows or keys of a tile */
+    MAX_COLUMNS = 4,           /* vectors of value columns in a tile */
+};
+
+static inline __attribute__((always_inline)) void score_tile(const float *q_t, const float *k_t,
+                                                             int64_t head_dim, float *s,
+                                                             const int rows, const int keys)
+{
+    __m512 sum[MAX_SIDE][MAX_SIDE];
+    for (int key = 0; key < keys; key++)
+        for (int r = 0; r < rows; r++)
+            sum[key][r] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < head_dim; d++, q_t += rows * VECTOR, k_t += keys * VECTOR)
+        for (int key = 0; key < keys; key++)
+            for (int r = 0; r < rows; r++)
+                sum[key][r] = _mm512_fmadd_ps(_mm512_load_ps(k_t + key * VECTOR),
+                                              _mm512_load_ps(q_t + r * VECTOR), sum[key][r]);
+    for (int key = 0; key < keys; key++)
+        for (int r = 0; r < rows; r++)
+            _mm512_store_ps(s + (key * rows + r) * VECTOR, sum[key][r]);
+}
+
+static inline __attribute__((always_inline)) void
+score_rows(const float *q_t, const float *k_t, int keys, int64_t head_dim, float *s, const int rows)
+{
+    switch (keys) {
+    case 1:
+        score_tile(q_t, k_t, head_dim, s, rows, 1);
+        break;
+    case 2:
+        score_tile(q_t, k_t, head_dim, s, rows, 2);
+        break;
+    case 3:
+        score_tile(q_t, k_t, head_dim, s, rows, 3);
+        break;
+    default:
+        score_tile(q_t, k_t, head_dim, s, rows, 4);
+    }
+}
+
+void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, int keys,
+                                int64_t head_dim, float *s)
+{
+    switch (rows) {
+    case 1:
+        score_rows(q_t, k_t, keys, head_dim, s, 1);
+        break;
+    case 2:
+        score_rows(q_t, k_t, keys, head_dim, s, 2);
+        break;
+    case 3:
+        score_rows(q_t, k_t, keys, head_dim, s, 3);
+        break;
+    default:
+        score_rows(q_t, k_t, keys, head_dim, s, 4);
+    }
+}
+
+/* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
+ * alone the keys that only others see: 0 times their V might be NaN. */
+static inline __attribute__((always_inline)) void out_tile(const struct head_weights *weights,
+                                                           struct rows v, int64_t c, int64_t width,
+                                                           float *const *out, const int vectors,
+                                                           const int rows)
+{
+    __m512 sum[MAX_SIDE][MAX_COLUMNS];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = _mm512_setzero_ps();
+    const float *p = weights->p;
+    const int fewest = weights->visible[0];
+    for (int key = 0; key < fewest; key++, p += weights->lanes)
+        for (int j = 0; j < vectors; j++) {
+            const __m512 x = load_first(row_at(v, key) + c + j * VECTOR, width);
+            for (int r = 0; r < rows; r++)
+                sum[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(p[r * VECTOR]), x, sum[r][j]);
+        }
+    for (int key = fewest; key < weights->visible[(rows - 1) * VECTOR]; key++, p += weights->lanes)
+        for (int r = 1; r < rows; r++)
+            if (key < weights->visible[r * VECTOR])
+                for (int j = 0; j < vectors; j++)
+                    sum[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(p[r * VECTOR]),
+                                                load_first(row_at(v, key) + c + j * VECTOR, width),
+                                                sum[r][j]);
+    for (int r = 0; r < rows; r++) {
+        const __m512 l = divisor(_mm512_set1_ps(weights->row_sum[r * VECTOR]));
+        for (int j = 0; j < vectors; j++)
+            store_first(out[r] + c + j * VECTOR, width, result(sum[r][j], l));
+    }
+}
+
+static inline __attribute__((always_inline)) void
+out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
+{
+    int64_t c = 0;
+    for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
+        out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
+    for (; c + VECTOR <= v.dim; c += VECTOR)
+        out_tile(weights, v, c, VECTOR, out, 1, rows);
+    if (c < v.dim)
+        out_tile(weights, v, c, v.dim - c, out, 1, rows);
+}
+
+void attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                             float *const *out)
+{
+    switch (rows) {
+    case 1:
+        out_rows(weights, *v, out, 1);
+        break;
+    case 2:
+        out_rows(weights, *v, out, 2);
+        break;
+    case 3:
+        out_rows(weights, *v, out, 3);
+        break;
+    default:
+        out_rows(weights, *v, out, 4);
+    }
+}
