@@ -29,6 +29,28 @@ enum {
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
 };
 
+/* The type of the elements of a row. The values are those of attnkit_type. */
+enum type { TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_I8, TYPE_Q8_0 };
+
+/* A TYPE_Q8_0 row is blocks of a binary16 scale and Q8_BLOCK signed bytes, without padding. */
+enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 2 + Q8_BLOCK };
+
+/* Bytes of n elements that lie together; n is a multiple of Q8_BLOCK for TYPE_Q8_0. */
+static inline int64_t bytes_of(enum type type, int64_t n)
+{
+    switch (type) {
+    case TYPE_F32:
+        return n * 4;
+    case TYPE_F16:
+    case TYPE_BF16:
+        return n * 2;
+    case TYPE_Q8_0:
+        return n / Q8_BLOCK * Q8_BLOCK_BYTES;
+    default:
+        return n;
+    }
+}
+
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order.
  * Rows lie across the lanes of a panel in prefill: out[value_dim][lanes], all three aligned to a
  * vector. In decode every row has its own line: out[rows][value_dim], aligned to a float, and
@@ -77,6 +99,23 @@ struct kernels {
     /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f; 2^-inf = 0, NaN stays NaN.
      * The softmax and decode tiles have it inside; this entry shows its bits to tests. */
     void (*exp2)(const float *x, float *y, size_t n);
+
+    /* Rows of any type to binary32 and back, by the rules of README.md. Rows are aligned to 2
+     * bytes, TYPE_F32 to 4, TYPE_I8 to 1, and nothing overlaps. ---------------------------- */
+
+    /* out[i] = element i of a row of n. TYPE_I8: times scales[i / group], rounded once; n is a
+     * multiple of group. TYPE_Q8_0: times the scale of its block, which is exact. Other types,
+     * exact as well, have no use for scales and group. */
+    void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
+                  float *out);
+
+    /* row[i] = x[i] to nearest even; for TYPE_I8 and TYPE_Q8_0 by groups (of `group` and of
+     * Q8_BLOCK, which n is a multiple of), whose scale goes to scales[i / group] or the block:
+     *   scale   = max |x| / 127, a NaN if there is one in the group; Q8_0: rounded to binary16
+     *   element = x / scale to nearest even, in -127 .. 127; 0 where that is NaN or scale is 0
+     * A group with a NaN or an infinity comes back as NaNs, because 0 * NaN and 0 * inf are. */
+    void (*narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                   float *scales);
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 

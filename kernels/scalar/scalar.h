@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two elementary functions of the canonical order in portable C, and the scalar tiles.
- * Algorithm, coefficients and order of roundings are those of SLEEF 3.5.1's xexp2f and xlogf_u1
- * in their FMA form, so the bits are SLEEF's; tests/elementary.c compares every argument that an
- * attention can come upon.
+ * The two elementary functions of the canonical order in portable C, the conversions of a number
+ * to and from 16 bits, and the scalar tiles. Algorithm, coefficients and order of roundings are
+ * those of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so the bits are SLEEF's;
+ * tests/elementary.c compares every argument that an attention can come upon.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H
@@ -19,6 +19,13 @@ static inline float float_from_bits(uint32_t bits)
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
+}
+
+static inline uint32_t bits_from_float(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
 }
 
 /* 2^n for -126 <= n <= 127. */
@@ -75,9 +82,7 @@ static inline float scalar_log(float x)
         return -INFINITY;
     if (!(x < INFINITY))
         return x;
-    uint32_t bits;
-    memcpy(&bits, &(float){x * (1.0f / 0.75f)}, sizeof bits);
-    const int e = (int)(bits >> 23) - 127;
+    const int e = (int)(bits_from_float(x * (1.0f / 0.75f)) >> 23) - 127;
     const float m = x * power_of_two(-e / 2) * power_of_two(-e - -e / 2);
 
     const struct pair y = pair_quotient(pair_sum(-1.0f, m), pair_sum(1.0f, m));
@@ -108,6 +113,56 @@ static inline float scalar_lse(float row_max, float row_sum)
 {
     return fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum)));
 }
+
+/* A binary16 number, exact; a NaN becomes a quiet one with the same payload. */
+static inline float float_from_f16(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
+    const uint32_t exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    if (exponent == 0)
+        return float_from_bits(sign | bits_from_float((float)fraction * 0x1p-24f));
+    if (exponent < 31)
+        return float_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    const uint32_t quiet = fraction ? 0x400000 : 0;
+    return float_from_bits(sign | 0x7f800000 | quiet | fraction << 13);
+}
+
+/* To nearest even; a NaN becomes a quiet one with the upper bits of its payload. */
+static inline uint16_t f16_from_float(float x)
+{
+    const uint32_t bits = bits_from_float(x), magnitude = bits & 0x7fffffff;
+    const uint32_t sign = bits >> 16 & 0x8000;
+    uint32_t half;
+    if (magnitude > 0x7f800000)
+        half = 0x7e00 | (magnitude >> 13 & 0x3ff);
+    else if (magnitude >= 0x47800000) /* 2^16 */
+        half = 0x7c00;
+    else if (magnitude < 0x38800000) /* 2^-14; the sum has the unit of a subnormal, 2^-24 */
+        half = bits_from_float(float_from_bits(magnitude) + 0.5f) - 0x3f000000;
+    else
+        half = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+    return (uint16_t)(sign | half);
+}
+
+/* The upper half of a binary32 number, exact whatever it is. */
+static inline float float_from_bf16(uint16_t half)
+{
+    return float_from_bits((uint32_t)half << 16);
+}
+
+/* To nearest even; a NaN becomes a quiet one with the upper bits of its payload. */
+static inline uint16_t bf16_from_float(float x)
+{
+    const uint32_t bits = bits_from_float(x);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void attnkit_scalar_widen(enum type type, const void *row, const float *scales, int64_t group,
+                          int64_t n, float *out);
+void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                           float *scales);
 
 extern const struct kernels attnkit_scalar;
 

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of 16 bit, byte and block types to binary32 and back, an element at a time: what the
+ * convert.c of every other folder has to give, bit by bit.
+ */
+#include "scalar.h"
+
+static void widen_f16(const uint16_t *row, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = float_from_f16(row[i]);
+}
+
+static void widen_bf16(const uint16_t *row, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = float_from_bf16(row[i]);
+}
+
+static void widen_bytes(const int8_t *bytes, float scale, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)bytes[i] * scale;
+}
+
+static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group)
+        widen_bytes(row + i, *scales++, group, out + i);
+}
+
+static void widen_q8_0(const char *block, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        uint16_t scale;
+        memcpy(&scale, block, sizeof scale);
+        widen_bytes((const int8_t *)block + sizeof scale, float_from_f16(scale), Q8_BLOCK, out + i);
+    }
+}
+
+void attnkit_scalar_widen(enum type type, const void *row, const float *scales, int64_t group,
+                          int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(out, row, (size_t)n * sizeof *out);
+        break;
+    case TYPE_F16:
+        widen_f16(row, n, out);
+        break;
+    case TYPE_BF16:
+        widen_bf16(row, n, out);
+        break;
+    case TYPE_I8:
+        widen_i8(row, scales, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_q8_0(row, n, out);
+        break;
+    }
+}
+
+static void narrow_f16(const float *x, int64_t n, uint16_t *row)
+{
+    for (int64_t i = 0; i < n; i++)
+        row[i] = f16_from_float(x[i]);
+}
+
+static void narrow_bf16(const float *x, int64_t n, uint16_t *row)
+{
+    for (int64_t i = 0; i < n; i++)
+        row[i] = bf16_from_float(x[i]);
+}
+
+/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+static float scale_of(const float *x, int64_t n)
+{
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t magnitude = bits_from_float(x[i]) & 0x7fffffff;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return float_from_bits(largest) / 127.0f;
+}
+
+/* A scale of 0, infinity or NaN makes every element 0. One that rounded down can make it more than
+ * 127, hence the limits. */
+static void narrow_bytes(const float *x, int64_t n, float scale, int8_t *bytes)
+{
+    const bool usable = scale > 0.0f && scale < INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        const float element = usable ? rintf(x[i] / scale) : 0.0f;
+        bytes[i] = (int8_t)fmaxf(-127.0f, fminf(element, 127.0f));
+    }
+}
+
+static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, float *scales)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        const float scale = scale_of(x + i, group);
+        narrow_bytes(x + i, group, scale, row + i);
+        *scales++ = scale;
+    }
+}
+
+static void narrow_q8_0(const float *x, int64_t n, char *block)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        const uint16_t scale = f16_from_float(scale_of(x + i, Q8_BLOCK));
+        memcpy(block, &scale, sizeof scale);
+        narrow_bytes(x + i, Q8_BLOCK, float_from_f16(scale), (int8_t *)block + sizeof scale);
+    }
+}
+
+void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                           float *scales)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(row, x, (size_t)n * sizeof *x);
+        break;
+    case TYPE_F16:
+        narrow_f16(x, n, row);
+        break;
+    case TYPE_BF16:
+        narrow_bf16(x, n, row);
+        break;
+    case TYPE_I8:
+        narrow_i8(x, n, group, row, scales);
+        break;
+    case TYPE_Q8_0:
+        narrow_q8_0(x, n, row);
+        break;
+    }
+}
