@@ -16,6 +16,7 @@ enum {
     CPU_AVX512DQ = 1 << 5,
     CPU_AVX512VL = 1 << 6,
     CPU_NEON = 1 << 7,
+    CPU_F16C = 1 << 8,
 };
 
 struct cpu {

@@ -32,13 +32,13 @@ struct cpu attnkit_cpu(void)
     struct cpu cpu = {0, 0};
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx))
         return cpu;
-    cpu.has = bit(ecx, 28, CPU_AVX) | bit(ecx, 12, CPU_FMA);
+    cpu.has = bit(ecx, 28, CPU_AVX) | bit(ecx, 12, CPU_FMA) | bit(ecx, 29, CPU_F16C);
     const uint64_t saved = bit(ecx, LEAF1_OSXSAVE, 1) ? xcr0() : 0;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         cpu.has |= bit(ebx, 5, CPU_AVX2) | bit(ebx, 16, CPU_AVX512F) | bit(ebx, 17, CPU_AVX512DQ) |
                    bit(ebx, 30, CPU_AVX512BW) | bit(ebx, 31, CPU_AVX512VL);
 
-    const uint32_t ymm = CPU_AVX | CPU_FMA | CPU_AVX2;
+    const uint32_t ymm = CPU_AVX | CPU_FMA | CPU_F16C | CPU_AVX2;
     const uint32_t zmm = CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL;
     if ((saved & XCR0_YMM) == XCR0_YMM)
         cpu.usable |= cpu.has & ymm;

@@ -21,7 +21,7 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 /* From worst to best. KERNELS_* is the address of the table, or NULL where it is not built. */
 static const struct isa isas[] = {
     {"scalar", "any CPU", 0, KERNELS_SCALAR},
-    {"avx2", "AVX2, FMA", CPU_AVX | CPU_AVX2 | CPU_FMA, KERNELS_AVX2},
+    {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
     {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
      CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL,
      KERNELS_AVX512},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX2 + FMA: the shape of the tiles, the inline helpers that several of them use, and their
- * prototypes. kernels.h has the contract of each entry, table.c names them all.
+ * AVX2, FMA and F16C: the shape of the tiles, the inline helpers that several of them use, and
+ * their prototypes. kernels.h has the contract of each entry, table.c names them all.
  */
 #ifndef ATTNKIT_AVX2_H
 #define ATTNKIT_AVX2_H
@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #include <math.h>
 #include <sleef.h>
+#include <string.h>
 
 #include "../kernels.h"
 
@@ -108,6 +109,28 @@ static inline void store_first(float *p, int64_t n, __m256 x)
         _mm256_maskstore_ps(p, first_mask(n), x);
 }
 
+/* Elements `at` on of a row, the first n of them as binary32, zeros after them; what lies beyond is
+ * not touched. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is applied. */
+static inline __attribute__((always_inline)) __m256
+load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
+{
+    const char *const from = (const char *)row + bytes_of(type, at);
+    if (type == TYPE_F32)
+        return load_first((const float *)from, n);
+    __m128i narrow = _mm_setzero_si128();
+    if (n < VECTOR)
+        memcpy(&narrow, from, (size_t)bytes_of(type, n));
+    else if (type == TYPE_I8)
+        narrow = _mm_loadl_epi64((const __m128i *)from);
+    else
+        narrow = _mm_loadu_si128((const __m128i *)from);
+    if (type == TYPE_F16)
+        return _mm256_cvtph_ps(narrow);
+    if (type == TYPE_BF16)
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(narrow));
+}
+
 static inline const float *row_at(struct rows rows, int i)
 {
     return (const float *)(rows.first + i * rows.stride);
@@ -175,6 +198,10 @@ static inline void transpose(__m256 r[VECTOR])
 }
 
 void attnkit_avx2_exp2(const float *x, float *y, size_t n);
+void attnkit_avx2_widen(enum type type, const void *row, const float *scales, int64_t group,
+                        int64_t n, float *out);
+void attnkit_avx2_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                         float *scales);
 void attnkit_avx2_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 void attnkit_avx2_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                          const struct rows *ahead);

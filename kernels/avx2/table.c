@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles of AVX2 + FMA.
+ * The tiles of AVX2, FMA and F16C.
  */
 #include "avx2.h"
 
@@ -10,6 +10,8 @@ const struct kernels attnkit_avx2 = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .exp2 = attnkit_avx2_exp2,
+    .widen = attnkit_avx2_widen,
+    .narrow = attnkit_avx2_narrow,
     .pack_q = attnkit_avx2_pack_q,
     .scores = attnkit_avx2_scores,
     .softmax = attnkit_avx2_softmax,

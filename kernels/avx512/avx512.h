@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #include <math.h>
 #include <sleef.h>
+#include <string.h>
 
 #include "../kernels.h"
 
@@ -91,6 +92,26 @@ static inline void store_first(float *p, int64_t n, __m512 x)
     _mm512_mask_storeu_ps(p, first_mask(n), x);
 }
 
+/* Elements `at` on of a row, the first n of them as binary32, zeros after them; what lies beyond is
+ * not touched. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is applied. */
+static inline __attribute__((always_inline)) __m512
+load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
+{
+    const char *const from = (const char *)row + bytes_of(type, at);
+    const __mmask16 mask = first_mask(n);
+    switch (type) {
+    case TYPE_F16:
+        return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, from));
+    case TYPE_BF16:
+        return _mm512_castsi512_ps(
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
+    case TYPE_F32:
+        return _mm512_maskz_loadu_ps(mask, from);
+    default:
+        return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, from)));
+    }
+}
+
 static inline const float *row_at(struct rows rows, int i)
 {
     return (const float *)(rows.first + i * rows.stride);
@@ -166,6 +187,10 @@ static inline void transpose(__m512 r[VECTOR])
 }
 
 void attnkit_avx512_exp2(const float *x, float *y, size_t n);
+void attnkit_avx512_widen(enum type type, const void *row, const float *scales, int64_t group,
+                          int64_t n, float *out);
+void attnkit_avx512_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                           float *scales);
 void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                            const struct rows *ahead);

@@ -10,6 +10,7 @@
 #include <arm_neon.h>
 #include <math.h>
 #include <sleef.h>
+#include <string.h>
 
 #include "../kernels.h"
 
@@ -160,6 +161,24 @@ static inline void store_n(float *to, float32x4_t x, int n)
         vst1q_lane_f32(to + 2, x, 2);
 }
 
+/* Elements `at` on of a row, the first n of them, 1 <= n <= 4, as binary32; the other lanes are 0,
+ * and no byte behind them is read. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is
+ * applied. */
+static inline __attribute__((always_inline)) float32x4_t
+load_as_f32(const enum type type, const void *row, int64_t at, int n)
+{
+    const char *const from = (const char *)row + bytes_of(type, at);
+    if (type == TYPE_F32)
+        return load_n((const float *)from, n);
+    uint64_t narrow = 0;
+    memcpy(&narrow, from, (size_t)bytes_of(type, n));
+    if (type == TYPE_F16)
+        return vcvt_f32_f16(vcreate_f16(narrow));
+    if (type == TYPE_BF16)
+        return vreinterpretq_f32_u32(vshlq_n_u32(vmovl_u16(vcreate_u16(narrow)), 16));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(narrow)))));
+}
+
 /* x[i][j] becomes x[j][i]:
  *   a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
  *   b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
@@ -191,6 +210,10 @@ static inline float32x4_t result(float32x4_t o, float32x4_t divisor)
 
 /* The entries of the table, see ../kernels.h. */
 void attnkit_neon_exp2(const float *x, float *y, size_t n);
+void attnkit_neon_widen(enum type type, const void *row, const float *scales, int64_t group,
+                        int64_t n, float *out);
+void attnkit_neon_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                         float *scales);
 void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                          const struct rows *ahead);

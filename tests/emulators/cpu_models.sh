@@ -15,6 +15,7 @@ readonly seconds_per_model=120
 #   SandyBridge   AVX, but neither AVX2 nor FMA
 #   Opteron_G5    AVX and FMA, no AVX2
 #   Haswell,-fma  AVX2 without FMA
+#   Haswell,-f16c the same without F16C
 #   max           all that qemu emulates, which ends with AVX2
 #   max,-xsave    AVX, AVX2 and FMA reported, but no OSXSAVE: XGETBV would trap
 readonly x86_models=(
@@ -23,6 +24,7 @@ readonly x86_models=(
     "Opteron_G5 scalar"
     "Haswell avx2"
     "Haswell,-fma scalar"
+    "Haswell,-f16c scalar"
     "EPYC-Milan avx2"
     "max avx2"
     "max,-xsave scalar"

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of 16 bit, byte and block types to binary32 and back, 8 elements at a time. Bound by loads
+ * and stores, but for the division of each element that becomes a byte.
+ */
+#include "avx2.h"
+
+static inline float float_from_f16(uint16_t half)
+{
+    return _cvtsh_ss(half);
+}
+
+static inline uint16_t f16_from_float(float x)
+{
+    return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+}
+
+static inline __m256 scaled(const enum type type, __m256 x, float scale)
+{
+    return type == TYPE_I8 ? _mm256_mul_ps(x, _mm256_set1_ps(scale)) : x;
+}
+
+/* Elements times `scale`, which other types than TYPE_I8 do without. */
+static inline __attribute__((always_inline)) void
+widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
+{
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR)
+        _mm256_storeu_ps(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
+    if (i < n)
+        store_first(out + i, n - i, scaled(type, load_as_f32(type, row, i, n - i), scale));
+}
+
+static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group)
+        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
+}
+
+static void widen_q8_0(const char *block, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        uint16_t scale;
+        memcpy(&scale, block, sizeof scale);
+        widen_elements(TYPE_I8, block + sizeof scale, float_from_f16(scale), Q8_BLOCK, out + i);
+    }
+}
+
+void attnkit_avx2_widen(enum type type, const void *row, const float *scales, int64_t group,
+                        int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(out, row, (size_t)n * sizeof *out);
+        break;
+    case TYPE_F16:
+        widen_elements(TYPE_F16, row, 1.0f, n, out);
+        break;
+    case TYPE_BF16:
+        widen_elements(TYPE_BF16, row, 1.0f, n, out);
+        break;
+    case TYPE_I8:
+        widen_i8(row, scales, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_q8_0(row, n, out);
+        break;
+    }
+}
+
+/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+static float scale_of(const float *x, int64_t n)
+{
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i most = _mm256_setzero_si256();
+    for (int64_t i = 0; i < n; i += VECTOR) {
+        const __m256i bits = _mm256_castps_si256(load_first(x + i, n - i));
+        most = _mm256_max_epi32(most, _mm256_and_si256(bits, magnitude));
+    }
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, _MM_SHUFFLE(1, 0, 3, 2)));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, _MM_SHUFFLE(2, 3, 0, 1)));
+    return _mm_cvtss_f32(_mm_castsi128_ps(m)) / 127.0f;
+}
+
+static inline __m128i bf16_from_f32(__m256 x)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i is_odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), is_odd);
+    const __m256i quiet_nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i half = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet_nan, is_nan), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+
+/* To nearest, in -127 .. 127. */
+static inline __m128i bytes_from_f32(__m256 x)
+{
+    const __m256i i32 = _mm256_cvtps_epi32(x);
+    const __m128i i16 =
+        _mm_packs_epi32(_mm256_castsi256_si128(i32), _mm256_extracti128_si256(i32, 1));
+    return _mm_max_epi8(_mm_packs_epi16(i16, i16), _mm_set1_epi8(-127));
+}
+
+static inline __m128i narrowed(const enum type type, __m256 x, float scale)
+{
+    switch (type) {
+    case TYPE_F16:
+        return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+    case TYPE_BF16:
+        return bf16_from_f32(x);
+    default:
+        return bytes_from_f32(_mm256_div_ps(x, _mm256_set1_ps(scale)));
+    }
+}
+
+/* The first n as elements `at` on of a row, and no byte behind them. */
+static inline __attribute__((always_inline)) void
+store_elements(const enum type type, void *row, int64_t at, int64_t n, __m128i elements)
+{
+    char *const to = (char *)row + bytes_of(type, at);
+    if (n < VECTOR)
+        memcpy(to, &elements, (size_t)bytes_of(type, n));
+    else if (type == TYPE_I8)
+        _mm_storel_epi64((__m128i *)to, elements);
+    else
+        _mm_storeu_si128((__m128i *)to, elements);
+}
+
+static inline __attribute__((always_inline)) void
+narrow_elements(const enum type type, const float *x, float scale, int64_t n, void *row)
+{
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR)
+        store_elements(type, row, i, VECTOR, narrowed(type, _mm256_loadu_ps(x + i), scale));
+    if (i < n)
+        store_elements(type, row, i, n - i, narrowed(type, load_first(x + i, n - i), scale));
+}
+
+/* A scale of 0, infinity or NaN makes every element 0. */
+static void narrow_bytes(const float *x, int64_t n, float scale, void *bytes)
+{
+    if (scale > 0.0f && scale < INFINITY)
+        narrow_elements(TYPE_I8, x, scale, n, bytes);
+    else
+        memset(bytes, 0, (size_t)n);
+}
+
+static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, float *scales)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        const float scale = scale_of(x + i, group);
+        narrow_bytes(x + i, group, scale, row + i);
+        *scales++ = scale;
+    }
+}
+
+static void narrow_q8_0(const float *x, int64_t n, char *block)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        const uint16_t scale = f16_from_float(scale_of(x + i, Q8_BLOCK));
+        memcpy(block, &scale, sizeof scale);
+        narrow_bytes(x + i, Q8_BLOCK, float_from_f16(scale), block + sizeof scale);
+    }
+}
+
+void attnkit_avx2_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                         float *scales)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(row, x, (size_t)n * sizeof *x);
+        break;
+    case TYPE_F16:
+        narrow_elements(TYPE_F16, x, 1.0f, n, row);
+        break;
+    case TYPE_BF16:
+        narrow_elements(TYPE_BF16, x, 1.0f, n, row);
+        break;
+    case TYPE_I8:
+        narrow_i8(x, n, group, row, scales);
+        break;
+    case TYPE_Q8_0:
+        narrow_q8_0(x, n, row);
+        break;
+    }
+}

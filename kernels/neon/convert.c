@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of 16 bit, byte and block types to binary32 and back, 4 elements at a time. Bound by loads
+ * and stores, but for the division of each element that becomes a byte.
+ */
+#include "neon.h"
+
+static inline float float_from_f16(uint16_t half)
+{
+    return vgetq_lane_f32(vcvt_f32_f16(vcreate_f16(half)), 0);
+}
+
+static inline uint16_t f16_from_float(float x)
+{
+    return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
+}
+
+static inline float32x4_t scaled(const enum type type, float32x4_t x, float scale)
+{
+    return type == TYPE_I8 ? vmulq_n_f32(x, scale) : x;
+}
+
+/* Elements times `scale`, which other types than TYPE_I8 do without. */
+static inline __attribute__((always_inline)) void
+widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
+{
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR)
+        vst1q_f32(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
+    if (i < n)
+        store_n(out + i, scaled(type, load_as_f32(type, row, i, lanes_at(i, n)), scale),
+                lanes_at(i, n));
+}
+
+static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group)
+        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
+}
+
+static void widen_q8_0(const char *block, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        uint16_t scale;
+        memcpy(&scale, block, sizeof scale);
+        widen_elements(TYPE_I8, block + sizeof scale, float_from_f16(scale), Q8_BLOCK, out + i);
+    }
+}
+
+void attnkit_neon_widen(enum type type, const void *row, const float *scales, int64_t group,
+                        int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(out, row, (size_t)n * sizeof *out);
+        break;
+    case TYPE_F16:
+        widen_elements(TYPE_F16, row, 1.0f, n, out);
+        break;
+    case TYPE_BF16:
+        widen_elements(TYPE_BF16, row, 1.0f, n, out);
+        break;
+    case TYPE_I8:
+        widen_i8(row, scales, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_q8_0(row, n, out);
+        break;
+    }
+}
+
+/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+static float scale_of(const float *x, int64_t n)
+{
+    uint32x4_t most = vdupq_n_u32(0);
+    for (int64_t i = 0; i < n; i += VECTOR)
+        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(load_n(x + i, lanes_at(i, n)))));
+    const uint32x4_t largest = vdupq_n_u32(vmaxvq_u32(most));
+    return vgetq_lane_f32(vreinterpretq_f32_u32(largest), 0) / 127.0f;
+}
+
+static inline uint16x4_t bf16_from_f32(float32x4_t x)
+{
+    const uint32x4_t bits = vreinterpretq_u32_f32(x);
+    const uint32x4_t is_odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+    const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), is_odd);
+    const uint32x4_t quiet_nan = vorrq_u32(bits, vdupq_n_u32(0x400000));
+    return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet_nan), 16);
+}
+
+/* To nearest, in -127 .. 127. */
+static inline int8x8_t bytes_from_f32(float32x4_t x)
+{
+    const int16x4_t i16 = vqmovn_s32(vcvtnq_s32_f32(x));
+    return vmax_s8(vqmovn_s16(vcombine_s16(i16, i16)), vdup_n_s8(-127));
+}
+
+/* Elements, as many as there are lanes, in the low bytes. */
+static inline uint64x1_t narrowed(const enum type type, float32x4_t x, float scale)
+{
+    switch (type) {
+    case TYPE_F16:
+        return vreinterpret_u64_f16(vcvt_f16_f32(x));
+    case TYPE_BF16:
+        return vreinterpret_u64_u16(bf16_from_f32(x));
+    default:
+        return vreinterpret_u64_s8(bytes_from_f32(vdivq_f32(x, vdupq_n_f32(scale))));
+    }
+}
+
+/* The first n as elements `at` on of a row, and no byte behind them. */
+static inline __attribute__((always_inline)) void
+store_elements(const enum type type, void *row, int64_t at, int n, uint64x1_t elements)
+{
+    memcpy((char *)row + bytes_of(type, at), &elements, (size_t)bytes_of(type, n));
+}
+
+static inline __attribute__((always_inline)) void
+narrow_elements(const enum type type, const float *x, float scale, int64_t n, void *row)
+{
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR)
+        store_elements(type, row, i, VECTOR, narrowed(type, vld1q_f32(x + i), scale));
+    if (i < n)
+        store_elements(type, row, i, lanes_at(i, n),
+                       narrowed(type, load_n(x + i, lanes_at(i, n)), scale));
+}
+
+/* A scale of 0, infinity or NaN makes every element 0. */
+static void narrow_bytes(const float *x, int64_t n, float scale, void *bytes)
+{
+    if (scale > 0.0f && scale < INFINITY)
+        narrow_elements(TYPE_I8, x, scale, n, bytes);
+    else
+        memset(bytes, 0, (size_t)n);
+}
+
+static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, float *scales)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        const float scale = scale_of(x + i, group);
+        narrow_bytes(x + i, group, scale, row + i);
+        *scales++ = scale;
+    }
+}
+
+static void narrow_q8_0(const float *x, int64_t n, char *block)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        const uint16_t scale = f16_from_float(scale_of(x + i, Q8_BLOCK));
+        memcpy(block, &scale, sizeof scale);
+        narrow_bytes(x + i, Q8_BLOCK, float_from_f16(scale), block + sizeof scale);
+    }
+}
+
+void attnkit_neon_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                         float *scales)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(row, x, (size_t)n * sizeof *x);
+        break;
+    case TYPE_F16:
+        narrow_elements(TYPE_F16, x, 1.0f, n, row);
+        break;
+    case TYPE_BF16:
+        narrow_elements(TYPE_BF16, x, 1.0f, n, row);
+        break;
+    case TYPE_I8:
+        narrow_i8(x, n, group, row, scales);
+        break;
+    case TYPE_Q8_0:
+        narrow_q8_0(x, n, row);
+        break;
+    }
+}
