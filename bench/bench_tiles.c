@@ -19,6 +19,7 @@ struct operands {
     int64_t dim;
     float *q, *k, *v; /* rows of dim floats */
     float *q_t, *scores, *rescale, *exponents;
+    char *f16, *q8_0; /* the rows of k as such */
     float *out;
     struct state state;
     const float *q_rows[MAX_LANES];
@@ -49,7 +50,7 @@ static struct state take_state(float **memory, int64_t dim)
 
 static size_t floats_needed(int64_t dim)
 {
-    return (size_t)(MAX_LANES * (6 * dim + 2 * KEY_BLOCK + 8));
+    return (size_t)(MAX_LANES * (10 * dim + 2 * KEY_BLOCK + 8));
 }
 
 /* A state in the middle of a row: every row has seen keys. */
@@ -60,6 +61,13 @@ static void begin_state(struct state st, int64_t dim)
         st.row_sum[lane] = 1.0f;
     }
     memset(st.out, 0, (size_t)(dim * MAX_LANES) * sizeof(float));
+}
+
+static void narrow_rows(const struct operands *o, enum type type, char *rows)
+{
+    for (int row = 0; row < KEY_BLOCK; row++)
+        o->kernels->narrow(type, o->k + row * o->dim, o->dim, 0,
+                           rows + row * bytes_of(type, o->dim), NULL);
 }
 
 static bool make_operands(struct operands *o, const struct kernels *kernels, int64_t dim)
@@ -79,6 +87,8 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
     o->scores = take(&memory, KEY_BLOCK * MAX_LANES);
     o->exponents = take(&memory, KEY_BLOCK * MAX_LANES);
     o->rescale = take(&memory, MAX_LANES);
+    o->f16 = (char *)take(&memory, dim * KEY_BLOCK / 2);
+    o->q8_0 = (char *)take(&memory, dim * KEY_BLOCK / 2);
     o->state = take_state(&memory, dim);
     o->out = take(&memory, dim * MAX_LANES);
     begin_state(o->state, dim);
@@ -91,6 +101,8 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
         o->exponents[i] = -8.0f - 8.0f * o->exponents[i]; /* -16 .. 0, as in a softmax */
     for (int row = 0; row < ROWS; row++)
         o->visible[row] = KEY_BLOCK;
+    narrow_rows(o, TYPE_F16, o->f16);
+    narrow_rows(o, TYPE_Q8_0, o->q8_0);
     return true;
 }
 
@@ -147,6 +159,37 @@ static void call_decode(void *argument)
     o->kernels->decode(&block, ROWS, 0.125f);
 }
 
+static void widen_rows(const struct operands *o, enum type type, const char *rows)
+{
+    for (int row = 0; row < KEY_BLOCK; row++)
+        o->kernels->widen(type, rows + row * bytes_of(type, o->dim), NULL, 0, o->dim,
+                          o->v + row * o->dim);
+}
+
+static void call_widen_f16(void *argument)
+{
+    const struct operands *const o = argument;
+    widen_rows(o, TYPE_F16, o->f16);
+}
+
+static void call_widen_q8_0(void *argument)
+{
+    const struct operands *const o = argument;
+    widen_rows(o, TYPE_Q8_0, o->q8_0);
+}
+
+static void call_narrow_f16(void *argument)
+{
+    const struct operands *const o = argument;
+    narrow_rows(o, TYPE_F16, o->f16);
+}
+
+static void call_narrow_q8_0(void *argument)
+{
+    const struct operands *const o = argument;
+    narrow_rows(o, TYPE_Q8_0, o->q8_0);
+}
+
 static void call_exp2(void *argument)
 {
     const struct operands *const o = argument;
@@ -184,6 +227,12 @@ static struct work work_of_decode(const struct kernels *kernels, double dim)
     return (struct work){.flops = 4.0 * ROWS * KEY_BLOCK * dim, .elements = ROWS * dim};
 }
 
+static struct work work_of_keys(const struct kernels *kernels, double dim)
+{
+    (void)kernels;
+    return (struct work){.elements = KEY_BLOCK * dim};
+}
+
 static struct work work_of_exp2(const struct kernels *kernels, double dim)
 {
     (void)kernels, (void)dim;
@@ -192,18 +241,22 @@ static struct work work_of_exp2(const struct kernels *kernels, double dim)
 
 /* FLOPs are those of scores and weighted values; a tile with neither has no roof. */
 static const struct tile {
-    const char *name;
+    const char *name, *type;
     void (*call)(void *operands);
     struct work (*work)(const struct kernels *kernels, double dim);
     bool any_dim; /* the head dim does not matter */
 } tiles[] = {
-    {"pack_q", call_pack_q, work_of_rows, false},
-    {"scores", call_scores, work_of_scores, false},
-    {"softmax", call_softmax, work_of_softmax, true},
-    {"exp2", call_exp2, work_of_exp2, true},
-    {"weighted_v", call_weighted_v, work_of_weighted_v, false},
-    {"finish", call_finish, work_of_rows, false},
-    {"decode", call_decode, work_of_decode, false},
+    {"pack_q", "f32", call_pack_q, work_of_rows, false},
+    {"scores", "f32", call_scores, work_of_scores, false},
+    {"softmax", "f32", call_softmax, work_of_softmax, true},
+    {"exp2", "f32", call_exp2, work_of_exp2, true},
+    {"weighted_v", "f32", call_weighted_v, work_of_weighted_v, false},
+    {"finish", "f32", call_finish, work_of_rows, false},
+    {"decode", "f32", call_decode, work_of_decode, false},
+    {"widen", "f16", call_widen_f16, work_of_keys, false},
+    {"widen", "q8_0", call_widen_q8_0, work_of_keys, false},
+    {"narrow", "f16", call_narrow_f16, work_of_keys, false},
+    {"narrow", "q8_0", call_narrow_q8_0, work_of_keys, false},
 };
 
 static void run(const struct row *row, struct patience patience, struct result *result)
@@ -232,7 +285,7 @@ static void add_tile(struct row_list *rows, const struct tile *tile, const struc
 {
     static const int64_t dims[] = {64, 128};
     for (size_t i = 0; i < sizeof dims / sizeof *dims && !(i > 0 && tile->any_dim); i++) {
-        struct row *row = rows_add(rows, "tile/%s/f32/%s", tile->name, isa->name);
+        struct row *row = rows_add(rows, "tile/%s/%s/%s", tile->name, tile->type, isa->name);
         if (!tile->any_dim)
             snprintf(row->name + strlen(row->name), 16, "/D%d", (int)dims[i]);
         row->isa = isa;

@@ -4,8 +4,9 @@
  * named: against the scalar conversions by memcmp, and against what the formats mean, computed here
  * in binary64 and from no code of the library.
  *
- * `convert [ISA [STRIDE]]`: of the 2^32 patterns of a binary32 every STRIDE-th is narrowed, 1021 by
- * default. With ATTNKIT_TEST_LONG in the environment all of them are, which takes minutes.
+ * `convert [ISA [bochs]]`: of the 2^32 patterns of a binary32 every 1021st is narrowed, with
+ * ATTNKIT_TEST_LONG in the environment every one, which takes minutes. `bochs` leaves out what
+ * Bochs is known to do wrong (emulators/README.md), and narrows fewer, because it is slow.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +34,7 @@ enum {
 };
 
 static const struct kernels *scalar;
-static uint32_t stride = 1021;
+static uint32_t stride = 1021; /* of the patterns that are narrowed */
 
 static uint32_t bits_of(float x)
 {
@@ -515,7 +516,7 @@ static void keeps_bounds(const struct bounded *b, uint64_t *random)
     float x[MAX_LENGTH], expected_x[MAX_LENGTH], expected_scales[MAX_LENGTH];
     char expected_row[MAX_LENGTH * sizeof(float)];
     for (int64_t i = 0; i < b->n; i++)
-        x[i] = random_uniform(random);
+        x[i] = (float)(random_below(random, 2000) - 1000) / 64.0f; /* exact in binary16 */
     scalar->narrow(b->type, x, b->n, b->group, expected_row, expected_scales);
     scalar->widen(b->type, expected_row, expected_scales, b->group, b->n, expected_x);
 
@@ -562,17 +563,18 @@ static void no_byte_outside_a_row_is_touched(const struct kernels *kernels)
 static const struct check {
     const char *name;
     void (*run)(const struct kernels *kernels);
+    bool has_ties; /* numbers halfway between two of binary16 */
 } checks[] = {
-    {"every pattern widens", every_pattern_widens},
-    {"every pattern comes back", every_pattern_comes_back},
-    {"known values are known", known_values_are_known},
-    {"every midpoint goes to even", every_midpoint_goes_to_even},
-    {"every binary32 narrows", every_binary32_narrows},
-    {"every byte is scaled", every_byte_is_scaled},
-    {"every block scale is exact", every_block_scale_is_exact},
-    {"random rows are quantised", random_rows_are_quantised},
-    {"the largest NaN is kept", the_largest_nan_is_kept},
-    {"no byte outside a row is touched", no_byte_outside_a_row_is_touched},
+    {"every pattern widens", every_pattern_widens, false},
+    {"every pattern comes back", every_pattern_comes_back, false},
+    {"known values are known", known_values_are_known, true},
+    {"every midpoint goes to even", every_midpoint_goes_to_even, true},
+    {"every binary32 narrows", every_binary32_narrows, false},
+    {"every byte is scaled", every_byte_is_scaled, false},
+    {"every block scale is exact", every_block_scale_is_exact, false},
+    {"random rows are quantised", random_rows_are_quantised, true},
+    {"the largest NaN is kept", the_largest_nan_is_kept, false},
+    {"no byte outside a row is touched", no_byte_outside_a_row_is_touched, false},
 };
 
 enum { CHECKS = sizeof checks / sizeof checks[0] };
@@ -589,6 +591,11 @@ static void run_check(void **state)
     s->check->run(s->kernels);
 }
 
+static bool is_wanted(int argc, char **argv, const char *isa, const struct check *check)
+{
+    return argc < 2 || (strcmp(argv[1], isa) == 0 && (argc < 3 || !check->has_ties));
+}
+
 int main(int argc, char **argv)
 {
     static struct subject subjects[MAX_ISAS * CHECKS];
@@ -598,18 +605,18 @@ int main(int argc, char **argv)
     const int isa_count = attnkit_isas(&isas);
     scalar = isas[0].kernels;
     if (argc > 2)
-        stride = (uint32_t)strtoul(argv[2], NULL, 0);
-    if (getenv("ATTNKIT_TEST_LONG"))
+        stride = 100003;
+    else if (getenv("ATTNKIT_TEST_LONG"))
         stride = 1;
-    for (int i = 0; i < isa_count && i < MAX_ISAS; i++) {
-        const bool wanted = argc < 2 || strcmp(argv[1], isas[i].name) == 0;
-        for (int c = 0; c < CHECKS && wanted && attnkit_isa_can_run(&isas[i]); c++, count++) {
+    for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
+        for (int c = 0; c < CHECKS && attnkit_isa_can_run(&isas[i]); c++) {
+            if (!is_wanted(argc, argv, isas[i].name, &checks[c]))
+                continue;
             struct subject *s = &subjects[count];
             *s = (struct subject){.kernels = isas[i].kernels, .check = &checks[c]};
             snprintf(s->name, sizeof s->name, "%s: %s", isas[i].name, checks[c].name);
-            tests[count] = (struct CMUnitTest){s->name, run_check, NULL, NULL, s};
+            tests[count++] = (struct CMUnitTest){s->name, run_check, NULL, NULL, s};
         }
-    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = _cmocka_run_group_tests("convert", tests, count, NULL, NULL);
     memory_end();
