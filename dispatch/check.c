@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every argument is checked here, once, before anything is written; after it nothing can fail.
- * Costs well under a microsecond unless rows of out lie in the gaps between rows of an input.
+ * Every argument of an attention is checked here, once, before anything is written; after it
+ * nothing can fail. tensor.c has what all calls share.
  */
 #include "check.h"
 
 #include <math.h>
 
+#include "tensor.h"
 #include "versioned.h"
 
 _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&
@@ -91,18 +92,6 @@ static attnkit_status set_scale(const attnkit_attention_args *args, struct atten
     return ATTNKIT_OK;
 }
 
-/* A tensor of the call, as the checks below see it. */
-struct tensor {
-    const char *name;
-    const void *data;
-    int64_t count[3]; /* batch, heads, rows */
-    int64_t row_bytes;
-    const int64_t *strides; /* the caller's */
-    struct strides *stride; /* where the checked ones go */
-    struct layout *layout;
-    bool output;
-};
-
 enum {
     TENSORS = 5,
     ELEMENT = sizeof(float), /* bytes; every tensor is f32 */
@@ -117,61 +106,23 @@ static int list_tensors(const attnkit_attention_args *args, struct problem *p,
     const int64_t b = args->batch, hq = args->q_heads, hkv = args->kv_heads;
     const int64_t lq = args->q_len, lkv = args->kv_len;
     int n = 0;
-    tensors[n++] = (struct tensor){"out",          args->out, {b, hq, lq}, v, args->out_strides,
-                                   &a->out_stride, &p->out,   true};
-    if (args->lse)
-        tensors[n++] =
-            (struct tensor){"lse",          args->lse, {b, hq, lq}, ELEMENT, args->lse_strides,
-                            &a->lse_stride, &p->lse,   true};
     tensors[n++] =
-        (struct tensor){"q", args->q, {b, hq, lq}, qk, args->q_strides, &a->q_stride, &p->q, false};
-    tensors[n++] = (struct tensor){"k",          args->k, {b, hkv, lkv}, qk, args->k_strides,
-                                   &a->k_stride, &p->k,   false};
-    tensors[n++] = (struct tensor){"v",          args->v, {b, hkv, lkv}, v, args->v_strides,
-                                   &a->v_stride, &p->v,   false};
+        (struct tensor){"out",   "out_strides",     args->out,      {b, hq, lq}, v,
+                        ELEMENT, args->out_strides, &a->out_stride, &p->out,     .output = true};
+    if (args->lse)
+        tensors[n++] = (struct tensor){"lse",   "lse_strides", args->lse,         {b, hq, lq},
+                                       ELEMENT, ELEMENT,       args->lse_strides, &a->lse_stride,
+                                       &p->lse, .output = true};
+    tensors[n++] =
+        (struct tensor){"q",     "q_strides",     args->q,      {b, hq, lq}, qk,
+                        ELEMENT, args->q_strides, &a->q_stride, &p->q,       .output = false};
+    tensors[n++] =
+        (struct tensor){"k",     "k_strides",     args->k,      {b, hkv, lkv}, qk,
+                        ELEMENT, args->k_strides, &a->k_stride, &p->k,         .output = false};
+    tensors[n++] =
+        (struct tensor){"v",     "v_strides",     args->v,      {b, hkv, lkv}, v,
+                        ELEMENT, args->v_strides, &a->v_stride, &p->v,         .output = false};
     return n;
-}
-
-static const char *const AXIS[3] = {"batch", "head", "row"};
-
-static attnkit_status set_dense(const struct tensor *t, char *message)
-{
-    struct strides *s = t->stride;
-    s->row = t->row_bytes;
-    for (int i = 0; i < 3; i++)
-        if (t->strides[i] != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s_strides[%d] (%s) is %lld, but flags lacks ATTNKIT_STRIDED", t->name,
-                          i, AXIS[i], (long long)t->strides[i]);
-    int64_t all;
-    if (__builtin_mul_overflow(s->row, t->count[2], &s->head) ||
-        __builtin_mul_overflow(s->head, t->count[1], &s->batch) ||
-        __builtin_mul_overflow(s->batch, t->count[0], &all))
-        return refuse(message, ATTNKIT_OVERFLOW, "%s has %lld x %lld x %lld rows of %lld bytes",
-                      t->name, (long long)t->count[0], (long long)t->count[1],
-                      (long long)t->count[2], (long long)t->row_bytes);
-    return ATTNKIT_OK;
-}
-
-static attnkit_status set_strided(const struct tensor *t, char *message)
-{
-    for (int i = 0; i < 3; i++) {
-        int64_t reach;
-        if (t->count[i] <= 1)
-            continue;
-        if (t->strides[i] % ELEMENT != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s_strides[%d] (%s) is %lld: must be a multiple of %d", t->name, i,
-                          AXIS[i], (long long)t->strides[i], ELEMENT);
-        if (__builtin_mul_overflow(t->strides[i], t->count[i], &reach))
-            return refuse(message, ATTNKIT_OVERFLOW,
-                          "%s_strides[%d] (%s) is %lld: too large for %lld of them", t->name, i,
-                          AXIS[i], (long long)t->strides[i], (long long)t->count[i]);
-    }
-    *t->stride =
-        (struct strides){t->count[0] > 1 ? t->strides[0] : 0, t->count[1] > 1 ? t->strides[1] : 0,
-                         t->count[2] > 1 ? t->strides[2] : 0};
-    return ATTNKIT_OK;
 }
 
 static attnkit_status set_strides(const attnkit_attention_args *args, struct problem *p,
@@ -190,9 +141,8 @@ static attnkit_status set_strides(const attnkit_attention_args *args, struct pro
     struct tensor tensors[TENSORS];
     const int n = list_tensors(args, p, tensors);
     for (int i = 0; i < n; i++) {
-        const attnkit_status status = args->flags & ATTNKIT_STRIDED
-                                          ? set_strided(&tensors[i], message)
-                                          : set_dense(&tensors[i], message);
+        const attnkit_status status =
+            attnkit_set_strides(&tensors[i], args->flags & ATTNKIT_STRIDED, message);
         if (status != ATTNKIT_OK)
             return status;
     }
@@ -269,45 +219,11 @@ static attnkit_status check_arrays(const attnkit_attention_args *args, char *mes
     return ATTNKIT_OK;
 }
 
-static attnkit_status check_tensor(const struct tensor *t, char *message)
-{
-    const bool any = t->count[0] > 0 && t->count[1] > 0 && t->count[2] > 0;
-    if (any && !t->data)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is NULL", t->name);
-    if ((uintptr_t)t->data % ELEMENT != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %p: must be aligned to %d bytes",
-                      t->name, t->data, ELEMENT);
-    bool repeats;
-    const int64_t stride[3] = {t->stride->batch, t->stride->head, t->stride->row};
-    if (!attnkit_layout(t->layout, t->data, t->count, stride, t->row_bytes, &repeats))
-        return refuse(message, ATTNKIT_OVERFLOW,
-                      "%s_strides are {%lld, %lld, %lld}: %s leaves the address space", t->name,
-                      (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name);
-    if (repeats && t->output)
-        return refuse(
-            message, ATTNKIT_BAD_ARGUMENT,
-            "%s_strides are {%lld, %lld, %lld}: rows of %s (%lld bytes) overlap or interleave",
-            t->name, (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name,
-            (long long)t->row_bytes);
-    return ATTNKIT_OK;
-}
-
 static attnkit_status check_tensors(const attnkit_attention_args *args, struct problem *p,
                                     char *message)
 {
     struct tensor tensors[TENSORS];
-    const int n = list_tensors(args, p, tensors);
-    for (int i = 0; i < n; i++) {
-        const attnkit_status status = check_tensor(&tensors[i], message);
-        if (status != ATTNKIT_OK)
-            return status;
-    }
-    for (int i = 0; i < n && tensors[i].output; i++)
-        for (int j = i + 1; j < n; j++)
-            if (attnkit_layouts_overlap(tensors[i].layout, tensors[j].layout))
-                return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s (%p) overlaps %s (%p)",
-                              tensors[i].name, tensors[i].data, tensors[j].name, tensors[j].data);
-    return ATTNKIT_OK;
+    return attnkit_check_tensors(tensors, list_tensors(args, p, tensors), message);
 }
 
 attnkit_status attnkit_check(const attnkit_attention_args *args, struct problem *problem,
@@ -334,11 +250,11 @@ attnkit_status attnkit_check_workspace(const struct problem *problem, const void
                           {"v", &problem->v},
                           {"out", &problem->out},
                           {"lse", &problem->lse}};
-    const struct layout whole = {
-        .first = (uintptr_t)workspace, .row_bytes = (int64_t)size, .span = (int64_t)size};
-    for (int i = 0; i < TENSORS; i++)
-        if (attnkit_layouts_overlap(&whole, tensors[i].layout))
-            return refuse(message, ATTNKIT_BAD_WORKSPACE, "workspace (%p, %zu bytes) overlaps %s",
-                          workspace, size, tensors[i].name);
+    for (int i = 0; i < TENSORS; i++) {
+        const attnkit_status status =
+            attnkit_check_apart(workspace, size, tensors[i].name, tensors[i].layout, message);
+        if (status != ATTNKIT_OK)
+            return status;
+    }
     return ATTNKIT_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overlap of strided tensors. Almost always the address ranges are apart and that settles it;
- * otherwise (rows of out in the gaps between rows of q, say) each row of one is looked up in the
+ * Overlap of strided tensors. Almost always the address ranges are apart and that settles it; or
+ * the rows of one lie at the same place in every gap of the other (scales beside their elements,
+ * say), which is seen modulo the period of both. Otherwise each row of one is looked up in the
  * lattice of the other.
  */
 #include "overlap.h"
@@ -112,12 +113,52 @@ static uintptr_t row_start(const struct layout *l, int64_t row)
     return at;
 }
 
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* The largest number that all strides of both are multiples of; 0 if there are none. */
+static int64_t common_period(const struct layout *a, const struct layout *b)
+{
+    int64_t period = 0;
+    for (int i = 0; i < a->dims; i++)
+        period = common_divisor(a->stride[i], period);
+    for (int i = 0; i < b->dims; i++)
+        period = common_divisor(b->stride[i], period);
+    return period;
+}
+
+/* Whether the rows of both never meet modulo the period, and so nowhere. */
+static bool apart_in_period(const struct layout *a, const struct layout *b)
+{
+    const int64_t period = common_period(a, b);
+    if (period == 0)
+        return false;
+    const int64_t from_a =
+        (int64_t)(b->first % (uintptr_t)period) - (int64_t)(a->first % (uintptr_t)period);
+    const int64_t offset = from_a < 0 ? from_a + period : from_a;
+    return offset >= a->row_bytes && b->row_bytes <= period - offset;
+}
+
 bool attnkit_layouts_overlap(const struct layout *a, const struct layout *b)
 {
     if (a->row_bytes == 0 || b->row_bytes == 0)
         return false;
     if (a->first + (uintptr_t)a->span <= b->first || b->first + (uintptr_t)b->span <= a->first)
         return false;
+    if (apart_in_period(a, b))
+        return false;
+    if (rows_in(b) < rows_in(a)) {
+        const struct layout *const more = a;
+        a = b;
+        b = more;
+    }
     const int64_t rows = rows_in(a);
     for (int64_t row = 0; row < rows; row++) {
         const uintptr_t lo = row_start(a, row);

@@ -25,8 +25,8 @@ struct layout {
 bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 
-/* Exact, also where the rows of one lie in the gaps of the other; then it costs a step for each
- * row of a. */
+/* Exact, also where the rows of one lie in the gaps of the other; where those have no common
+ * period it costs a step for each row of the one that has fewer. */
 bool attnkit_layouts_overlap(const struct layout *a, const struct layout *b);
 
 #endif

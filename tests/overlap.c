@@ -267,6 +267,22 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
+/* Scales beside their elements: more rows than could be walked through, in one step. */
+static void rows_at_one_place_of_a_period_cost_nothing(void **state)
+{
+    (void)state;
+    const int64_t rows = INT64_C(1) << 40;
+    const int64_t count[3] = {1, 8, rows}, stride[3] = {0, 136, 8 * 136};
+    struct layout elements, scales;
+    bool repeats;
+    assert_true(attnkit_layout(&elements, (const void *)BASE, count, stride, 128, &repeats));
+    assert_true(attnkit_layout(&scales, (const void *)(BASE + 128), count, stride, 8, &repeats));
+    assert_false(attnkit_layouts_overlap(&elements, &scales));
+    assert_false(attnkit_layouts_overlap(&scales, &elements));
+    assert_true(attnkit_layout(&scales, (const void *)(BASE + 132), count, stride, 8, &repeats));
+    assert_true(attnkit_layouts_overlap(&elements, &scales));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +293,7 @@ int main(void)
         cmocka_unit_test(reaches_that_add_up_beyond_63_bits_are_refused),
         cmocka_unit_test(a_tensor_without_rows_has_no_bytes_and_overlaps_nothing),
         cmocka_unit_test(interleaved_tensors_cost_a_step_for_each_row),
+        cmocka_unit_test(rows_at_one_place_of_a_period_cost_nothing),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

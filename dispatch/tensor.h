@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tensor of a public call, from what the caller says of it (pointer, shape, strides) to strides
+ * that kernels can trust and a layout that overlaps nothing it must not. Every call lists its
+ * tensors and has them checked here, in the same words.
+ */
+#ifndef ATTNKIT_TENSOR_H
+#define ATTNKIT_TENSOR_H
+
+#include "../kernels/attention.h"
+#include "attnkit.h"
+#include "overlap.h"
+
+struct tensor {
+    const char *name, *strides_name; /* as in the public struct */
+    const void *data;
+    int64_t count[3]; /* batch, heads, rows */
+    int64_t row_bytes;
+    int64_t alignment;      /* bytes; the pointer and the strides are multiples of it */
+    const int64_t *strides; /* the caller's */
+    struct strides *stride; /* where the checked ones go */
+    struct layout *layout;  /* where the bytes lie, for more checks */
+    bool output;            /* no two of its rows may share a byte */
+    bool paged;             /* count[0] are pages */
+    /* An input may be this output, row i of one being row i of the other; or NULL. */
+    const struct tensor *in_place;
+};
+
+/* The caller's strides, taken literally, or those of a dense tensor. */
+attnkit_status attnkit_set_strides(const struct tensor *t, bool strided, char *message);
+
+/* Pointers, alignment, layouts and overlaps of a call's n tensors, whose strides are set. Outputs
+ * come first: they are compared with all that follow. */
+attnkit_status attnkit_check_tensors(const struct tensor *tensors, int n, char *message);
+
+/* That the workspace has no byte of this tensor. */
+attnkit_status attnkit_check_apart(const void *workspace, size_t size, const char *name,
+                                   const struct layout *layout, char *message);
+
+#endif
