@@ -15,9 +15,6 @@ _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&
                    (int)TYPE_Q8_0 == ATTNKIT_Q8_0,
                "an attnkit_type is the enum type of the same number");
 
-/* log2(e), rounded to binary64; part of the canonical order. */
-static const double LOG2_E = 0x1.71547652b82fep+0;
-
 static attnkit_status check_options(const attnkit_attention_args *args, char *message)
 {
     const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;

@@ -7,7 +7,8 @@
  *   over the keys (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135),
  *   with grouped query heads, causal masking, a length for each sequence and the logarithm of the
  *   softmax's denominator as a second output. The same call serves prefill (many query rows),
- *   chunks of a prefill, and decoding (one row).
+ *   chunks of a prefill, and decoding (one row). A second call merges the results of attention
+ *   over several parts of the keys.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result is a function of its q, of the options, and of
@@ -127,7 +128,7 @@ typedef enum attnkit_align {
     ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b]; negative positions see no key */
 } attnkit_align;
 
-/* Bits of attnkit_attention_args.flags. */
+/* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
 #define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without it scale must be 0 */
 #define ATTNKIT_STRIDED 4u     /* take the strides literally, even 0; without it they must be 0 */
@@ -217,6 +218,79 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
  * The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
+
+/* ---------------------------------------------------------------------------------------------
+ * Merging.
+ *
+ * Attention over keys in several places: a prefix that sequences share and the keys of each, or
+ * ranges of keys on several machines. Every part has its own attention call, with lse, over its own
+ * keys; the merge makes of them what attention over all keys is. No key is in two parts. For each
+ * row, in exact arithmetic and with sums over the parts:
+ *
+ *     out = sum_i w_i * out_i, w = softmax over i of lse_i       lse = log sum_i exp(lse_i)
+ *
+ * Every instruction set, number of threads, batch and stride gives the same bits. They depend on
+ * the parts and on their order, and are not the bits of one call over all keys.
+ *
+ * What a part may be, row by row:
+ *   - lse_i = -infinity: the row saw no key there. The part is absent, whatever out_i holds. A row
+ *     of which all parts are absent, or that has none because parts is 0, is 0 with an lse of
+ *     -infinity.
+ *   - lse_i = NaN or +infinity: the row and its lse are NaN.
+ *   - A NaN in the out_i of a part that is not absent makes that column NaN; an infinity makes it
+ *     that infinity or NaN, and so do elements so large that a sum of them leaves binary32.
+ *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 leaves binary32, counts as infinite. No attention
+ *     of this library gives such a value.
+ *
+ * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
+ * is not absent, the merge itself is off from the above by at most
+ *
+ *     (2 n + 5) u A + n 2^-147 (1 + max |out_i|)     in an element of out,
+ *     u |lse| + (3 n + 4) u                          in lse;
+ *
+ * one part comes back within 2 u |out| + 2^-148, not exactly. The errors of the parts add to it:
+ * those of out_i with the weights w_i, and those of lse_i, if none is more than d, as
+ * (e^(2 d) - 1) A in out and d in lse. An lse in binary32 has an error of u |lse| from its last
+ * rounding alone: where it is 1000, weights are off by 1e-4.
+ */
+
+typedef struct attnkit_merge_args {
+    size_t size;           /* sizeof(attnkit_merge_args) */
+    uint32_t flags;        /* ATTNKIT_STRIDED */
+    attnkit_type out_type; /* ATTNKIT_F32, so far the only one; parts are always f32 */
+
+    /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done. */
+    int64_t parts;
+    int64_t batch;
+    int64_t q_heads;
+    int64_t q_len;
+    int64_t value_dim; /* at least 1 */
+
+    /* part_outs[i] is a tensor [batch][q_heads][q_len][value_dim], part_lses[i] one [batch]
+     * [q_heads][q_len], for i < parts; both arrays may be NULL if parts is 0. out and lse have the
+     * same shapes; lse may be NULL. Pointers are aligned to 4 bytes. Parts may overlap each other.
+     * out and lse overlap nothing, with one exception: out may be one of part_outs, and lse one of
+     * part_lses, at the same address with the same strides: that part is replaced. */
+    const float *const *part_outs;
+    const float *const *part_lses;
+    void *out;
+    float *lse;
+
+    /* Strides in bytes of {batch, head, row}, with ATTNKIT_STRIDED only, as those of an attention.
+     * All parts have the same. Those of parts may be 0, which repeats: a row that was computed once
+     * for a batch, say. */
+    int64_t part_out_strides[3];
+    int64_t part_lse_strides[3];
+    int64_t out_strides[3];
+    int64_t lse_strides[3];
+} attnkit_merge_args;
+
+/* Merges. exec may be NULL: one thread; no workspace is needed or looked at. Rows are shared out
+ * evenly, to at most 1024 threads. On an error the outputs are as they were. Cost: reading every
+ * part and writing out once; checks cost some 40 ns for each part. The caller's rounding and
+ * flush-to-zero modes do not matter and are restored. */
+ATTNKIT_API attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,
+                                         char *message);
 
 /* ---------------------------------------------------------------------------------------------
  * Instruction sets. All give the same bits. The best that CPU and operating system allow is

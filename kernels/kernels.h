@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract between the two loops over the keys (prefill.c, decode.c) and the tiles of an
+ * The contract between the loops (prefill.c, decode.c, merge.c) and the tiles of an
  * instruction set: one struct of function pointers, complete for every instruction set, whose
  * entries each do a tile's worth of work. README.md in this folder has the canonical order of
  * roundings that every entry keeps; "chain" below is its word for an accumulation that starts at
@@ -97,7 +97,7 @@ struct kernels {
     int decode_rows; /* up to so many rows are better off in decode, <= MAX_DECODE_ROWS */
 
     /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f; 2^-inf = 0, NaN stays NaN.
-     * The softmax and decode tiles have it inside; this entry shows its bits to tests. */
+     * The softmax and decode tiles have it inside; this entry is for merge.c, and for tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
     /* Rows of any type to binary32 and back, by the rules of README.md. Rows are aligned to 2
@@ -174,6 +174,9 @@ struct kernels {
     void (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
                      float *const *out);
 };
+
+/* log2(e), rounded to binary64; for the scale of scores and for merging. */
+#define LOG2_E 0x1.71547652b82fep+0
 
 /* ln 2 in two parts, the first rounded down so that both are positive and M = -inf gives -inf. */
 #define LN2_HI 0x1.62e42ep-1f

@@ -198,7 +198,52 @@ static void no_mode_changes_a_bit_on_any_instruction_set(void **state)
         }
 }
 
-/* Else the test above would compare nothing but zeros. */
+/* Two parts whose product with their weights, sum or quotient is subnormal, or rounds. */
+static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
+{
+    static float parts[2][VALUE_DIM];
+    static const float lses[2] = {-0.3f, 1.7f};
+    const float *outs[2] = {parts[0], parts[1]}, *lse_rows[2] = {&lses[0], &lses[1]};
+    uint64_t random = 1;
+    for (int i = 0; i < 2 * VALUE_DIM; i++)
+        parts[i / VALUE_DIM][i % VALUE_DIM] = random_uniform(&random) * (i % 2 ? 1e-38f : 1.0f);
+    const attnkit_merge_args args = {
+        .size = sizeof args,
+        .parts = 2,
+        .batch = 1,
+        .q_heads = 1,
+        .q_len = 1,
+        .value_dim = VALUE_DIM,
+        .part_outs = outs,
+        .part_lses = lse_rows,
+        .out = r->out,
+        .lse = r->lse,
+    };
+    const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
+    set_mode(mode);
+    const uint64_t before = get_modes();
+    const attnkit_status status = attnkit_merge(&args, &exec, NULL);
+    const uint64_t after = get_modes();
+    set_default_mode();
+    assert_int_equal(after, before);
+    return status;
+}
+
+static void no_mode_changes_a_bit_of_a_merge(void **state)
+{
+    (void)state;
+    static struct result expected, got;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (int mode = 0; attnkit_isa_can_run(&isas[i]) && mode < MODES; mode++) {
+            assert_int_equal(merge_in_mode(0, "scalar", &expected), ATTNKIT_OK);
+            assert_int_equal(merge_in_mode(mode, isas[i].name, &got), ATTNKIT_OK);
+            assert_memory_equal(&got, &expected, sizeof got);
+        }
+}
+
+/* Else the first test would compare nothing but zeros. */
 static void the_data_has_subnormal_results(void **state)
 {
     (void)state;
@@ -326,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_mode_changes_a_bit_on_any_instruction_set),
+        cmocka_unit_test(no_mode_changes_a_bit_of_a_merge),
         cmocka_unit_test(the_data_has_subnormal_results),
         cmocka_unit_test(refused_calls_leave_the_modes_alone),
         cmocka_unit_test(the_same_scales_are_refused_in_every_mode),

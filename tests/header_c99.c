@@ -15,6 +15,7 @@ static void run_all(void *pool, int64_t n, void (*task)(void *arg, int64_t i), v
 int main(void)
 {
     attnkit_attention_args args = {0};
+    attnkit_merge_args merge_args = {0};
     attnkit_exec exec = {0};
     attnkit_isa_info info = {0};
     attnkit_isa_choice choice = {0};
@@ -27,6 +28,8 @@ int main(void)
     args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
     args.q_type = ATTNKIT_F32;
     args.head_dim = 1;
+    merge_args.size = sizeof merge_args;
+    merge_args.value_dim = 1;
     exec.size = sizeof exec;
     exec.parallel_for = run_all;
     info.size = sizeof info;
@@ -41,5 +44,7 @@ int main(void)
         return 3;
     if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
         return 4;
-    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 5;
+    if (attnkit_merge(&merge_args, &exec, message) != ATTNKIT_OK)
+        return 5;
+    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 6;
 }

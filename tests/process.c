@@ -67,16 +67,41 @@ static attnkit_status call(int64_t rows, const char *isa, void *workspace, size_
     return attnkit_attention(&args, &exec, NULL);
 }
 
+/* Two parts into the first of them. */
+static attnkit_status merge(const char *isa)
+{
+    static float outs[2][DIM], lses[2];
+    const float *const part_outs[2] = {outs[0], outs[1]}, *const part_lses[2] = {lses, lses + 1};
+    const attnkit_merge_args args = {
+        .size = sizeof args,
+        .parts = 2,
+        .batch = 1,
+        .q_heads = 1,
+        .q_len = 1,
+        .value_dim = DIM,
+        .part_outs = part_outs,
+        .part_lses = part_lses,
+        .out = outs[0],
+        .lse = lses,
+    };
+    const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
+    return attnkit_merge(&args, &exec, NULL);
+}
+
 /* In strict mode the kernel ends a thread at any system call but read, write and exit. */
 static void run_without_system_calls(const char *isa)
 {
     static char workspace[1 << 20];
     /* Once before: the loader binds SLEEF's functions at their first call. */
     attnkit_status status = call(ROWS, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = merge(isa);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
         _exit(77);
     for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows++)
         status = call(rows, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = merge(isa);
     syscall(SYS_exit, status == ATTNKIT_OK ? 0 : 1);
 }
 

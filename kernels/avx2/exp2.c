@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y = 2^x over an array, for tests: the function that the softmax and decode tiles have inside.
+ * y = 2^x over an array, for merge.c and tests: what the softmax and decode tiles have inside.
  */
 #include "avx2.h"
 

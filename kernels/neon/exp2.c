@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i] = 2^x[i] over an array: the function inside the softmax and decode tiles, for tests to see.
+ * y = 2^x over an array, for merge.c and tests: what the softmax and decode tiles have inside.
  */
 #include "neon.h"
 
