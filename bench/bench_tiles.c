@@ -20,6 +20,7 @@ struct operands {
     float *q, *k, *v; /* rows of dim floats */
     float *q_t, *scores, *rescale, *exponents;
     char *f16, *q8_0; /* the rows of k as such */
+    float *cos, *sin; /* of one position, dim / 2 each */
     float *out;
     struct state state;
     const float *q_rows[MAX_LANES];
@@ -50,7 +51,7 @@ static struct state take_state(float **memory, int64_t dim)
 
 static size_t floats_needed(int64_t dim)
 {
-    return (size_t)(MAX_LANES * (10 * dim + 2 * KEY_BLOCK + 8));
+    return (size_t)(MAX_LANES * (11 * dim + 2 * KEY_BLOCK + 8));
 }
 
 /* A state in the middle of a row: every row has seen keys. */
@@ -89,6 +90,8 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
     o->rescale = take(&memory, MAX_LANES);
     o->f16 = (char *)take(&memory, dim * KEY_BLOCK / 2);
     o->q8_0 = (char *)take(&memory, dim * KEY_BLOCK / 2);
+    o->cos = take(&memory, dim / 2);
+    o->sin = take(&memory, dim / 2);
     o->state = take_state(&memory, dim);
     o->out = take(&memory, dim * MAX_LANES);
     begin_state(o->state, dim);
@@ -103,6 +106,10 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
         o->visible[row] = KEY_BLOCK;
     narrow_rows(o, TYPE_F16, o->f16);
     narrow_rows(o, TYPE_Q8_0, o->q8_0);
+    for (int64_t i = 0; i < dim / 2; i++) {
+        o->cos[i] = 0.6f;
+        o->sin[i] = 0.8f;
+    }
     return true;
 }
 
@@ -190,6 +197,22 @@ static void call_narrow_q8_0(void *argument)
     narrow_rows(o, TYPE_Q8_0, o->q8_0);
 }
 
+static void rotate_rows(const struct operands *o, bool interleaved)
+{
+    for (int row = 0; row < KEY_BLOCK; row++)
+        o->kernels->rotate(o->v + row * o->dim, o->cos, o->sin, o->dim / 2, interleaved);
+}
+
+static void call_rotate_interleaved(void *argument)
+{
+    rotate_rows(argument, true);
+}
+
+static void call_rotate_half(void *argument)
+{
+    rotate_rows(argument, false);
+}
+
 static void call_exp2(void *argument)
 {
     const struct operands *const o = argument;
@@ -257,6 +280,8 @@ static const struct tile {
     {"widen", "q8_0", call_widen_q8_0, work_of_keys, false},
     {"narrow", "f16", call_narrow_f16, work_of_keys, false},
     {"narrow", "q8_0", call_narrow_q8_0, work_of_keys, false},
+    {"rotate_interleaved", "f32", call_rotate_interleaved, work_of_keys, false},
+    {"rotate_half", "f32", call_rotate_half, work_of_keys, false},
 };
 
 static void run(const struct row *row, struct patience patience, struct result *result)

@@ -17,7 +17,7 @@ static attnkit_status set_dense(const struct tensor *t, char *message)
 {
     struct strides *s = t->stride;
     s->row = t->row_bytes;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; t->strides && i < 3; i++)
         if (t->strides[i] != 0)
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
                           "%s[%d] (%s) is %lld, but flags lacks ATTNKIT_STRIDED", t->strides_name,
@@ -55,7 +55,7 @@ static attnkit_status set_strided(const struct tensor *t, char *message)
 
 attnkit_status attnkit_set_strides(const struct tensor *t, bool strided, char *message)
 {
-    return strided ? set_strided(t, message) : set_dense(t, message);
+    return strided && t->strides ? set_strided(t, message) : set_dense(t, message);
 }
 
 static attnkit_status check_tensor(const struct tensor *t, char *message)

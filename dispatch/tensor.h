@@ -17,7 +17,7 @@ struct tensor {
     int64_t count[3]; /* batch, heads, rows */
     int64_t row_bytes;
     int64_t alignment;      /* bytes; the pointer and the strides are multiples of it */
-    const int64_t *strides; /* the caller's */
+    const int64_t *strides; /* the caller's, or NULL: always dense */
     struct strides *stride; /* where the checked ones go */
     struct layout *layout;  /* where the bytes lie, for more checks */
     bool output;            /* no two of its rows may share a byte */

@@ -7,8 +7,9 @@
  *   over the keys (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135),
  *   with grouped query heads, causal masking, a length for each sequence and the logarithm of the
  *   softmax's denominator as a second output. The same call serves prefill (many query rows),
- *   chunks of a prefill, and decoding (one row). A second call merges the results of attention
- *   over several parts of the keys.
+ *   chunks of a prefill, and decoding (one row). A second call appends rows to a KV cache, and
+ *   rotates (RoPE) and converts them on the way. A third one merges the results of attention over
+ *   several parts of the keys.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result is a function of its q, of the options, and of
@@ -192,7 +193,7 @@ typedef struct attnkit_attention_args {
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, any alignment, contents of no meaning */
-    size_t workspace_size; /* at least what attnkit_attention_workspace says */
+    size_t workspace_size; /* at least what the workspace query of the call says */
     const char *isa;       /* NULL: the best one, or the one ATTNKIT_ISA names */
     int64_t threads;       /* shares the work is cut into; 0 means 1 */
     int64_t thread;        /* the share this call does; 0 with parallel_for */
@@ -291,6 +292,113 @@ typedef struct attnkit_merge_args {
  * flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,
                                          char *message);
+
+/* ---------------------------------------------------------------------------------------------
+ * Appending to a KV cache, with rotation (RoPE) and conversion on the way.
+ *
+ * For batch entry b, head h and row i < lens[b], with r = starts[b] + i and p = positions[b] + i:
+ *
+ *     dst[b][h][r] = convert(rotate(src[b][h][i], p))
+ *
+ * One call for K, with rotation; one for V, without; and one for Q, into a plain tensor or in
+ * place. Nothing else of dst is written.
+ *
+ * Rotation. Each of the rope_dim / 2 pairs of elements (x0, x1) is turned by an angle, in binary32:
+ *
+ *     y0 = fma(x0, cos, -(x1 * sin)),   y1 = fma(x1, cos, x0 * sin)
+ *
+ * Elements from rope_dim on are not turned. For pair j, cos and sin are entry [p][j] of tables that
+ * the caller has (for frequencies scaled in any way), or else those of the angle
+ *
+ *     p * 2^(-2 j / rope_dim * log2(rope_base)),   which is p / rope_base^(2 j / rope_dim),
+ *
+ * with every operation in binary64, log2, 2^x, cos and sin by SLEEF's (at most 1.0 ulp off), and
+ * cos and sin rounded to binary32. A build without SLEEF has no angles and takes tables alone.
+ *
+ * Conversion. src is widened to binary32, which is exact, and rounded once: to nearest even for
+ * ATTNKIT_F16 and ATTNKIT_BF16; for ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements gets the
+ * scale max |x| / 127 (for Q8_0 rounded to binary16) and each element is x / scale, rounded to
+ * nearest even. A group with a NaN or an infinity becomes NaN as a whole. Rows that are neither
+ * converted nor turned are copied byte for byte.
+ *
+ * The bits of a row depend on its src, p and the options alone, those of a NaN included: not on the
+ * instruction set, the threads or how rows are grouped into calls.
+ */
+
+/* Which elements of a row are a pair. */
+typedef enum attnkit_rope {
+    ATTNKIT_ROPE_NONE = 0,        /* no rotation */
+    ATTNKIT_ROPE_INTERLEAVED = 1, /* 2 j and 2 j + 1 */
+    ATTNKIT_ROPE_HALF = 2         /* j and j + rope_dim / 2 */
+} attnkit_rope;
+
+typedef struct attnkit_append_args {
+    size_t size;    /* sizeof(attnkit_append_args) */
+    uint32_t flags; /* ATTNKIT_STRIDED */
+    attnkit_rope rope;
+
+    /* Shape, none of it negative. batch, heads or len of 0 are legal: nothing is done. */
+    int64_t batch;
+    int64_t heads;
+    int64_t len;      /* rows of src for each batch entry and head */
+    int64_t dim;      /* elements of a row, at least 1; for ATTNKIT_Q8_0 a multiple of 32 */
+    int64_t capacity; /* rows of dst for each batch entry and head; paged, those of its table */
+
+    /* Tensors: src [batch][heads][len][dim], dst [batch][heads][capacity][dim], or paged
+     * [pages][heads][page_size][dim]; dst_scales with dst_type ATTNKIT_I8, else NULL, has the shape
+     * of dst with dim / scale_group floats in a row. Pointers are aligned to their element (2 bytes
+     * for ATTNKIT_Q8_0), and NULL only where a tensor has no rows. dst and dst_scales overlap
+     * nothing that the call reads or writes, but may lie in the gaps between rows of each other
+     * and of src. And dst may be src itself, for a rotation in place: then the type, the address
+     * and the strides are the same, starts is NULL and dst is not paged; a parallel-for must not
+     * run a task of such a call again. */
+    const void *src;
+    void *dst;
+    float *dst_scales;
+    attnkit_type src_type; /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+    attnkit_type dst_type; /* any */
+    int64_t scale_group;   /* elements that share a scale, a divisor of dim; 0 means dim */
+
+    /* Strides in bytes of {batch, head, row} (paged: {page, head, row}), as in attention: read only
+     * with ATTNKIT_STRIDED, and then all of them are. Those of dst and dst_scales nest. */
+    int64_t src_strides[3];
+    int64_t dst_strides[3];
+    int64_t dst_scale_strides[3];
+
+    /* Which rows: starts[b] + lens[b] is at most capacity. */
+    const int64_t *starts; /* [batch], row of dst for row 0: the keys cached so far; NULL: 0 */
+    const int64_t *lens;   /* [batch], each 0 .. len: how many rows of src are taken; NULL: len */
+
+    /* Pages: row r of entry b is row r % page_size of page page_table[b * page_table_stride +
+     * r / page_size]. Only the table's entries for rows that are written are read; each is one of
+     * 0 .. pages - 1. No two rows of a call may lie in the same row of a page: that is not
+     * checked, and one of them is lost. Without page_table all four are 0. */
+    const int32_t *page_table;
+    int64_t page_table_stride; /* entries from b to b + 1; with batch > 1, room for capacity */
+    int64_t page_size;         /* rows of a page */
+    int64_t pages;
+
+    /* Rotation: all 0 without. */
+    const int64_t *positions; /* [batch], position of row 0, not negative; NULL: starts */
+    int64_t rope_dim;         /* elements that are turned, even, at most dim; 0 means dim */
+    double rope_base;         /* at least 1; 0 means 10000, or that there are tables */
+    const float *rope_cos;    /* [rope_positions][rope_dim / 2], dense; both tables or none */
+    const float *rope_sin;
+    int64_t rope_positions; /* of the tables; 0 without */
+} attnkit_append_args;
+
+/* Bytes of workspace that attnkit_append needs for these args and this exec (NULL: one thread). Of
+ * the pointers it only matters which are NULL: nothing is read through them. At most, for each
+ * thread, 12 * dim + 128 bytes. */
+ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *args,
+                                                    const attnkit_exec *exec, size_t *bytes,
+                                                    char *message);
+
+/* Append. exec is as for attention; work is shared by rows, all heads of a row together. Cost:
+ * reading src and writing dst once; for angles also some 30 ns for each pair of a position (all its
+ * heads together) and 20 ns for each pair of a call. A call that fails has written nothing. */
+ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
+                                          char *message);
 
 /* ---------------------------------------------------------------------------------------------
  * Instruction sets. All give the same bits. The best that CPU and operating system allow is

@@ -117,6 +117,11 @@ struct kernels {
     void (*narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,
                    float *scales);
 
+    /* Turns pairs of elements of x in place, by the step of README.md; a result that is NaN is
+     * 0x7fc00000. Pair i is x[2 i] and x[2 i + 1] if they are interleaved, x[i] and x[i + pairs]
+     * if not. */
+    void (*rotate)(float *x, const float *cos, const float *sin, int64_t pairs, bool interleaved);
+
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
     /* q_t[d][lane] = rows[lane][d]. All `lanes` pointers are valid; spare ones repeat a row. */

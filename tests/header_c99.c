@@ -16,12 +16,14 @@ int main(void)
 {
     attnkit_attention_args args = {0};
     attnkit_merge_args merge_args = {0};
+    attnkit_append_args append = {0};
     attnkit_exec exec = {0};
     attnkit_isa_info info = {0};
     attnkit_isa_choice choice = {0};
     attnkit_status status;
     char message[ATTNKIT_MESSAGE_SIZE];
     size_t bytes = 1;
+    float table = 1.0f;
 
     args.size = sizeof args;
     args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;
@@ -30,6 +32,11 @@ int main(void)
     args.head_dim = 1;
     merge_args.size = sizeof merge_args;
     merge_args.value_dim = 1;
+    append.size = sizeof append;
+    append.rope = ATTNKIT_ROPE_INTERLEAVED;
+    append.dst_type = ATTNKIT_BF16;
+    append.dim = 2;
+    append.rope_cos = append.rope_sin = &table;
     exec.size = sizeof exec;
     exec.parallel_for = run_all;
     info.size = sizeof info;
@@ -44,7 +51,12 @@ int main(void)
         return 3;
     if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
         return 4;
-    if (attnkit_merge(&merge_args, &exec, message) != ATTNKIT_OK)
+    bytes = 1;
+    if (attnkit_append_workspace(&append, &exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
         return 5;
-    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 6;
+    if (attnkit_append(&append, &exec, message) != ATTNKIT_OK)
+        return 6;
+    if (attnkit_merge(&merge_args, &exec, message) != ATTNKIT_OK)
+        return 7;
+    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 8;
 }

@@ -36,5 +36,13 @@ int main()
     choice.size = sizeof choice;
     if (attnkit_isa_choose(nullptr, &choice, message) != ATTNKIT_OK)
         return 4;
-    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 5;
+    attnkit_append_args append = {};
+    append.size = sizeof append;
+    append.dst_type = ATTNKIT_BF16;
+    append.dim = 2;
+    if (attnkit_append_workspace(&append, &exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
+        return 5;
+    if (attnkit_append(&append, &exec, message) != ATTNKIT_OK)
+        return 6;
+    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 7;
 }

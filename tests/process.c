@@ -43,7 +43,7 @@ static int exit_status_of(pid_t child)
 }
 
 /* A prefill, or a decoding step. */
-static attnkit_status call(int64_t rows, const char *isa, void *workspace, size_t size)
+static attnkit_status attend(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float q[ROWS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * DIM], lse[ROWS];
     const attnkit_attention_args args = {
@@ -88,18 +88,50 @@ static attnkit_status merge(const char *isa)
     return attnkit_merge(&args, &exec, NULL);
 }
 
+/* The cache of one position after the other, with angles where the library has them. */
+static attnkit_status append(int64_t rows, const char *isa, void *workspace, size_t size)
+{
+    static float src[ROWS * DIM], dst[ROWS * DIM];
+    static const float cos[ROWS * DIM], sin[ROWS * DIM];
+    attnkit_append_args args = {
+        .size = sizeof args,
+        .rope = ATTNKIT_ROPE_HALF,
+        .batch = 1,
+        .heads = 1,
+        .len = rows,
+        .dim = DIM,
+        .capacity = ROWS,
+        .src = src,
+        .dst = dst,
+        .dst_type = ATTNKIT_F16,
+    };
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    const attnkit_status status = attnkit_append(&args, &exec, NULL);
+    if (status != ATTNKIT_UNSUPPORTED)
+        return status;
+    args.rope_cos = cos;
+    args.rope_sin = sin;
+    args.rope_positions = ROWS;
+    return attnkit_append(&args, &exec, NULL);
+}
+
 /* In strict mode the kernel ends a thread at any system call but read, write and exit. */
 static void run_without_system_calls(const char *isa)
 {
     static char workspace[1 << 20];
     /* Once before: the loader binds SLEEF's functions at their first call. */
-    attnkit_status status = call(ROWS, isa, workspace, sizeof workspace);
+    attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = append(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = merge(isa);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
         _exit(77);
     for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows++)
-        status = call(rows, isa, workspace, sizeof workspace);
+        status = attend(rows, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = append(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = merge(isa);
     syscall(SYS_exit, status == ATTNKIT_OK ? 0 : 1);

@@ -202,7 +202,7 @@ def suite_avx512(emulate):
     record_tap("avx512 machine: golden", status, output)
     figures({"": output})
     ended_well = status == 0
-    for test, *arguments in (["masked"], ["convert", "bochs"]):
+    for test, *arguments in (["masked"], ["convert", "bochs"], ["append", "bochs"]):
         status, output = run(machine + [BUILD / "tests" / f"test_{test}", "avx512", *arguments],
                              timeout=2400)
         record_tap(f"avx512 machine: {test}", status, output)

@@ -222,6 +222,8 @@ void attnkit_avx2_head_scores(const float *q_t, const float *k_t, int rows, int 
                               int64_t head_dim, float *s);
 void attnkit_avx2_head_out(const struct head_weights *weights, const struct rows *v, int rows,
                            float *const *out);
+void attnkit_avx2_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
+                         bool interleaved);
 
 extern const struct kernels attnkit_avx2;
 

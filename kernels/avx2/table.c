@@ -12,6 +12,7 @@ const struct kernels attnkit_avx2 = {
     .exp2 = attnkit_avx2_exp2,
     .widen = attnkit_avx2_widen,
     .narrow = attnkit_avx2_narrow,
+    .rotate = attnkit_avx2_rotate,
     .pack_q = attnkit_avx2_pack_q,
     .scores = attnkit_avx2_scores,
     .softmax = attnkit_avx2_softmax,

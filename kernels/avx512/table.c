@@ -12,6 +12,7 @@ const struct kernels attnkit_avx512 = {
     .exp2 = attnkit_avx512_exp2,
     .widen = attnkit_avx512_widen,
     .narrow = attnkit_avx512_narrow,
+    .rotate = attnkit_avx512_rotate,
     .pack_q = attnkit_avx512_pack_q,
     .scores = attnkit_avx512_scores,
     .softmax = attnkit_avx512_softmax,

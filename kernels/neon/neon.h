@@ -234,6 +234,8 @@ void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int 
                               int64_t head_dim, float *s);
 void attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
                            float *const *out);
+void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
+                         bool interleaved);
 
 extern const struct kernels attnkit_neon;
 

@@ -13,6 +13,7 @@ const struct kernels attnkit_neon = {
     .exp2 = attnkit_neon_exp2,
     .widen = attnkit_neon_widen,
     .narrow = attnkit_neon_narrow,
+    .rotate = attnkit_neon_rotate,
     .pack_q = attnkit_neon_pack_q,
     .scores = attnkit_neon_scores,
     .softmax = attnkit_neon_softmax,

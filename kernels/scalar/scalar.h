@@ -163,6 +163,8 @@ void attnkit_scalar_widen(enum type type, const void *row, const float *scales, 
                           int64_t n, float *out);
 void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
                            float *scales);
+void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
+                           bool interleaved);
 
 extern const struct kernels attnkit_scalar;
 

@@ -225,6 +225,7 @@ const struct kernels attnkit_scalar = {
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
     .narrow = attnkit_scalar_narrow,
+    .rotate = attnkit_scalar_rotate,
     .pack_q = pack_q,
     .scores = scores,
     .softmax = softmax,

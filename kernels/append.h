@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, with
+ * every default filled in, and the loop over its rows. A row here is all heads of one position of
+ * one batch entry; rows are counted through the batch, `lens` of them for each entry.
+ */
+#ifndef ATTNKIT_APPEND_H
+#define ATTNKIT_APPEND_H
+
+#include "attention.h"
+
+struct append {
+    int64_t batch, heads, len, dim;
+    enum type src_type, dst_type;
+    int64_t group; /* elements of a TYPE_I8 row that share a scale */
+    const char *src;
+    char *dst, *scales;                                  /* scales for TYPE_I8 */
+    struct strides src_stride, dst_stride, scale_stride; /* of pages, where batch is, if paged */
+    const int64_t *starts;                               /* or NULL: 0 */
+    const int64_t *lens;                                 /* or NULL: len */
+    const int32_t *page_table;                           /* or NULL */
+    int64_t page_table_stride, page_size;
+
+    int64_t pairs; /* that are turned; 0: no rotation */
+    bool interleaved;
+    const int64_t *positions; /* or NULL: starts */
+    const float *cos, *sin;   /* [position][pairs], or NULL: from base */
+    double base;
+};
+
+static inline int64_t append_start(const struct append *a, int64_t batch)
+{
+    return a->starts ? a->starts[batch] : 0;
+}
+
+static inline int64_t append_len(const struct append *a, int64_t batch)
+{
+    return a->lens ? a->lens[batch] : a->len;
+}
+
+static inline int64_t append_position(const struct append *a, int64_t batch)
+{
+    return a->positions ? a->positions[batch] : append_start(a, batch);
+}
+
+/* Bytes of scratch for each thread. */
+size_t attnkit_append_scratch(const struct append *a);
+
+/* Appends rows first .. end - 1. `memory` is the scratch, aligned to 8 bytes. */
+void attnkit_append_rows(const struct append *a, const struct kernels *kernels, int64_t first,
+                         int64_t end, char *memory);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rotation of pairs, 4 of them in a vector where they are interleaved, else 8 in two. append.c
+ * calls it for each row of a head; all its loads come from L1.
+ */
+#include "avx2.h"
+
+/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+static inline __m256 plain_nan(__m256 y)
+{
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_blendv_ps(y, nan, _mm256_cmp_ps(y, y, _CMP_UNORD_Q));
+}
+
+/* p0 p0 p1 p1 p2 p2 p3 p3 of the first n, and no byte behind them. */
+static inline __m256 load_twice(const float *p, int64_t n)
+{
+    const __m256 once = n >= 4 ? _mm256_castps128_ps256(_mm_loadu_ps(p)) : load_first(p, n);
+    return _mm256_permutevar8x32_ps(once, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+}
+
+static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i += VECTOR / 2) {
+        const int64_t left = pairs - i;
+        const __m256 c = load_twice(cos + i, left), s = load_twice(sin + i, left);
+        const __m256 pair = load_first(x + 2 * i, 2 * left);
+        const __m256 swapped = _mm256_permute_ps(pair, 0xb1);
+        /* Even lanes subtract, odd lanes add. */
+        const __m256 y = _mm256_fmaddsub_ps(pair, c, _mm256_mul_ps(swapped, s));
+        store_first(x + 2 * i, 2 * left, plain_nan(y));
+    }
+}
+
+static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
+{
+    for (int64_t i = 0; i < pairs; i += VECTOR) {
+        const int64_t left = pairs - i;
+        const __m256 c = load_first(cos + i, left), s = load_first(sin + i, left);
+        const __m256 x0 = load_first(x + i, left), x1 = load_first(x + pairs + i, left);
+        const __m256 y0 = _mm256_fmsub_ps(x0, c, _mm256_mul_ps(x1, s));
+        const __m256 y1 = _mm256_fmadd_ps(x1, c, _mm256_mul_ps(x0, s));
+        store_first(x + i, left, plain_nan(y0));
+        store_first(x + pairs + i, left, plain_nan(y1));
+    }
+}
+
+void attnkit_avx2_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
+                         bool interleaved)
+{
+    if (interleaved)
+        rotate_interleaved(x, cos, sin, pairs);
+    else
+        rotate_halves(x, cos, sin, pairs);
+}

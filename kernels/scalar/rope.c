@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rotation of pairs, one at a time: what the rope.c of every other folder has to give, bit by bit.
+ */
+#include "scalar.h"
+
+static float plain_nan(float y)
+{
+    return isnan(y) ? float_from_bits(0x7fc00000) : y;
+}
+
+void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
+                           bool interleaved)
+{
+    const int64_t step = interleaved ? 2 : 1, other = interleaved ? 1 : pairs;
+    for (int64_t i = 0; i < pairs; i++) {
+        float *const pair = x + i * step;
+        const float x0 = pair[0], x1 = pair[other];
+        pair[0] = plain_nan(fmaf(x0, cos[i], -(x1 * sin[i])));
+        pair[other] = plain_nan(fmaf(x1, cos[i], x0 * sin[i]));
+    }
+}
