@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "tensor.h"
+#include "cache.h"
 #include "versioned.h"
 
 _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&
@@ -36,20 +37,41 @@ static attnkit_status check_options(const attnkit_attention_args *args, char *me
     return ATTNKIT_OK;
 }
 
-static attnkit_status check_types(const attnkit_attention_args *args, char *message)
+static attnkit_status check_rounded(const char *name, attnkit_type type, char *message)
 {
-    const struct {
-        const char *name;
-        attnkit_type type;
-    } types[] = {{"q_type", args->q_type},
-                 {"k_type", args->k_type},
-                 {"v_type", args->v_type},
-                 {"out_type", args->out_type}};
-    for (int i = 0; i < 4; i++)
-        if (types[i].type != ATTNKIT_F32)
-            return refuse(message, ATTNKIT_UNSUPPORTED, "%s is %d: only ATTNKIT_F32 (0) is known",
-                          types[i].name, (int)types[i].type);
-    return ATTNKIT_OK;
+    if ((int)type >= ATTNKIT_F32 && (int)type <= ATTNKIT_BF16)
+        return ATTNKIT_OK;
+    return refuse(message, ATTNKIT_UNSUPPORTED,
+                  "%s is %d: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)", name,
+                  (int)type);
+}
+
+static int64_t value_dim_of(const attnkit_attention_args *args)
+{
+    return args->value_dim ? args->value_dim : args->head_dim;
+}
+
+static struct pages pages_of(const attnkit_attention_args *args)
+{
+    return (struct pages){args->page_table, args->page_table_stride, args->page_size, args->pages};
+}
+
+static attnkit_status check_storage(const attnkit_attention_args *args, char *message)
+{
+    const struct stored_row rows[] = {
+        {args->k_type, args->head_dim, args->k_scale_group, args->k_scales, "head_dim", "k_type",
+         "k_scale_group", "k_scales"},
+        {args->v_type, value_dim_of(args), args->v_scale_group, args->v_scales, "value_dim",
+         "v_type", "v_scale_group", "v_scales"}};
+    const struct pages pages = pages_of(args);
+    attnkit_status status = check_rounded("q_type", args->q_type, message);
+    if (status == ATTNKIT_OK)
+        status = check_rounded("out_type", args->out_type, message);
+    for (int i = 0; status == ATTNKIT_OK && i < 2; i++)
+        status = attnkit_check_stored_row(&rows[i], message);
+    if (status != ATTNKIT_OK)
+        return status;
+    return attnkit_check_pages(&pages, args->batch, args->kv_len, "kv_len", message);
 }
 
 static attnkit_status check_dims(const attnkit_attention_args *args, char *message)
@@ -90,35 +112,71 @@ static attnkit_status set_scale(const attnkit_attention_args *args, struct atten
 }
 
 enum {
-    TENSORS = 5,
-    ELEMENT = sizeof(float), /* bytes; every tensor is f32 */
+    TENSORS = 7,
+    FLOAT = sizeof(float), /* bytes */
 };
+
+static struct tensor query_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
+{
+    return (struct tensor){
+        .count = {args->batch, args->q_heads, args->q_len},
+        .row_bytes = bytes_of(type, dim),
+        .alignment = attnkit_alignment(type),
+    };
+}
+
+static struct tensor key_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
+{
+    const bool paged = args->page_table;
+    return (struct tensor){
+        .count = {paged ? args->pages : args->batch, args->kv_heads,
+                  paged ? args->page_size : args->kv_len},
+        .row_bytes = bytes_of(type, dim),
+        .alignment = attnkit_alignment(type),
+        .paged = paged,
+    };
+}
+
+static struct tensor named(struct tensor t, const char *name, const char *strides_name,
+                           const void *data, const int64_t *strides, struct strides *stride,
+                           struct layout *layout)
+{
+    t.name = name;
+    t.strides_name = strides_name;
+    t.data = data;
+    t.strides = strides;
+    t.stride = stride;
+    t.layout = layout;
+    return t;
+}
 
 /* out and lse come first: they are compared with all that follow. */
 static int list_tensors(const attnkit_attention_args *args, struct problem *p,
                         struct tensor tensors[TENSORS])
 {
     struct attention *a = &p->a;
-    const int64_t qk = args->head_dim * ELEMENT, v = a->value_dim * ELEMENT;
-    const int64_t b = args->batch, hq = args->q_heads, hkv = args->kv_heads;
-    const int64_t lq = args->q_len, lkv = args->kv_len;
     int n = 0;
-    tensors[n++] =
-        (struct tensor){"out",   "out_strides",     args->out,      {b, hq, lq}, v,
-                        ELEMENT, args->out_strides, &a->out_stride, &p->out,     .output = true};
+    tensors[n++] = named(query_tensor(args, a->out_type, a->value_dim), "out", "out_strides",
+                         args->out, args->out_strides, &a->out_stride, &p->out);
     if (args->lse)
-        tensors[n++] = (struct tensor){"lse",   "lse_strides", args->lse,         {b, hq, lq},
-                                       ELEMENT, ELEMENT,       args->lse_strides, &a->lse_stride,
-                                       &p->lse, .output = true};
-    tensors[n++] =
-        (struct tensor){"q",     "q_strides",     args->q,      {b, hq, lq}, qk,
-                        ELEMENT, args->q_strides, &a->q_stride, &p->q,       .output = false};
-    tensors[n++] =
-        (struct tensor){"k",     "k_strides",     args->k,      {b, hkv, lkv}, qk,
-                        ELEMENT, args->k_strides, &a->k_stride, &p->k,         .output = false};
-    tensors[n++] =
-        (struct tensor){"v",     "v_strides",     args->v,      {b, hkv, lkv}, v,
-                        ELEMENT, args->v_strides, &a->v_stride, &p->v,         .output = false};
+        tensors[n++] = named(query_tensor(args, TYPE_F32, 1), "lse", "lse_strides", args->lse,
+                             args->lse_strides, &a->lse_stride, &p->lse);
+    for (int i = 0; i < n; i++)
+        tensors[i].output = true;
+    tensors[n++] = named(query_tensor(args, a->q_type, args->head_dim), "q", "q_strides", args->q,
+                         args->q_strides, &a->q_stride, &p->q);
+    tensors[n++] = named(key_tensor(args, a->k.type, args->head_dim), "k", "k_strides", args->k,
+                         args->k_strides, &a->k.stride, &p->k);
+    tensors[n++] = named(key_tensor(args, a->v.type, a->value_dim), "v", "v_strides", args->v,
+                         args->v_strides, &a->v.stride, &p->v);
+    if (a->k.type == TYPE_I8)
+        tensors[n++] = named(key_tensor(args, TYPE_F32, args->head_dim / a->k.scale_group),
+                             "k_scales", "k_scale_strides", args->k_scales, args->k_scale_strides,
+                             &a->k.scale_stride, &p->k_scales);
+    if (a->v.type == TYPE_I8)
+        tensors[n++] = named(key_tensor(args, TYPE_F32, a->value_dim / a->v.scale_group),
+                             "v_scales", "v_scale_strides", args->v_scales, args->v_scale_strides,
+                             &a->v.scale_stride, &p->v_scales);
     return n;
 }
 
@@ -127,7 +185,7 @@ static attnkit_status set_strides(const attnkit_attention_args *args, struct pro
 {
     int64_t bytes;
     const int64_t widest = args->head_dim > p->a.value_dim ? args->head_dim : p->a.value_dim;
-    if (__builtin_mul_overflow(widest, (int64_t)ELEMENT * ROW_BLOCK * 4, &bytes))
+    if (__builtin_mul_overflow(widest, (int64_t)FLOAT * ROW_BLOCK * 4, &bytes))
         return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld",
                       (long long)args->head_dim, (long long)p->a.value_dim);
     int64_t rows;
@@ -146,20 +204,32 @@ static attnkit_status set_strides(const attnkit_attention_args *args, struct pro
     return ATTNKIT_OK;
 }
 
+static struct cache cache_of(const void *first, attnkit_type type, int64_t dim, const void *scales,
+                             int64_t scale_group)
+{
+    return (struct cache){
+        .first = first,
+        .type = (enum type)type,
+        .dim = dim,
+        .scales = scales,
+        .scale_group = scale_group ? scale_group : dim,
+    };
+}
+
 /* The shape of `args`, which is a full struct of this version. */
 static attnkit_status check_full_shape(const attnkit_attention_args *args, struct problem *p,
                                        char *message)
 {
     attnkit_status status = check_options(args, message);
     if (status == ATTNKIT_OK)
-        status = check_types(args, message);
-    if (status == ATTNKIT_OK)
         status = check_dims(args, message);
+    if (status == ATTNKIT_OK)
+        status = check_storage(args, message);
     if (status != ATTNKIT_OK)
         return status;
 
     p->empty = args->batch == 0 || args->q_heads == 0 || args->q_len == 0;
-    p->lse = (struct layout){0}; /* for a call without it */
+    p->lse = p->k_scales = p->v_scales = (struct layout){0}; /* for a call without them */
     p->a = (struct attention){
         .batch = args->batch,
         .kv_heads = args->kv_heads,
@@ -167,12 +237,16 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .q_len = args->q_len,
         .kv_len = args->kv_len,
         .head_dim = args->head_dim,
-        .value_dim = args->value_dim ? args->value_dim : args->head_dim,
+        .value_dim = value_dim_of(args),
         .q = args->q,
-        .k = args->k,
-        .v = args->v,
         .out = args->out,
         .lse = (char *)args->lse,
+        .q_type = (enum type)args->q_type,
+        .out_type = (enum type)args->out_type,
+        .k = cache_of(args->k, args->k_type, args->head_dim, args->k_scales, args->k_scale_group),
+        .v = cache_of(args->v, args->v_type, value_dim_of(args), args->v_scales,
+                      args->v_scale_group),
+        .pages = pages_of(args),
         .causal = args->flags & ATTNKIT_CAUSAL,
         .bottom_right = args->align == ATTNKIT_ALIGN_BOTTOM_RIGHT,
         .kv_lens = args->kv_lens,
@@ -205,6 +279,13 @@ static attnkit_status check_arrays(const attnkit_attention_args *args, char *mes
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
                           "kv_lens[%lld] is %lld: must be between 0 and kv_len (%lld)",
                           (long long)b, (long long)args->kv_lens[b], (long long)args->kv_len);
+    const struct pages pages = pages_of(args);
+    for (int64_t b = 0; b < args->batch; b++) {
+        const attnkit_status status = attnkit_check_page_table(
+            &pages, b, 0, args->kv_lens ? args->kv_lens[b] : args->kv_len, message);
+        if (status != ATTNKIT_OK)
+            return status;
+    }
     for (int64_t b = 0; args->q_offsets && b < args->batch; b++) {
         int64_t end;
         if (__builtin_add_overflow(args->q_offsets[b], args->q_len, &end))
@@ -246,7 +327,9 @@ attnkit_status attnkit_check_workspace(const struct problem *problem, const void
                           {"k", &problem->k},
                           {"v", &problem->v},
                           {"out", &problem->out},
-                          {"lse", &problem->lse}};
+                          {"lse", &problem->lse},
+                          {"k_scales", &problem->k_scales},
+                          {"v_scales", &problem->v_scales}};
     for (int i = 0; i < TENSORS; i++) {
         const attnkit_status status =
             attnkit_check_apart(workspace, size, tensors[i].name, tensors[i].layout, message);

@@ -13,7 +13,7 @@
 struct problem {
     struct attention a;
     bool empty; /* there is no output: nothing is to be done */
-    struct layout q, k, v, out, lse;
+    struct layout q, k, v, out, lse, k_scales, v_scales;
 };
 
 /* Sizes, flags and options; neither tensors nor arrays are looked at. */

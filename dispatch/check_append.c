@@ -9,6 +9,7 @@
 
 #include "../kernels/rope.h"
 #include "tensor.h"
+#include "cache.h"
 #include "versioned.h"
 
 static const double DEFAULT_BASE = 10000.0;
@@ -18,12 +19,6 @@ enum {
     FLOAT = sizeof(float),  /* bytes */
     MOST_BYTES = 3 * FLOAT, /* for an element of a row, in dst and its scales, or in scratch */
 };
-
-/* What a row of this type is aligned to. */
-static int64_t element_bytes(enum type type)
-{
-    return type == TYPE_F32 ? FLOAT : type == TYPE_I8 ? 1 : 2;
-}
 
 static attnkit_status check_options(const attnkit_append_args *args, char *message)
 {
@@ -38,9 +33,6 @@ static attnkit_status check_options(const attnkit_append_args *args, char *messa
                       "src_type is %d: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 "
                       "(2)",
                       (int)args->src_type);
-    if ((int)args->dst_type < ATTNKIT_F32 || (int)args->dst_type > ATTNKIT_Q8_0)
-        return refuse(message, ATTNKIT_UNSUPPORTED, "dst_type is %d: not known",
-                      (int)args->dst_type);
     return ATTNKIT_OK;
 }
 
@@ -49,16 +41,9 @@ static attnkit_status check_dims(const attnkit_append_args *args, char *message)
     const struct {
         const char *name;
         int64_t value, smallest;
-    } dims[] = {{"batch", args->batch, 0},
-                {"heads", args->heads, 0},
-                {"len", args->len, 0},
-                {"dim", args->dim, 1},
-                {"capacity", args->capacity, 0},
-                {"scale_group", args->scale_group, 0},
-                {"page_table_stride", args->page_table_stride, 0},
-                {"page_size", args->page_size, 0},
-                {"pages", args->pages, 0},
-                {"rope_positions", args->rope_positions, 0}};
+    } dims[] = {{"batch", args->batch, 0},       {"heads", args->heads, 0},
+                {"len", args->len, 0},           {"dim", args->dim, 1},
+                {"capacity", args->capacity, 0}, {"rope_positions", args->rope_positions, 0}};
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i].value < dims[i].smallest)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least %lld",
@@ -72,69 +57,20 @@ static attnkit_status check_dims(const attnkit_append_args *args, char *message)
     return ATTNKIT_OK;
 }
 
-static attnkit_status check_scales(const attnkit_append_args *args, char *message)
+static struct pages pages_of(const attnkit_append_args *args)
 {
-    if (args->dst_type == ATTNKIT_Q8_0 && args->dim % Q8_BLOCK != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "dim is %lld: must be a multiple of %d for ATTNKIT_Q8_0",
-                      (long long)args->dim, Q8_BLOCK);
-    if (args->dst_type == ATTNKIT_I8) {
-        if (args->scale_group > 0 && args->dim % args->scale_group != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "scale_group is %lld: must divide dim (%lld)",
-                          (long long)args->scale_group, (long long)args->dim);
-        return ATTNKIT_OK;
-    }
-    if (args->scale_group != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "scale_group is %lld, but dst_type is %d and not ATTNKIT_I8 (3)",
-                      (long long)args->scale_group, (int)args->dst_type);
-    if (args->dst_scales)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "dst_scales is given, but dst_type is %d and not ATTNKIT_I8 (3)",
-                      (int)args->dst_type);
-    return ATTNKIT_OK;
+    return (struct pages){args->page_table, args->page_table_stride, args->page_size, args->pages};
 }
 
-static attnkit_status check_no_pages(const attnkit_append_args *args, char *message)
+static attnkit_status check_storage(const attnkit_append_args *args, char *message)
 {
-    const struct {
-        const char *name;
-        int64_t value;
-    } fields[] = {{"page_size", args->page_size},
-                  {"page_table_stride", args->page_table_stride},
-                  {"pages", args->pages}};
-    for (int i = 0; i < 3; i++)
-        if (fields[i].value != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld, but page_table is NULL",
-                          fields[i].name, (long long)fields[i].value);
-    return ATTNKIT_OK;
-}
-
-static attnkit_status check_pages(const attnkit_append_args *args, char *message)
-{
-    if (!args->page_table)
-        return check_no_pages(args, message);
-    if (args->page_size == 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "page_size is 0: must be at least 1 with page_table");
-    const int64_t needed =
-        args->capacity / args->page_size + (args->capacity % args->page_size > 0);
-    if (args->batch > 1 && args->page_table_stride < needed)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "page_table_stride is %lld: must be at least %lld, the pages of capacity "
-                      "(%lld)",
-                      (long long)args->page_table_stride, (long long)needed,
-                      (long long)args->capacity);
-    int64_t bytes;
-    if (__builtin_mul_overflow(needed, (int64_t)sizeof(int32_t), &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "capacity is %lld: too large for pages of %lld",
-                      (long long)args->capacity, (long long)args->page_size);
-    if (__builtin_mul_overflow(args->page_table_stride, (int64_t)sizeof(int32_t), &bytes) ||
-        __builtin_mul_overflow(args->batch, bytes, &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "page_table_stride is %lld: too large",
-                      (long long)args->page_table_stride);
-    return ATTNKIT_OK;
+    const struct stored_row row = {args->dst_type, args->dim,  args->scale_group, args->dst_scales,
+                                   "dim",          "dst_type", "scale_group",     "dst_scales"};
+    const struct pages pages = pages_of(args);
+    const attnkit_status status = attnkit_check_stored_row(&row, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    return attnkit_check_pages(&pages, args->batch, args->capacity, "capacity", message);
 }
 
 static attnkit_status check_no_rope(const attnkit_append_args *args, char *message)
@@ -213,7 +149,7 @@ static struct tensor dst_tensor(const attnkit_append_args *args, struct append_p
     t.strides_name = "dst_strides";
     t.data = args->dst;
     t.row_bytes = bytes_of(p->a.dst_type, p->a.dim);
-    t.alignment = element_bytes(p->a.dst_type);
+    t.alignment = attnkit_alignment(p->a.dst_type);
     t.strides = args->dst_strides;
     t.stride = &p->a.dst_stride;
     t.layout = &p->dst;
@@ -242,7 +178,7 @@ static struct tensor src_tensor(const attnkit_append_args *args, struct append_p
         .data = args->src,
         .count = {args->batch, args->heads, args->len},
         .row_bytes = bytes_of(p->a.src_type, p->a.dim),
-        .alignment = element_bytes(p->a.src_type),
+        .alignment = attnkit_alignment(p->a.src_type),
         .strides = args->src_strides,
         .stride = &p->a.src_stride,
         .layout = &p->src,
@@ -274,7 +210,7 @@ static int list_tensors(const attnkit_append_args *args, struct append_problem *
     if (a->dst_type == TYPE_I8)
         tensors[n++] = scales_tensor(args, p);
     tensors[n] = src_tensor(args, p);
-    if (!a->starts && !a->page_table && a->src_type == a->dst_type)
+    if (!a->starts && !a->pages.table && a->src_type == a->dst_type)
         tensors[n].in_place = &tensors[0];
     n++;
     if (a->cos) {
@@ -315,7 +251,7 @@ static attnkit_status check_full_shape(const attnkit_append_args *args, struct a
                                        char *message)
 {
     static attnkit_status (*const checks[])(const attnkit_append_args *, char *) = {
-        check_options, check_dims, check_scales, check_pages, check_rope};
+        check_options, check_dims, check_storage, check_rope};
     for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
         const attnkit_status status = checks[i](args, message);
         if (status != ATTNKIT_OK)
@@ -334,9 +270,7 @@ static attnkit_status check_full_shape(const attnkit_append_args *args, struct a
               .scales = (char *)args->dst_scales,
               .starts = args->starts,
               .lens = args->lens,
-              .page_table = args->page_table,
-              .page_table_stride = args->page_table_stride,
-              .page_size = args->page_size},
+              .pages = pages_of(args)},
         .empty = args->batch == 0 || args->heads == 0 || args->len == 0,
     };
     set_rope(args, &p->a);
@@ -399,23 +333,6 @@ static attnkit_status check_positions(const attnkit_append_args *args, const str
     return ATTNKIT_OK;
 }
 
-/* That entry b's rows lie in pages that exist. */
-static attnkit_status check_page_table(const attnkit_append_args *args, const struct append *a,
-                                       int64_t b, char *message)
-{
-    const int64_t len = append_len(a, b), start = append_start(a, b);
-    if (len == 0)
-        return ATTNKIT_OK;
-    const int64_t first = b * a->page_table_stride + start / a->page_size;
-    const int64_t last = b * a->page_table_stride + (start + len - 1) / a->page_size;
-    for (int64_t i = first; i <= last; i++)
-        if (a->page_table[i] < 0 || a->page_table[i] >= args->pages)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "page_table[%lld] is %d: must be between 0 and pages - 1 (%lld)",
-                          (long long)i, (int)a->page_table[i], (long long)args->pages - 1);
-    return ATTNKIT_OK;
-}
-
 static attnkit_status check_arrays(const attnkit_append_args *args, const struct append *a,
                                    char *message)
 {
@@ -424,8 +341,10 @@ static attnkit_status check_arrays(const attnkit_append_args *args, const struct
         status = check_rows(args, a, b, message);
         if (status == ATTNKIT_OK && a->pairs > 0)
             status = check_positions(args, a, b, message);
-        if (status == ATTNKIT_OK && a->page_table)
-            status = check_page_table(args, a, b, message);
+        const int64_t start = append_start(a, b);
+        if (status == ATTNKIT_OK)
+            status =
+                attnkit_check_page_table(&a->pages, b, start, start + append_len(a, b), message);
     }
     return status;
 }

@@ -6,6 +6,7 @@
  */
 #include "schedule.h"
 
+#include "../kernels/block.h"
 #include "../kernels/mask.h"
 
 enum {
@@ -25,7 +26,8 @@ static size_t larger(size_t a, size_t b)
 /* Whether heads can go together if they have few enough rows. */
 static bool has_few_keys(const struct attention *a, const struct kernels *kernels)
 {
-    return a->kv_len <= FEW_KEYS && a->batch * a->kv_heads > kernels->vector / 2;
+    return a->kv_len <= FEW_KEYS && !attnkit_needs_wide(a) &&
+           a->batch * a->kv_heads > kernels->vector / 2;
 }
 
 /* More rows need no less: a workspace for a longer q_len serves a shorter one. */

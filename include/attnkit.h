@@ -3,11 +3,12 @@
  * attnkit: attention for CPUs. This header is the manual; read it from top to bottom.
  *
  * What it does
- *   out = softmax(scale * q k^T, over the keys a row may see) v, for f32 tensors, in one pass
- *   over the keys (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135),
- *   with grouped query heads, causal masking, a length for each sequence and the logarithm of the
- *   softmax's denominator as a second output. The same call serves prefill (many query rows),
- *   chunks of a prefill, and decoding (one row). A second call appends rows to a KV cache, and
+ *   out = softmax(scale * q k^T, over the keys a row may see) v, in one pass over the keys
+ *   (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135), with grouped
+ *   query heads, causal masking, a length for each sequence and the logarithm of the softmax's
+ *   denominator as a second output. K and V are f32, f16, bf16 or quantised to 8 bits, dense,
+ *   strided or in pages. The same call serves prefill (many query rows), chunks of a prefill, and
+ *   decoding (one row). A second call appends rows to a KV cache, and
  *   rotates (RoPE) and converts them on the way. A third one merges the results of attention over
  *   several parts of the keys.
  *
@@ -26,7 +27,7 @@
  *     On any error it returns a status and a message, and the outputs are as they were.
  *
  * What it does not do
- *   - No 16-bit or quantised tensors, no masks but causal and length, no dropout: not yet.
+ *   - No masks but causal and length, no dropout: not yet.
  *     Asking for what is not there is an error, never a slow or a wrong answer.
  *   - It owns no threads and no memory: the caller brings both.
  *
@@ -151,30 +152,52 @@ typedef struct attnkit_attention_args {
 
     /* Tensors: q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
-     * lse [batch][q_heads][q_len] or NULL for none. Pointers are aligned to their element, and NULL
-     * only where a tensor has no rows. q, k and v may overlap each other; out and lse overlap
-     * nothing, but may lie in the gaps between rows of the others. */
+     * lse [batch][q_heads][q_len] or NULL for none. Pointers are aligned to their element (2 bytes
+     * for ATTNKIT_Q8_0), and NULL only where a tensor has no rows. Inputs may overlap each other;
+     * out and lse overlap nothing, but may lie in the gaps between rows of the others. */
     const void *q;
     const void *k;
     const void *v;
     void *out;
     float *lse;
-    attnkit_type q_type; /* ATTNKIT_F32 is 0, so the default, and so far the only one */
-    attnkit_type k_type;
-    attnkit_type v_type;
-    attnkit_type out_type;
 
-    /* Strides in bytes of {batch, head, row}, read only with ATTNKIT_STRIDED: then all of them
-     * are, lse's too if there is one. The elements of a row are adjacent. Strides are multiples of
-     * the element, may be negative, and those of q, k and v may be 0, which repeats; those of out
-     * and lse nest (each at least what the rows inside it span). A stride along a dimension of size
-     * 1 is not looked at.
+    /* Types, ATTNKIT_F32 by default. All arithmetic is binary32: elements are widened to it, which
+     * is exact but for the product with an ATTNKIT_I8 scale, and the result is rounded to out_type
+     * once. A row of ATTNKIT_Q8_0 is a multiple of 32 elements. */
+    attnkit_type q_type;   /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+    attnkit_type k_type;   /* any */
+    attnkit_type v_type;   /* any */
+    attnkit_type out_type; /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+
+    /* Scales of ATTNKIT_I8, else NULL and 0: shaped as k and v, with head_dim / k_scale_group and
+     * value_dim / v_scale_group floats in a row. Any value is taken as it is. */
+    const float *k_scales;
+    const float *v_scales;
+    int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: all of them */
+    int64_t v_scale_group; /* the same of value_dim */
+
+    /* Strides in bytes of {batch, head, row} (paged K and V: {page, head, row}), read only with
+     * ATTNKIT_STRIDED: then all of them are, those of lse and scales too if there are any. The
+     * elements of a row are adjacent. Strides are multiples of the element, may be negative, and
+     * those of inputs may be 0, which repeats; those of out and lse nest (each at least what the
+     * rows inside it span). A stride along a dimension of size 1 is not looked at.
      * Without ATTNKIT_STRIDED the tensors are dense as written above. */
     int64_t q_strides[3];
     int64_t k_strides[3];
     int64_t v_strides[3];
     int64_t out_strides[3];
     int64_t lse_strides[3];
+    int64_t k_scale_strides[3];
+    int64_t v_scale_strides[3];
+
+    /* Pages: with page_table, k, v and their scales are [pages][kv_heads][page_size][...], and key
+     * j of entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size].
+     * The table's entries for keys below kv_len (or kv_lens[b]) are read, each one of
+     * 0 .. pages - 1; other pages may be unmapped. Without page_table all four are 0. */
+    const int32_t *page_table;
+    int64_t page_table_stride; /* entries from b to b + 1; with batch > 1, room for kv_len */
+    int64_t page_size;         /* keys of a page, at least 1 */
+    int64_t pages;
 
     /* Options. */
     double scale; /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */

@@ -51,19 +51,6 @@ static struct turn turn_at(const struct append *a, const struct scratch *s, int6
     return (struct turn){s->cos_sin, s->cos_sin + a->pairs};
 }
 
-/* Where a row is, along the axes of its tensor but for the head. */
-struct index {
-    int64_t outer, row; /* outer: batch entry or page */
-};
-
-static struct index index_of(const struct append *a, int64_t batch, int64_t row)
-{
-    if (!a->page_table)
-        return (struct index){batch, row};
-    const int32_t *const pages = a->page_table + batch * a->page_table_stride;
-    return (struct index){pages[row / a->page_size], row % a->page_size};
-}
-
 static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
 {
     return at.outer * s.batch + head * s.head + at.row * s.row;
@@ -87,7 +74,8 @@ static void append_row(const struct append *a, const struct kernels *kernels, st
 static void append_heads(const struct append *a, const struct kernels *kernels,
                          const struct scratch *s, int64_t batch, int64_t i)
 {
-    const struct index from = {batch, i}, to = index_of(a, batch, append_start(a, batch) + i);
+    const struct index from = {batch, i},
+                       to = row_index(&a->pages, batch, append_start(a, batch) + i);
     const struct turn turn = turn_at(a, s, append_position(a, batch) + i);
     for (int64_t h = 0; h < a->heads; h++)
         append_row(a, kernels, turn, a->src + offset_of(a->src_stride, from, h),

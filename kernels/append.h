@@ -8,6 +8,7 @@
 #define ATTNKIT_APPEND_H
 
 #include "attention.h"
+#include "pages.h"
 
 struct append {
     int64_t batch, heads, len, dim;
@@ -18,8 +19,7 @@ struct append {
     struct strides src_stride, dst_stride, scale_stride; /* of pages, where batch is, if paged */
     const int64_t *starts;                               /* or NULL: 0 */
     const int64_t *lens;                                 /* or NULL: len */
-    const int32_t *page_table;                           /* or NULL */
-    int64_t page_table_stride, page_size;
+    struct pages pages;
 
     int64_t pairs; /* that are turned; 0: no rotation */
     bool interleaved;

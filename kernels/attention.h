@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "kernels.h"
+#include "pages.h"
 
 enum {
     ROW_BLOCK = 256, /* most query rows that share a walk over the keys */
@@ -20,11 +21,25 @@ struct strides {
     int64_t batch, head, row;
 };
 
+/* K or V as they are stored. */
+struct cache {
+    const char *first;
+    struct strides stride; /* of pages, where batch is, if there are any */
+    enum type type;
+    int64_t dim;
+    const char *scales; /* TYPE_I8: a float for each `scale_group` elements of a row */
+    struct strides scale_stride;
+    int64_t scale_group;
+};
+
 struct attention {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
-    const char *q, *k, *v;
+    const char *q;
     char *out, *lse; /* lse may be NULL */
-    struct strides q_stride, k_stride, v_stride, out_stride, lse_stride;
+    enum type q_type, out_type;
+    struct strides q_stride, out_stride, lse_stride;
+    struct cache k, v;
+    struct pages pages; /* in which K and V lie */
     float scale_log2;
     bool causal;
     bool bottom_right;        /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "block.h"
 #include "keys.h"
 #include "mask.h"
 
@@ -14,12 +15,14 @@
 struct walk {
     int64_t batch, kv_head;
     const float *q[MAX_DECODE_ROWS];
-    float *out[MAX_DECODE_ROWS], *lse[MAX_DECODE_ROWS];
+    void *out[MAX_DECODE_ROWS];
+    float *lse[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
     int32_t visible[MAX_DECODE_ROWS]; /* of the block */
     struct decode_block block;
     struct state total; /* over the chunks so far */
     struct state chunk; /* over the blocks of this chunk so far */
+    struct wide wide;
 };
 
 static int64_t state_floats(const struct attention *a, int rows)
@@ -29,7 +32,8 @@ static int64_t state_floats(const struct attention *a, int rows)
 
 size_t attnkit_decode_scratch(const struct attention *a, int rows)
 {
-    return 2 * (size_t)state_floats(a, rows) * sizeof(float);
+    const int64_t q_floats = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
+    return (size_t)(2 * state_floats(a, rows) + q_floats + attnkit_wide_floats(a)) * sizeof(float);
 }
 
 static void take_state(const struct attention *a, int rows, float **scratch, struct state *st)
@@ -48,16 +52,31 @@ static void reset(const struct state *st, int rows, int64_t value_dim)
     memset(st->out, 0, (size_t)(rows * value_dim) * sizeof(float));
 }
 
-static void begin(const struct attention *a, const struct work_item *item, float *scratch,
-                  struct walk *w)
+/* The query row as binary32, where it lies or in scratch. */
+static const float *take_q(const struct attention *a, const struct kernels *kernels,
+                           struct place place, float **scratch)
 {
+    const void *q = q_row(a, place);
+    if (a->q_type == TYPE_F32)
+        return q;
+    float *taken = *scratch;
+    *scratch += a->head_dim;
+    kernels->widen(a->q_type, q, NULL, 0, a->head_dim, taken);
+    return taken;
+}
+
+static void begin(const struct attention *a, const struct kernels *kernels,
+                  const struct work_item *item, float *scratch, struct walk *w)
+{
+    take_state(a, item->decode_rows, &scratch, &w->total);
+    take_state(a, item->decode_rows, &scratch, &w->chunk);
     w->batch = item->batch;
     w->kv_head = item->kv_head;
     struct place place =
         place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
     for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place)) {
         w->end[r] = visible_end(a, item->batch, place.position);
-        w->q[r] = q_row(a, place);
+        w->q[r] = take_q(a, kernels, place, &scratch);
         w->out[r] = out_row(a, place);
         w->lse[r] = a->lse ? lse_row(a, place) : NULL;
     }
@@ -67,8 +86,7 @@ static void begin(const struct attention *a, const struct work_item *item, float
      * they can be asked for. */
     w->block.prefetch =
         item->first_row + item->panel_rows == 0 && w->end[item->decode_rows - 1] > FEW_KEYS;
-    take_state(a, item->decode_rows, &scratch, &w->total);
-    take_state(a, item->decode_rows, &scratch, &w->chunk);
+    w->wide = attnkit_take_wide(a, scratch);
     reset(&w->total, item->decode_rows, a->value_dim);
 }
 
@@ -80,20 +98,37 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
     const int64_t chunk_end = last_end < first + CHUNK_KEYS ? last_end : first + CHUNK_KEYS;
     /* The first chunk needs no state of its own, as in prefill.c. */
     w->block.st = first == 0 ? &w->total : &w->chunk;
+    const bool prefetch = w->block.prefetch;
     for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
         for (int r = 0; r < rows; r++)
             w->visible[r] = visible_in_block(w->end[r], key);
-        w->block.k = k_rows(a, w->batch, w->kv_head, key);
-        w->block.v = v_rows(a, w->batch, w->kv_head, key);
+        const struct block block = attnkit_block(a, kernels, w->batch, w->kv_head, key,
+                                                 visible_in_block(last_end, key), w->wide);
+        w->block.k = block.k;
+        w->block.v = block.v;
+        w->block.prefetch = prefetch && block.in_place;
         kernels->decode(&w->block, rows, a->scale_log2);
     }
+    w->block.prefetch = prefetch;
+}
+
+/* A result of another type is made in the state first, and rounded from there. */
+static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
+                   int rows)
+{
+    float *out[MAX_DECODE_ROWS];
+    for (int r = 0; r < rows; r++)
+        out[r] = a->out_type == TYPE_F32 ? w->out[r] : w->total.out + r * a->value_dim;
+    kernels->decode_finish(&w->total, rows, a->value_dim, out, a->lse ? w->lse : NULL);
+    for (int r = 0; r < rows && a->out_type != TYPE_F32; r++)
+        kernels->narrow(a->out_type, out[r], a->value_dim, 0, w->out[r], NULL);
 }
 
 void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
                     char *scratch)
 {
     struct walk w;
-    begin(a, &item, (float *)scratch, &w);
+    begin(a, kernels, &item, (float *)scratch, &w);
     for (int64_t first = 0; first < w.end[item.decode_rows - 1]; first += CHUNK_KEYS) {
         if (first > 0)
             reset(&w.chunk, item.decode_rows, a->value_dim);
@@ -101,5 +136,5 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels, st
         if (first > 0)
             kernels->decode_fold(&w.total, &w.chunk, item.decode_rows, a->value_dim);
     }
-    kernels->decode_finish(&w.total, item.decode_rows, a->value_dim, w.out, a->lse ? w.lse : NULL);
+    finish(a, kernels, &w, item.decode_rows);
 }

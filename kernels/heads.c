@@ -2,7 +2,8 @@
  *
  * Attention for many heads with few query rows and few keys each, where walking from head to head
  * would take longer than the arithmetic. Lanes are heads: one vector of them goes through scores
- * and softmax together, then every head through its weighted V. Called by dispatch/schedule.c.
+ * and softmax together, then every head through its weighted V. Called by dispatch/schedule.c, and
+ * for binary32 only.
  */
 #include <math.h>
 #include <string.h>
@@ -90,9 +91,9 @@ static void key_rows(const struct heads *w, int key, const float **rows)
     for (int head = 0; head < w->vector; head++) {
         const int last = w->seen[head] - 1;
         rows[head] = last < 0 ? w->q[head]
-                              : (const float *)k_rows(w->a, w->batch[head], w->kv_head[head],
-                                                      key < last ? key : last)
-                                    .first;
+                              : (const float *)key_row(w->a, &w->a->k, w->batch[head],
+                                                       w->kv_head[head], key < last ? key : last)
+                                    .data;
     }
 }
 
@@ -125,7 +126,8 @@ static void finish_head(const struct heads *w, int head)
     }
     const struct head_weights weights = {w->scores + head, w->st.row_sum + head, w->visible + head,
                                          w->lanes};
-    const struct rows v = v_rows(a, w->batch[head], w->kv_head[head], 0);
+    const struct rows v = {key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data,
+                           a->v.stride.row, a->v.dim};
     w->kernels->head_out(&weights, &v, w->rows, out);
 }
 

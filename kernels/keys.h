@@ -36,14 +36,14 @@ static inline ptrdiff_t place_offset(struct strides s, struct place p)
     return p.batch * s.batch + p.head * s.head + p.position * s.row;
 }
 
-static inline const float *q_row(const struct attention *a, struct place p)
+static inline const void *q_row(const struct attention *a, struct place p)
 {
-    return (const float *)(a->q + place_offset(a->q_stride, p));
+    return a->q + place_offset(a->q_stride, p);
 }
 
-static inline float *out_row(const struct attention *a, struct place p)
+static inline void *out_row(const struct attention *a, struct place p)
 {
-    return (float *)(a->out + place_offset(a->out_stride, p));
+    return a->out + place_offset(a->out_stride, p);
 }
 
 static inline float *lse_row(const struct attention *a, struct place p)
@@ -51,20 +51,22 @@ static inline float *lse_row(const struct attention *a, struct place p)
     return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
-static inline struct rows k_rows(const struct attention *a, int64_t batch, int64_t kv_head,
-                                 int64_t key)
-{
-    const struct strides s = a->k_stride;
-    return (struct rows){a->k + batch * s.batch + kv_head * s.head + key * s.row, s.row,
-                         a->head_dim};
-}
+/* A row of K or V, and its scales if it has any. */
+struct key_row {
+    const char *data;
+    const float *scales;
+};
 
-static inline struct rows v_rows(const struct attention *a, int64_t batch, int64_t kv_head,
-                                 int64_t key)
+static inline struct key_row key_row(const struct attention *a, const struct cache *c,
+                                     int64_t batch, int64_t kv_head, int64_t key)
 {
-    const struct strides s = a->v_stride;
-    return (struct rows){a->v + batch * s.batch + kv_head * s.head + key * s.row, s.row,
-                         a->value_dim};
+    const struct index at = row_index(&a->pages, batch, key);
+    const struct strides s = c->stride, scale = c->scale_stride;
+    const char *scales = c->scales;
+    if (scales)
+        scales += at.outer * scale.batch + kv_head * scale.head + at.row * scale.row;
+    return (struct key_row){c->first + at.outer * s.batch + kv_head * s.head + at.row * s.row,
+                            (const float *)scales};
 }
 
 #endif

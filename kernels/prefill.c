@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "block.h"
 #include "keys.h"
 #include "mask.h"
 
@@ -33,7 +34,8 @@ struct prefill {
     int64_t batch, kv_head;
     float *scores;        /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;       /* [lanes] */
-    char *decode_scratch; /* for rows that are computed again */
+    char *decode_scratch; /* for rows that are computed again; until then it is `wide` */
+    struct wide wide;
     int panels;
     struct panel panel[MAX_PANELS];
 };
@@ -48,15 +50,19 @@ static int whole_vectors(int rows, int vector)
     return (rows + vector - 1) / vector * vector;
 }
 
+/* Floats of scratch for each lane: its query and two states. */
+static int64_t panel_floats(const struct attention *a)
+{
+    return a->head_dim + 2 * (a->value_dim + 2);
+}
+
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
 {
     const int lanes = kernels->lanes;
     const int64_t all_rows = a->q_len * a->group, most = ROW_BLOCK / lanes * lanes;
     const int rows = (int)(all_rows < most ? all_rows : most);
-    const int64_t state_lines = a->value_dim + 2;
-    const int64_t lane_floats = a->head_dim + 2 * state_lines;
     const int64_t floats =
-        (KEY_BLOCK + 1) * lanes + lane_floats * whole_vectors(rows, kernels->vector);
+        (KEY_BLOCK + 1) * lanes + panel_floats(a) * whole_vectors(rows, kernels->vector);
     return (size_t)floats * sizeof(float) + attnkit_decode_scratch(a, 1);
 }
 
@@ -99,11 +105,11 @@ static struct place next_lane(const struct prefill *w, const struct panel *p, in
 
 /* Rows of q and out are far apart, and no stream that the hardware would see coming. Inlined
  * always, because gcc drops calls of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void prefetch_row(const void *row, int64_t dim,
+static inline __attribute__((always_inline)) void prefetch_row(const void *row, int64_t bytes,
                                                                const int write)
 {
     enum { LINE = 64 }; /* bytes */
-    for (int64_t at = 0; at < dim * (int64_t)sizeof(float); at += LINE) {
+    for (int64_t at = 0; at < bytes; at += LINE) {
         if (write)
             __builtin_prefetch((const char *)row + at, 1);
         else
@@ -117,6 +123,11 @@ static void pack_panel(const struct prefill *w, const struct panel *p)
     struct place place = first_place(w, p);
     for (int lane = 0; lane < p->lanes; lane++) {
         rows[lane] = q_row(w->a, place);
+        if (w->a->q_type != TYPE_F32) {
+            float *row = w->wide.k + lane * w->a->head_dim;
+            w->kernels->widen(w->a->q_type, rows[lane], NULL, 0, w->a->head_dim, row);
+            rows[lane] = row;
+        }
         place = next_lane(w, p, lane, place);
     }
     w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
@@ -146,42 +157,42 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
     w->panels = panels_for(item.panel_rows, lanes);
+    const int rows = whole_vectors(item.panel_rows, w->kernels->vector);
+    w->decode_scratch = scratch + panel_floats(w->a) * rows * (int64_t)sizeof(float);
+    w->wide = attnkit_take_wide(w->a, (float *)w->decode_scratch);
     struct place place = place_of_row(w->a, item.batch, item.kv_head, item.first_row);
     for (int r = 0; r < item.panel_rows; r++, place = next_place(w->a, place))
-        prefetch_row(q_row(w->a, place), w->a->head_dim, 0);
+        prefetch_row(q_row(w->a, place), bytes_of(w->a->q_type, w->a->head_dim), 0);
     for (int i = 0; i < w->panels; i++) {
         const int rows_left = item.panel_rows - i * lanes;
         begin_panel(w, &w->panel[i], item.first_row + i * lanes,
                     rows_left < lanes ? rows_left : lanes, &scratch);
     }
-    w->decode_scratch = scratch;
 }
 
 /* One block of keys for one panel. The first chunk needs no state of its own: folding it into an
  * empty total would leave it as it is. The first panel to see the block has its V brought nearer.
  */
-static void attend_block(const struct prefill *w, const struct panel *p, int64_t block,
-                         bool prefetch_v)
+static void attend_block(const struct prefill *w, const struct panel *p, int64_t first,
+                         const struct block *block, bool prefetch_v)
 {
     const struct kernels *kernels = w->kernels;
-    const int keys = visible_in_block(p->end, block);
+    const int keys = visible_in_block(p->end, first);
     int32_t visible[MAX_LANES];
-    const bool mixed = visible_in_block(p->full, block) < keys;
+    const bool mixed = visible_in_block(p->full, first) < keys;
     struct place place = first_place(w, p);
     for (int lane = 0; mixed && lane < p->lanes; lane++) {
-        visible[lane] = visible_in_block(visible_end(w->a, w->batch, place.position), block);
+        visible[lane] = visible_in_block(visible_end(w->a, w->batch, place.position), first);
         place = next_lane(w, p, lane, place);
     }
 
-    const struct rows k = k_rows(w->a, w->batch, w->kv_head, block);
-    const struct rows v = v_rows(w->a, w->batch, w->kv_head, block);
-    const struct state *st = block < CHUNK_KEYS ? &p->total : &p->chunk;
-    kernels->scores(p->q_t, p->lanes, &k, keys, w->scores,
-                    prefetch_v && keys == KEY_BLOCK ? &v : NULL);
+    const struct state *st = first < CHUNK_KEYS ? &p->total : &p->chunk;
+    kernels->scores(p->q_t, p->lanes, &block->k, keys, w->scores,
+                    prefetch_v && keys == KEY_BLOCK ? &block->v : NULL);
     kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
                      w->rescale);
-    const bool first = block % CHUNK_KEYS == 0;
-    kernels->weighted_v(w->scores, p->lanes, first ? NULL : w->rescale, &v, keys, st->out);
+    const bool fresh = first % CHUNK_KEYS == 0;
+    kernels->weighted_v(w->scores, p->lanes, fresh ? NULL : w->rescale, &block->v, keys, st->out);
 }
 
 /* The keys from `first` to the end of its chunk. Panels go by growing `end`: skipping those that
@@ -197,11 +208,13 @@ static void attend_chunk(const struct prefill *w, int64_t first)
         for (const struct panel *p = panel; p <= last; p++)
             reset(&p->chunk, p->lanes);
     const struct panel *seeing = panel;
-    for (int64_t block = first; block < end; block += KEY_BLOCK) {
-        while (seeing->end <= block)
+    for (int64_t key = first; key < end; key += KEY_BLOCK) {
+        while (seeing->end <= key)
             seeing++;
+        const struct block block = attnkit_block(w->a, w->kernels, w->batch, w->kv_head, key,
+                                                 visible_in_block(last->end, key), w->wide);
         for (const struct panel *p = seeing; p <= last; p++)
-            attend_block(w, p, block, p == seeing);
+            attend_block(w, p, key, &block, p == seeing && block.in_place);
     }
     if (first > 0)
         for (const struct panel *p = panel; p <= last; p++)
@@ -219,17 +232,24 @@ static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t n
                            w->decode_scratch);
 }
 
+/* Results of another type are made in scratch first, and rounded from there. */
 static void finish_panel(const struct prefill *w, const struct panel *p)
 {
+    const struct attention *a = w->a;
+    const bool rounded = a->out_type != TYPE_F32;
     float *out[MAX_LANES], *lse[MAX_LANES];
+    void *rows[MAX_LANES];
     struct place place = first_place(w, p);
-    for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
-        out[lane] = out_row(w->a, place);
-        if (w->a->lse)
-            lse[lane] = lse_row(w->a, place);
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
+        rows[lane] = out_row(a, place);
+        out[lane] = rounded ? w->wide.v + lane * a->value_dim : rows[lane];
+        if (a->lse)
+            lse[lane] = lse_row(a, place);
     }
-    const uint64_t not_finite = w->kernels->finish(&p->total, p->lanes, w->a->value_dim, p->rows,
-                                                   out, w->a->lse ? lse : NULL);
+    const uint64_t not_finite =
+        w->kernels->finish(&p->total, p->lanes, a->value_dim, p->rows, out, a->lse ? lse : NULL);
+    for (int lane = 0; lane < p->rows && rounded; lane++)
+        w->kernels->narrow(a->out_type, out[lane], a->value_dim, 0, rows[lane], NULL);
     if (not_finite && p->full < p->end)
         redo_rows(w, p, not_finite);
 }
@@ -248,7 +268,7 @@ void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
         attend_chunk(&w, first);
     struct place place = place_of_row(a, item.batch, item.kv_head, item.first_row);
     for (int r = 0; r < item.panel_rows; r++, place = next_place(a, place))
-        prefetch_row(out_row(a, place), a->value_dim, 1);
+        prefetch_row(out_row(a, place), bytes_of(a->out_type, a->value_dim), 1);
     for (int i = 0; i < w.panels; i++)
         finish_panel(&w, &w.panel[i]);
 }

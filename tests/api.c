@@ -411,13 +411,14 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
         {"align is -1", {SET(args.align, -1)}},
         {"align is 2147483647", {SET(args.align, INT32_MAX)}},
         {"align is -2147483648", {SET(args.align, INT32_MIN)}},
-        {"q_type is 1", {SET(args.q_type, 1)}},
+        {"q_type is 3", {SET(args.q_type, 3)}},
         {"q_type is -1", {SET(args.q_type, -1)}},
-        {"k_type is 2", {SET(args.k_type, 2)}},
+        {"k_type is 5", {SET(args.k_type, 5)}},
         {"k_type is -2147483648", {SET(args.k_type, INT32_MIN)}},
         {"v_type is 77", {SET(args.v_type, 77)}},
         {"v_type is -1", {SET(args.v_type, -1)}},
         {"out_type is 2147483647", {SET(args.out_type, INT32_MAX)}},
+        {"out_type is 4", {SET(args.out_type, 4)}},
         {"out_type is -1", {SET(args.out_type, -1)}},
     };
     expect_shape_refusals(table, COUNT(table), ATTNKIT_UNSUPPORTED);

@@ -50,8 +50,8 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
     part.batch = 1;
     part.q_len = count;
     part.q = a->q + b * a->q_stride.batch + first * a->q_stride.row;
-    part.k = a->k + b * a->k_stride.batch;
-    part.v = a->v + b * a->v_stride.batch;
+    part.k = a->k.first + b * a->k.stride.batch;
+    part.v = a->v.first + b * a->v.stride.batch;
     part.out = result->out;
     part.lse = result->lse;
     if (whole->kv_lens)
@@ -61,8 +61,8 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
         part.q_offsets = &offset;
     }
     const int64_t strides[5][3] = {{0, a->q_stride.head, a->q_stride.row},
-                                   {0, a->k_stride.head, a->k_stride.row},
-                                   {0, a->v_stride.head, a->v_stride.row},
+                                   {0, a->k.stride.head, a->k.stride.row},
+                                   {0, a->v.stride.head, a->v.stride.row},
                                    {0, count * row, row},
                                    {0, count * 4, 4}};
     memcpy(part.q_strides, strides[0], sizeof strides[0]);

@@ -12,37 +12,59 @@
 #include "../mask.h"
 #include "scalar.h"
 
-static const float *row_of(struct rows rows, int64_t key)
+/* What a row is worked out with, in floats of one piece of memory. */
+struct buffers {
+    float *total, *chunk; /* [value_dim], of the states */
+    float *column_sums;   /* [value_dim], of the block */
+    float *q, *k, *v;     /* one row each */
+};
+
+static struct buffers new_buffers(const struct attention *a)
 {
-    return (const float *)(rows.first + key * rows.stride);
+    struct buffers b;
+    b.total = calloc((size_t)(2 * a->head_dim + 4 * a->value_dim), sizeof *b.total);
+    b.chunk = b.total + a->value_dim;
+    b.column_sums = b.chunk + a->value_dim;
+    b.v = b.column_sums + a->value_dim;
+    b.q = b.v + a->value_dim;
+    b.k = b.q + a->head_dim;
+    return b;
 }
 
-/* Steps 2 to 7 for the `keys` visible keys of one block. */
-static void add_block(const float *q, struct rows k, struct rows v, int keys, float scale_log2,
-                      float *row_max, float *row_sum, float *o)
+static void widen_key(const struct attention *a, const struct cache *c, int64_t batch,
+                      int64_t kv_head, int64_t key, float *out)
 {
-    float t[KEY_BLOCK], p[KEY_BLOCK];
+    const struct key_row row = key_row(a, c, batch, kv_head, key);
+    attnkit_scalar_widen(c->type, row.data, row.scales, c->scale_group, c->dim, out);
+}
+
+/* Steps 2 to 7 for the `keys` visible keys from `first` on, those of one block. */
+static void add_block(const struct attention *a, int64_t batch, int64_t kv_head, int64_t first,
+                      int keys, const struct buffers *b, float *row_max, float *row_sum)
+{
+    float t[KEY_BLOCK];
     float new_max = *row_max;
     for (int j = 0; j < keys; j++) {
         float s = 0.0f;
-        for (int64_t d = 0; d < k.dim; d++)
-            s = fmaf(q[d], row_of(k, j)[d], s);
-        t[j] = s * scale_log2;
+        widen_key(a, &a->k, batch, kv_head, first + j, b->k);
+        for (int64_t d = 0; d < a->head_dim; d++)
+            s = fmaf(b->q[d], b->k[d], s);
+        t[j] = s * a->scale_log2;
         if (ceilf(t[j]) > new_max)
             new_max = ceilf(t[j]);
     }
     float sum = 0.0f;
+    memset(b->column_sums, 0, (size_t)a->value_dim * sizeof *b->column_sums);
     for (int j = 0; j < keys; j++) {
-        p[j] = scalar_exp2(t[j] - finite_max(new_max));
-        sum += p[j];
+        const float p = scalar_exp2(t[j] - finite_max(new_max));
+        sum += p;
+        widen_key(a, &a->v, batch, kv_head, first + j, b->v);
+        for (int64_t c = 0; c < a->value_dim; c++)
+            b->column_sums[c] = fmaf(p, b->v[c], b->column_sums[c]);
     }
     const float rescale = scalar_exp2(*row_max - finite_max(new_max));
-    for (int64_t c = 0; c < v.dim; c++) {
-        float column = 0.0f;
-        for (int j = 0; j < keys; j++)
-            column = fmaf(p[j], row_of(v, j)[c], column);
-        o[c] = fmaf(o[c], rescale, column);
-    }
+    for (int64_t c = 0; c < a->value_dim; c++)
+        b->chunk[c] = fmaf(b->chunk[c], rescale, b->column_sums[c]);
     *row_sum = fmaf(*row_sum, rescale, sum);
     *row_max = new_max;
 }
@@ -67,36 +89,40 @@ static int64_t smaller(int64_t a, int64_t b)
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse)
 {
-    const float *q = q_row(a, place_of_row(a, batch, kv_head, row));
     const int64_t end = visible_end(a, batch, row / a->group);
-    float *o = calloc(2 * (size_t)a->value_dim, sizeof *o);
+    const struct buffers b = new_buffers(a);
     float total_max = -INFINITY, total_sum = 0.0f, chunk_max, chunk_sum;
-    const struct state total = {&total_max, &total_sum, o};
-    const struct state chunk = {&chunk_max, &chunk_sum, o + a->value_dim};
+    const struct state total = {&total_max, &total_sum, b.total};
+    const struct state chunk = {&chunk_max, &chunk_sum, b.chunk};
+    attnkit_scalar_widen(a->q_type, q_row(a, place_of_row(a, batch, kv_head, row)), NULL, 0,
+                         a->head_dim, b.q);
 
     for (int64_t first = 0; first < end; first += CHUNK_KEYS) {
         chunk_max = -INFINITY;
         chunk_sum = 0.0f;
-        memset(chunk.out, 0, (size_t)a->value_dim * sizeof *o);
+        memset(b.chunk, 0, (size_t)a->value_dim * sizeof *b.chunk);
         const int64_t chunk_end = smaller(first + CHUNK_KEYS, end);
         for (int64_t key = first; key < chunk_end; key += KEY_BLOCK)
-            add_block(q, k_rows(a, batch, kv_head, key), v_rows(a, batch, kv_head, key),
-                      (int)smaller(KEY_BLOCK, end - key), a->scale_log2, &chunk_max, &chunk_sum,
-                      chunk.out);
+            add_block(a, batch, kv_head, key, (int)smaller(KEY_BLOCK, end - key), &b, &chunk_max,
+                      &chunk_sum);
         fold_chunk(total, chunk, a->value_dim);
     }
     for (int64_t c = 0; c < a->value_dim; c++)
-        out[c] = o[c] / (total_sum == 0.0f ? 1.0f : total_sum) + 0.0f;
+        out[c] = b.total[c] / (total_sum == 0.0f ? 1.0f : total_sum) + 0.0f;
     if (lse)
         *lse = scalar_lse(total_max, total_sum);
-    free(o);
+    free(b.total);
 }
 
 void attnkit_reference(const struct attention *a)
 {
+    float *out = malloc((size_t)a->value_dim * sizeof *out);
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t g = 0; g < a->kv_heads; g++)
-            for (int64_t r = 0; r < a->q_len * a->group; r++)
-                attnkit_reference_row(a, b, g, r, out_row(a, place_of_row(a, b, g, r)),
-                                      a->lse ? lse_row(a, place_of_row(a, b, g, r)) : NULL);
+            for (int64_t r = 0; r < a->q_len * a->group; r++) {
+                const struct place place = place_of_row(a, b, g, r);
+                attnkit_reference_row(a, b, g, r, out, a->lse ? lse_row(a, place) : NULL);
+                attnkit_scalar_narrow(a->out_type, out, a->value_dim, 0, out_row(a, place), NULL);
+            }
+    free(out);
 }

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * K and V of a block of keys as the tiles take them: rows of binary32 at one stride. They are used
+ * where they lie if they are like that; rows of another type, and such that are spread over pages,
+ * are brought into scratch, once for all query rows of an item.
+ */
+#ifndef ATTNKIT_BLOCK_H
+#define ATTNKIT_BLOCK_H
+
+#include "attention.h"
+
+/* Room for a block of K and one of V; NULL where nothing needs it. */
+struct wide {
+    float *k, *v;
+};
+
+/* Whether a call needs the room: for K and V, or, while there are none, for query and output rows
+ * of another type than binary32. */
+bool attnkit_needs_wide(const struct attention *a);
+
+/* Floats of it, and its parts at `scratch`. */
+int64_t attnkit_wide_floats(const struct attention *a);
+struct wide attnkit_take_wide(const struct attention *a, float *scratch);
+
+struct block {
+    struct rows k, v;
+    bool in_place; /* both lie where the caller has them */
+};
+
+/* The first `keys` keys of the block that starts at key `first`. */
+struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
+                           int64_t kv_head, int64_t first, int keys, struct wide wide);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of a KV cache that lies in pages: which page holds a row, by the table of its batch entry.
+ */
+#ifndef ATTNKIT_PAGES_H
+#define ATTNKIT_PAGES_H
+
+#include <stdint.h>
+
+/* Row r of batch entry b is row r % size of page table[b * stride + r / size]. Without a table
+ * there are no pages, and rows lie by batch entry. */
+struct pages {
+    const int32_t *table; /* or NULL */
+    int64_t stride, size;
+    int64_t count; /* of pages */
+};
+
+/* Where a row is along the axes of its tensor but for the head. */
+struct index {
+    int64_t outer, row; /* outer: page or batch entry */
+};
+
+static inline struct index row_index(const struct pages *pages, int64_t batch, int64_t row)
+{
+    if (!pages->table)
+        return (struct index){batch, row};
+    return (struct index){pages->table[batch * pages->stride + row / pages->size],
+                          row % pages->size};
+}
+
+#endif
