@@ -10,13 +10,18 @@
 #include "isa.h"
 #include "message.h"
 #include "schedule.h"
+#include "split.h"
 
 /* A call that has passed every check. */
 struct call {
     struct attention a;
     const struct kernels *kernels;
     struct schedule schedule;
-    char *scratch; /* aligned; schedule.scratch bytes for each thread */
+    struct split split;
+    bool is_split;
+    int64_t wave;  /* of a split call */
+    char *shared;  /* aligned; split.bytes */
+    char *scratch; /* after it; schedule.scratch bytes for each thread */
 };
 
 #define STRING(x) #x
@@ -63,9 +68,15 @@ static attnkit_status make_plan(checker check, const attnkit_attention_args *arg
     struct call *call = &plan->call;
     call->a = plan->problem.a;
     call->kernels = choice.isa->kernels;
-    call->schedule = attnkit_schedule(&call->a, call->kernels, plan->exec.threads);
-    return attnkit_workspace_bytes(call->schedule.scratch, call->schedule.threads,
-                                   &plan->workspace_size, message);
+    const int64_t threads = plan->exec.threads;
+    call->schedule = attnkit_schedule(&call->a, call->kernels, threads);
+    call->split = attnkit_split(&call->a, call->kernels, &call->schedule, threads);
+    call->is_split =
+        call->split.is_useful && (plan->exec.parallel_for != NULL || plan->exec.barrier != NULL);
+    if (call->split.is_useful)
+        call->schedule.threads = call->split.threads;
+    return attnkit_workspace_bytes(call->split.bytes, call->schedule.scratch,
+                                   call->schedule.threads, &plan->workspace_size, message);
 }
 
 attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
@@ -86,11 +97,17 @@ attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
 static attnkit_status take_workspace(struct plan *plan, char *message)
 {
     const attnkit_status status =
-        attnkit_take_workspace(&plan->exec, plan->workspace_size, &plan->call.scratch, message);
+        attnkit_take_workspace(&plan->exec, plan->workspace_size, &plan->call.shared, message);
+    plan->call.scratch = plan->call.shared + plan->call.split.bytes;
     if (status != ATTNKIT_OK)
         return status;
     return attnkit_check_workspace(&plan->problem, plan->exec.workspace, plan->workspace_size,
                                    message);
+}
+
+static char *scratch_of(const struct call *call, int64_t thread)
+{
+    return call->scratch + (size_t)thread * call->schedule.scratch;
 }
 
 /* One thread's share. Running it again gives the same result. */
@@ -99,11 +116,40 @@ static void run_share(void *arg, int64_t thread)
     const struct call *call = arg;
     if (thread < 0 || thread >= call->schedule.threads)
         return;
-    char *scratch = call->scratch + (size_t)thread * call->schedule.scratch;
     const fp_modes callers = fp_modes_begin();
     const struct share share = attnkit_share(&call->a, &call->schedule, thread);
-    attnkit_run_items(&call->a, call->kernels, &call->schedule, share, scratch);
+    attnkit_run_items(&call->a, call->kernels, &call->schedule, share, scratch_of(call, thread));
     fp_modes_end(callers);
+}
+
+static void attend_wave(void *arg, int64_t thread)
+{
+    const struct call *call = arg;
+    if (thread < 0 || thread >= call->schedule.threads)
+        return;
+    const fp_modes callers = fp_modes_begin();
+    attnkit_split_attend(&call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
+                         call->shared, scratch_of(call, thread));
+    fp_modes_end(callers);
+}
+
+static void join_wave(void *arg, int64_t thread)
+{
+    const struct call *call = arg;
+    if (thread < 0 || thread >= call->schedule.threads)
+        return;
+    const fp_modes callers = fp_modes_begin();
+    attnkit_split_join(&call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
+                       call->shared, scratch_of(call, thread));
+    fp_modes_end(callers);
+}
+
+static void run_waves(const attnkit_exec *exec, struct call *call)
+{
+    for (call->wave = 0; call->wave < call->split.waves; call->wave++) {
+        attnkit_run_phase(exec, call->schedule.threads, attend_wave, call);
+        attnkit_run_phase(exec, call->schedule.threads, join_wave, call);
+    }
 }
 
 attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnkit_exec *exec,
@@ -120,6 +166,9 @@ attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnk
         return status;
     if (plan.problem.empty)
         return accept(message);
-    attnkit_run_tasks(&plan.exec, plan.call.schedule.threads, run_share, &plan.call);
+    if (plan.call.is_split)
+        run_waves(&plan.exec, &plan.call);
+    else
+        attnkit_run_tasks(&plan.exec, plan.call.schedule.threads, run_share, &plan.call);
     return accept(message);
 }

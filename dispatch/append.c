@@ -48,7 +48,7 @@ static attnkit_status make_plan(checker check, const attnkit_append_args *args,
     plan->kernels = choice.isa->kernels;
     plan->threads = plan->exec.threads < rows ? plan->exec.threads : rows;
     plan->scratch_size = whole_lines(attnkit_append_scratch(a));
-    return attnkit_workspace_bytes(plan->scratch_size, plan->threads, &plan->workspace_size,
+    return attnkit_workspace_bytes(0, plan->scratch_size, plan->threads, &plan->workspace_size,
                                    message);
 }
 

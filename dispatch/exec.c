@@ -34,10 +34,11 @@ attnkit_status attnkit_read_exec(const attnkit_exec *theirs, attnkit_exec *ours,
     return ATTNKIT_OK;
 }
 
-attnkit_status attnkit_workspace_bytes(size_t scratch, int64_t threads, size_t *bytes,
-                                       char *message)
+attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,
+                                       size_t *bytes, char *message)
 {
     if (__builtin_mul_overflow(scratch, (size_t)threads, bytes) ||
+        __builtin_add_overflow(*bytes, shared, bytes) ||
         __builtin_add_overflow(*bytes, SCRATCH_ALIGNMENT - 1, bytes) || *bytes > INT64_MAX)
         return refuse(message, ATTNKIT_OVERFLOW,
                       "workspace is %zu bytes for each of %lld threads: beyond 63 bits", scratch,
@@ -65,4 +66,12 @@ void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
         exec->parallel_for(exec->pool, threads, task, arg);
     else
         task(arg, exec->thread);
+}
+
+void attnkit_run_phase(const attnkit_exec *exec, int64_t threads,
+                       void (*task)(void *arg, int64_t i), void *arg)
+{
+    attnkit_run_tasks(exec, threads, task, arg);
+    if (!exec->parallel_for)
+        exec->barrier(exec->pool);
 }

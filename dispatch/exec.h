@@ -11,10 +11,10 @@
 /* Checks `theirs` (NULL: one thread, no workspace) and fills in the defaults. */
 attnkit_status attnkit_read_exec(const attnkit_exec *theirs, attnkit_exec *ours, char *message);
 
-/* Bytes of workspace for `scratch` bytes, a multiple of 64, for each thread, with room to align
- * whatever pointer the caller has. */
-attnkit_status attnkit_workspace_bytes(size_t scratch, int64_t threads, size_t *bytes,
-                                       char *message);
+/* Bytes of workspace for `shared` bytes and `scratch` bytes, a multiple of 64, for each thread,
+ * with room to align whatever pointer the caller has. */
+attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,
+                                       size_t *bytes, char *message);
 
 /* The first address in the workspace that is aligned to 64, once it is known to have `bytes`. */
 attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, char **scratch,
@@ -22,6 +22,10 @@ attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, ch
 
 /* Runs task(arg, i): for every i < threads if there is a parallel_for, else for this thread's i. */
 void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
+                       void (*task)(void *arg, int64_t i), void *arg);
+
+/* The same, and returns when all threads are through. */
+void attnkit_run_phase(const attnkit_exec *exec, int64_t threads,
                        void (*task)(void *arg, int64_t i), void *arg);
 
 #endif

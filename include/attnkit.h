@@ -212,7 +212,11 @@ typedef struct attnkit_attention_args {
  *                        its own thread = 0 .. n-1; the result is there when all have returned.
  * A parallel-for         set parallel_for and threads = n: the one call runs at most n tasks in it,
  *                        in any order, one after the other, or again; only two runs of the same
- *                        index at the same time are not allowed. */
+ *                        index at the same time are not allowed.
+ *
+ * Where there are fewer KV heads and row blocks than threads, or some would be left over, threads
+ * share out the keys of a head in chunks of 512, with the same bits. That takes turns: a
+ * parallel-for is called several times, one's own threads meet at a barrier. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, any alignment, contents of no meaning */
@@ -222,7 +226,10 @@ typedef struct attnkit_exec {
     int64_t thread;        /* the share this call does; 0 with parallel_for */
     /* Calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
     void (*parallel_for)(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
-    void *pool; /* passed to parallel_for */
+    void *pool; /* passed to parallel_for and barrier */
+    /* With threads of your own: returns when all n threads have called it, as each of them does the
+     * same number of times. NULL: they share out no keys, and some may have nothing to do. */
+    void (*barrier)(void *pool);
 } attnkit_exec;
 
 /* Bytes of workspace that attnkit_attention needs for these args and this exec (its threads and
@@ -230,7 +237,10 @@ typedef struct attnkit_exec {
  * read through them. Does not grow with kv_len, nor with q_len beyond one row block, and never
  * shrinks as q_len grows: at most, for each thread,
  *
- *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes.
+ *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes,
+ *
+ * where a type is not ATTNKIT_F32 or there are pages, 4 * 129 * (head_dim + value_dim) more, and
+ * with several threads 4 * 3 * 256 * (value_dim + 3) + 65536 more.
  */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,

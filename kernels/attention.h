@@ -73,4 +73,30 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels, st
 void attnkit_heads(const struct attention *a, const struct kernels *kernels, struct work_item item,
                    char *scratch);
 
+/* An item may be worked on by several threads: each takes chunks of its keys, whose states are then
+ * joined in order, with the same bits. A state is so many floats, aligned as scratch is; those of
+ * decode follow those of prefill. */
+int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
+int64_t attnkit_decode_state(const struct attention *a, int rows);
+
+/* The state of the chunk that begins at key `first`. */
+void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
+                           struct work_item item, int64_t first, float *state, char *scratch);
+void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
+                          struct work_item item, int64_t first, float *state, char *scratch);
+
+/* States of consecutive chunks, `step` floats apart; none of them is changed by joining. */
+struct chunk_run {
+    const float *before; /* of all chunks before these, or NULL if there are none */
+    const float *states;
+    int64_t step, first_chunk;
+    int count;
+    float *after; /* where that of all so far goes, or NULL: the result is written */
+};
+
+void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
+                          struct work_item item, const struct chunk_run *run, char *scratch);
+void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
+                         struct work_item item, const struct chunk_run *run, char *scratch);
+
 #endif

@@ -25,7 +25,7 @@ struct walk {
     struct wide wide;
 };
 
-static int64_t state_floats(const struct attention *a, int rows)
+int64_t attnkit_decode_state(const struct attention *a, int rows)
 {
     return 2 * MAX_DECODE_ROWS + rows * a->value_dim;
 }
@@ -33,7 +33,8 @@ static int64_t state_floats(const struct attention *a, int rows)
 size_t attnkit_decode_scratch(const struct attention *a, int rows)
 {
     const int64_t q_floats = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
-    return (size_t)(2 * state_floats(a, rows) + q_floats + attnkit_wide_floats(a)) * sizeof(float);
+    return (size_t)(2 * attnkit_decode_state(a, rows) + q_floats + attnkit_wide_floats(a)) *
+           sizeof(float);
 }
 
 static void take_state(const struct attention *a, int rows, float **scratch, struct state *st)
@@ -41,7 +42,7 @@ static void take_state(const struct attention *a, int rows, float **scratch, str
     st->row_max = *scratch;
     st->row_sum = *scratch + MAX_DECODE_ROWS;
     st->out = *scratch + 2 * MAX_DECODE_ROWS;
-    *scratch += state_floats(a, rows);
+    *scratch += attnkit_decode_state(a, rows);
 }
 
 static void reset(const struct state *st, int rows, int64_t value_dim)
@@ -116,7 +117,7 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
 static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
                    int rows)
 {
-    float *out[MAX_DECODE_ROWS];
+    float *out[MAX_DECODE_ROWS] = {NULL};
     for (int r = 0; r < rows; r++)
         out[r] = a->out_type == TYPE_F32 ? w->out[r] : w->total.out + r * a->value_dim;
     kernels->decode_finish(&w->total, rows, a->value_dim, out, a->lse ? w->lse : NULL);
@@ -137,4 +138,34 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels, st
             kernels->decode_fold(&w.total, &w.chunk, item.decode_rows, a->value_dim);
     }
     finish(a, kernels, &w, item.decode_rows);
+}
+
+void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
+                          struct work_item item, int64_t first, float *state, char *scratch)
+{
+    struct walk w;
+    begin(a, kernels, &item, (float *)scratch, &w);
+    take_state(a, item.decode_rows, &state, &w.chunk);
+    w.total = w.chunk;
+    reset(&w.chunk, item.decode_rows, a->value_dim);
+    attend_chunk(a, kernels, &w, item.decode_rows, first);
+}
+
+void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
+                         struct work_item item, const struct chunk_run *run, char *scratch)
+{
+    const int rows = item.decode_rows;
+    const size_t bytes = (size_t)attnkit_decode_state(a, rows) * sizeof(float);
+    struct walk w;
+    begin(a, kernels, &item, (float *)scratch, &w);
+    float *const total = w.total.row_max; /* the first of the state's floats */
+    memcpy(total, run->before ? run->before : run->states, bytes);
+    for (int i = run->before ? 0 : 1; i < run->count; i++) {
+        memcpy(w.chunk.row_max, run->states + i * run->step, bytes);
+        kernels->decode_fold(&w.total, &w.chunk, rows, a->value_dim);
+    }
+    if (run->after)
+        memcpy(run->after, total, bytes);
+    else
+        finish(a, kernels, &w, rows);
 }

@@ -195,30 +195,39 @@ static void attend_block(const struct prefill *w, const struct panel *p, int64_t
     kernels->weighted_v(w->scores, p->lanes, fresh ? NULL : w->rescale, &block->v, keys, st->out);
 }
 
-/* The keys from `first` to the end of its chunk. Panels go by growing `end`: skipping those that
- * see nothing of a block is skipping the leading ones. */
-static void attend_chunk(const struct prefill *w, int64_t first)
+/* The first panel that sees something of what begins at key `first`. Panels go by growing `end`:
+ * skipping those that see nothing is skipping the leading ones. */
+static const struct panel *first_to_see(const struct prefill *w, int64_t first)
 {
-    const struct panel *last = &w->panel[w->panels - 1];
-    const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
     const struct panel *panel = w->panel;
     while (panel->end <= first)
         panel++;
-    if (first > 0)
-        for (const struct panel *p = panel; p <= last; p++)
-            reset(&p->chunk, p->lanes);
-    const struct panel *seeing = panel;
+    return panel;
+}
+
+/* The blocks from key `first` to the end of its chunk, for states that have been reset. */
+static void attend_blocks(const struct prefill *w, int64_t first)
+{
+    const struct panel *last = &w->panel[w->panels - 1];
+    const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
     for (int64_t key = first; key < end; key += KEY_BLOCK) {
-        while (seeing->end <= key)
-            seeing++;
+        const struct panel *seeing = first_to_see(w, key);
         const struct block block = attnkit_block(w->a, w->kernels, w->batch, w->kv_head, key,
                                                  visible_in_block(last->end, key), w->wide);
         for (const struct panel *p = seeing; p <= last; p++)
             attend_block(w, p, key, &block, p == seeing && block.in_place);
     }
-    if (first > 0)
-        for (const struct panel *p = panel; p <= last; p++)
-            w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+}
+
+/* The chunk that begins at key `first`, and its state into the total. */
+static void attend_chunk(const struct prefill *w, int64_t first)
+{
+    const struct panel *last = &w->panel[w->panels - 1], *seeing = first_to_see(w, first);
+    for (const struct panel *p = seeing; p <= last && first > 0; p++)
+        reset(&p->chunk, p->lanes);
+    attend_blocks(w, first);
+    for (const struct panel *p = seeing; p <= last && first > 0; p++)
+        w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
 }
 
 /* A lane that does not see a key multiplies its V by 0, which a NaN or an infinity survives. Such
@@ -254,21 +263,86 @@ static void finish_panel(const struct prefill *w, const struct panel *p)
         redo_rows(w, p, not_finite);
 }
 
+static void begin_item(struct prefill *w, const struct attention *a, const struct kernels *kernels,
+                       struct work_item item, char *scratch)
+{
+    w->a = a;
+    w->kernels = kernels;
+    w->batch = item.batch;
+    w->kv_head = item.kv_head;
+    begin(w, item, scratch);
+}
+
+static void finish_item(const struct prefill *w, struct work_item item)
+{
+    const struct attention *a = w->a;
+    struct place place = place_of_row(a, item.batch, item.kv_head, item.first_row);
+    for (int r = 0; r < item.panel_rows; r++, place = next_place(a, place))
+        prefetch_row(out_row(a, place), bytes_of(a->out_type, a->value_dim), 1);
+    for (int i = 0; i < w->panels; i++)
+        finish_panel(w, &w->panel[i]);
+}
+
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      struct work_item item, char *scratch)
 {
     struct prefill w; /* field by field: most panels are not there */
-    w.a = a;
-    w.kernels = kernels;
-    w.batch = item.batch;
-    w.kv_head = item.kv_head;
-    begin(&w, item, scratch);
+    begin_item(&w, a, kernels, item, scratch);
     const int64_t end = w.panel[w.panels - 1].end;
     for (int64_t first = 0; first < end; first += CHUNK_KEYS)
         attend_chunk(&w, first);
-    struct place place = place_of_row(a, item.batch, item.kv_head, item.first_row);
-    for (int r = 0; r < item.panel_rows; r++, place = next_place(a, place))
-        prefetch_row(out_row(a, place), bytes_of(a->out_type, a->value_dim), 1);
-    for (int i = 0; i < w.panels; i++)
-        finish_panel(&w, &w.panel[i]);
+    finish_item(&w, item);
+}
+
+int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows)
+{
+    return (a->value_dim + 2) * whole_vectors(rows, kernels->vector);
+}
+
+void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
+                           struct work_item item, int64_t first, float *state, char *scratch)
+{
+    struct prefill w;
+    char *states = (char *)state;
+    begin_item(&w, a, kernels, item, scratch);
+    for (int i = 0; i < w.panels; i++) {
+        struct panel *p = &w.panel[i];
+        p->total = p->chunk = take_state(&states, a->value_dim, p->lanes);
+        reset(&p->chunk, p->lanes);
+        if (p->end <= first)
+            memset(p->chunk.out, 0, (size_t)(a->value_dim * p->lanes) * sizeof(float));
+    }
+    if (first < w.panel[w.panels - 1].end)
+        attend_blocks(&w, first);
+}
+
+/* The states of a panel's chunks, `offset` floats into those of the item. */
+static void join_panel(const struct prefill *w, const struct panel *p, const struct chunk_run *run,
+                       int64_t offset)
+{
+    const size_t bytes = (size_t)((w->a->value_dim + 2) * p->lanes) * sizeof(float);
+    float *const total = p->total.out; /* the first of the state's floats */
+    memcpy(total, (run->before ? run->before : run->states) + offset, bytes);
+    for (int i = run->before ? 0 : 1; i < run->count; i++) {
+        if (p->end <= (run->first_chunk + i) * CHUNK_KEYS)
+            break;
+        memcpy(p->chunk.out, run->states + i * run->step + offset, bytes);
+        w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+    }
+    if (run->after)
+        memcpy(run->after + offset, total, bytes);
+}
+
+void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
+                          struct work_item item, const struct chunk_run *run, char *scratch)
+{
+    struct prefill w;
+    int64_t offset = 0;
+    begin_item(&w, a, kernels, item, scratch);
+    for (int i = 0; i < w.panels; i++) {
+        join_panel(&w, &w.panel[i], run, offset);
+        offset += (a->value_dim + 2) * w.panel[i].lanes;
+    }
+    if (!run->after)
+        finish_item(&w, item);
 }
