@@ -6,6 +6,8 @@
 #include "check.h"
 
 #include <math.h>
+#include <string.h>
+#include <string.h>
 
 #include "tensor.h"
 #include "cache.h"
@@ -15,6 +17,7 @@ _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&
                    (int)TYPE_BF16 == ATTNKIT_BF16 && (int)TYPE_I8 == ATTNKIT_I8 &&
                    (int)TYPE_Q8_0 == ATTNKIT_Q8_0,
                "an attnkit_type is the enum type of the same number");
+_Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 
 static attnkit_status check_options(const attnkit_attention_args *args, char *message)
 {
@@ -34,6 +37,37 @@ static attnkit_status check_options(const attnkit_attention_args *args, char *me
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "q_offsets is given, but align is %d and not ATTNKIT_ALIGN_OFFSETS",
                       (int)args->align);
+    return ATTNKIT_OK;
+}
+
+enum {
+    STATE = 3,             /* tensors of a state */
+    TENSORS = 13,          /* at most */
+    FLOAT = sizeof(float), /* bytes */
+};
+
+/* Keys that others come before, and states. */
+static attnkit_status check_states(const attnkit_attention_args *args, char *message)
+{
+    if (args->first_key < 0 || args->first_key % ATTNKIT_CHUNK_KEYS != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "first_key is %lld: must be a multiple of ATTNKIT_CHUNK_KEYS (%d)",
+                      (long long)args->first_key, ATTNKIT_CHUNK_KEYS);
+    int64_t end;
+    if (__builtin_add_overflow(args->first_key, args->kv_len, &end))
+        return refuse(message, ATTNKIT_OVERFLOW, "first_key is %lld: + kv_len (%lld) overflows",
+                      (long long)args->first_key, (long long)args->kv_len);
+    const int before = !!args->before_max + !!args->before_sum + !!args->before_out;
+    const int after = !!args->after_max + !!args->after_sum + !!args->after_out;
+    if (before % STATE != 0 || after % STATE != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "%s_max, %s_sum and %s_out: some are NULL, must be all or none",
+                      before % STATE ? "before" : "after", before % STATE ? "before" : "after",
+                      before % STATE ? "before" : "after");
+    if (after && (args->out || args->lse))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "%s is given, but after_out, too: a call gives a result or a state",
+                      args->out ? "out" : "lse");
     return ATTNKIT_OK;
 }
 
@@ -111,11 +145,6 @@ static attnkit_status set_scale(const attnkit_attention_args *args, struct atten
     return ATTNKIT_OK;
 }
 
-enum {
-    TENSORS = 7,
-    FLOAT = sizeof(float), /* bytes */
-};
-
 static struct tensor query_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
 {
     return (struct tensor){
@@ -150,19 +179,39 @@ static struct tensor named(struct tensor t, const char *name, const char *stride
     return t;
 }
 
-/* out and lse come first: they are compared with all that follow. */
+/* The dense tensors of a state, if there is one. Returns how many. */
+static int list_state(const attnkit_attention_args *args, const char *const names[STATE],
+                      const float *const data[STATE], struct problem *p, struct strides *strides,
+                      struct layout *layouts, struct tensor *tensors)
+{
+    if (!data[0])
+        return 0;
+    for (int i = 0; i < STATE; i++)
+        tensors[i] = named(query_tensor(args, TYPE_F32, i < STATE - 1 ? 1 : p->a.value_dim),
+                           names[i], NULL, data[i], NULL, &strides[i], &layouts[i]);
+    return STATE;
+}
+
+/* Outputs come first: they are compared with all that follow. */
 static int list_tensors(const attnkit_attention_args *args, struct problem *p,
                         struct tensor tensors[TENSORS])
 {
+    static const char *const before_names[STATE] = {"before_max", "before_sum", "before_out"};
+    static const char *const after_names[STATE] = {"after_max", "after_sum", "after_out"};
+    const float *const before[STATE] = {args->before_max, args->before_sum, args->before_out};
+    const float *const after[STATE] = {args->after_max, args->after_sum, args->after_out};
     struct attention *a = &p->a;
     int n = 0;
-    tensors[n++] = named(query_tensor(args, a->out_type, a->value_dim), "out", "out_strides",
-                         args->out, args->out_strides, &a->out_stride, &p->out);
+    if (!args->after_out)
+        tensors[n++] = named(query_tensor(args, a->out_type, a->value_dim), "out", "out_strides",
+                             args->out, args->out_strides, &a->out_stride, &p->out);
     if (args->lse)
         tensors[n++] = named(query_tensor(args, TYPE_F32, 1), "lse", "lse_strides", args->lse,
                              args->lse_strides, &a->lse_stride, &p->lse);
+    n += list_state(args, after_names, after, p, p->after_strides, p->after, tensors + n);
     for (int i = 0; i < n; i++)
         tensors[i].output = true;
+    n += list_state(args, before_names, before, p, p->before_strides, p->before, tensors + n);
     tensors[n++] = named(query_tensor(args, a->q_type, args->head_dim), "q", "q_strides", args->q,
                          args->q_strides, &a->q_stride, &p->q);
     tensors[n++] = named(key_tensor(args, a->k.type, args->head_dim), "k", "k_strides", args->k,
@@ -225,11 +274,15 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         status = check_dims(args, message);
     if (status == ATTNKIT_OK)
         status = check_storage(args, message);
+    if (status == ATTNKIT_OK)
+        status = check_states(args, message);
     if (status != ATTNKIT_OK)
         return status;
 
     p->empty = args->batch == 0 || args->q_heads == 0 || args->q_len == 0;
-    p->lse = p->k_scales = p->v_scales = (struct layout){0}; /* for a call without them */
+    p->out = p->lse = p->k_scales = p->v_scales = (struct layout){0}; /* for a call without them */
+    memset(p->before, 0, sizeof p->before);
+    memset(p->after, 0, sizeof p->after);
     p->a = (struct attention){
         .batch = args->batch,
         .kv_heads = args->kv_heads,
@@ -247,6 +300,9 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .v = cache_of(args->v, args->v_type, value_dim_of(args), args->v_scales,
                       args->v_scale_group),
         .pages = pages_of(args),
+        .first_key = args->first_key,
+        .before = {(float *)args->before_max, (float *)args->before_sum, (float *)args->before_out},
+        .after = {args->after_max, args->after_sum, args->after_out},
         .causal = args->flags & ATTNKIT_CAUSAL,
         .bottom_right = args->align == ATTNKIT_ALIGN_BOTTOM_RIGHT,
         .kv_lens = args->kv_lens,
@@ -288,6 +344,10 @@ static attnkit_status check_arrays(const attnkit_attention_args *args, char *mes
     }
     for (int64_t b = 0; args->q_offsets && b < args->batch; b++) {
         int64_t end;
+        if (__builtin_sub_overflow(args->q_offsets[b], args->first_key, &end))
+            return refuse(message, ATTNKIT_OVERFLOW,
+                          "q_offsets[%lld] is %lld: must be at least first_key (%lld) - 2^63",
+                          (long long)b, (long long)args->q_offsets[b], (long long)args->first_key);
         if (__builtin_add_overflow(args->q_offsets[b], args->q_len, &end))
             return refuse(message, ATTNKIT_OVERFLOW,
                           "q_offsets[%lld] is %lld: must be at most 2^63 - 1 - q_len (%lld)",
@@ -329,7 +389,13 @@ attnkit_status attnkit_check_workspace(const struct problem *problem, const void
                           {"out", &problem->out},
                           {"lse", &problem->lse},
                           {"k_scales", &problem->k_scales},
-                          {"v_scales", &problem->v_scales}};
+                          {"v_scales", &problem->v_scales},
+                          {"before_max", &problem->before[0]},
+                          {"before_sum", &problem->before[1]},
+                          {"before_out", &problem->before[2]},
+                          {"after_max", &problem->after[0]},
+                          {"after_sum", &problem->after[1]},
+                          {"after_out", &problem->after[2]}};
     for (int i = 0; i < TENSORS; i++) {
         const attnkit_status status =
             attnkit_check_apart(workspace, size, tensors[i].name, tensors[i].layout, message);

@@ -14,6 +14,8 @@ struct problem {
     struct attention a;
     bool empty; /* there is no output: nothing is to be done */
     struct layout q, k, v, out, lse, k_scales, v_scales;
+    struct strides before_strides[3], after_strides[3];
+    struct layout before[3], after[3]; /* states: row_max, row_sum, out */
 };
 
 /* Sizes, flags and options; neither tensors nor arrays are looked at. */

@@ -26,7 +26,7 @@ static size_t larger(size_t a, size_t b)
 /* Whether heads can go together if they have few enough rows. */
 static bool has_few_keys(const struct attention *a, const struct kernels *kernels)
 {
-    return a->kv_len <= FEW_KEYS && !attnkit_needs_wide(a) &&
+    return a->kv_len <= FEW_KEYS && !attnkit_needs_wide(a) && !a->before.out && !a->after.out &&
            a->batch * a->kv_heads > kernels->vector / 2;
 }
 

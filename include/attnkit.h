@@ -135,6 +135,8 @@ typedef enum attnkit_align {
 #define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without it scale must be 0 */
 #define ATTNKIT_STRIDED 4u     /* take the strides literally, even 0; without it they must be 0 */
 
+#define ATTNKIT_CHUNK_KEYS 512 /* keys after which a softmax state starts afresh */
+
 typedef struct attnkit_attention_args {
     size_t size;    /* sizeof(attnkit_attention_args) */
     uint32_t flags; /* ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED */
@@ -198,6 +200,23 @@ typedef struct attnkit_attention_args {
     int64_t page_table_stride; /* entries from b to b + 1; with batch > 1, room for kv_len */
     int64_t page_size;         /* keys of a page, at least 1 */
     int64_t pages;
+
+    /* Part of the keys: a call may take only those from index first_key on, which then is k's and
+     * v's row 0 and where positions and kv_lens are counted from as before: a key's index is
+     * absolute, kv_len and kv_lens are how many there are here. With after_max the call gives the
+     * softmax state of its rows instead of out and lse, which must be NULL, and a call with
+     * before_max goes on from a state over the keys before first_key: the bits are those of one
+     * call with all keys. The state of a row is M, l and o of kernels/README.md: integer maximum of
+     * the scores in log2, sum of weights, weighted sum of v. Dense tensors, all three or none, of
+     * [batch][q_heads][q_len], and [value_dim] for _out; before and after do not overlap. A call
+     * with kv_len = 0 turns a state into a result. */
+    int64_t first_key; /* a multiple of ATTNKIT_CHUNK_KEYS */
+    const float *before_max;
+    const float *before_sum;
+    const float *before_out;
+    float *after_max;
+    float *after_sum;
+    float *after_out;
 
     /* Options. */
     double scale; /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */

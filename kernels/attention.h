@@ -40,6 +40,10 @@ struct attention {
     struct strides q_stride, out_stride, lse_stride;
     struct cache k, v;
     struct pages pages; /* in which K and V lie */
+    int64_t first_key;  /* the absolute index of key 0, at the edge of a chunk */
+    /* Dense, with a line per query row of [batch][q_heads][q_len]; out is NULL where there is none:
+     * of the keys before these, and where the state goes that takes the place of a result. */
+    struct state before, after;
     float scale_log2;
     bool causal;
     bool bottom_right;        /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */

@@ -53,6 +53,18 @@ static void reset(const struct state *st, int rows, int64_t value_dim)
     memset(st->out, 0, (size_t)(rows * value_dim) * sizeof(float));
 }
 
+static void copy_row(struct state to, struct state from, int64_t value_dim)
+{
+    *to.row_max = *from.row_max;
+    *to.row_sum = *from.row_sum;
+    memcpy(to.out, from.out, (size_t)value_dim * sizeof(float));
+}
+
+static struct state line_of(struct state st, int row, int64_t value_dim)
+{
+    return (struct state){st.row_max + row, st.row_sum + row, st.out + row * value_dim};
+}
+
 /* The query row as binary32, where it lies or in scratch. */
 static const float *take_q(const struct attention *a, const struct kernels *kernels,
                            struct place place, float **scratch)
@@ -66,6 +78,19 @@ static const float *take_q(const struct attention *a, const struct kernels *kern
     return taken;
 }
 
+static struct place first_place(const struct attention *a, const struct work_item *item)
+{
+    return place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
+}
+
+static void resume(const struct attention *a, const struct work_item *item,
+                   const struct state *total)
+{
+    struct place place = first_place(a, item);
+    for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place))
+        copy_row(line_of(*total, r, a->value_dim), state_row(a, a->before, place), a->value_dim);
+}
+
 static void begin(const struct attention *a, const struct kernels *kernels,
                   const struct work_item *item, float *scratch, struct walk *w)
 {
@@ -73,12 +98,12 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     take_state(a, item->decode_rows, &scratch, &w->chunk);
     w->batch = item->batch;
     w->kv_head = item->kv_head;
-    struct place place =
-        place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
+    struct place place = first_place(a, item);
     for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place)) {
         w->end[r] = visible_end(a, item->batch, place.position);
         w->q[r] = take_q(a, kernels, place, &scratch);
-        w->out[r] = out_row(a, place);
+        if (!a->after.out)
+            w->out[r] = out_row(a, place);
         w->lse[r] = a->lse ? lse_row(a, place) : NULL;
     }
     w->block.q = w->q;
@@ -89,6 +114,14 @@ static void begin(const struct attention *a, const struct kernels *kernels,
         item->first_row + item->panel_rows == 0 && w->end[item->decode_rows - 1] > FEW_KEYS;
     w->wide = attnkit_take_wide(a, scratch);
     reset(&w->total, item->decode_rows, a->value_dim);
+    if (a->before.out)
+        resume(a, item, &w->total);
+}
+
+/* The first chunk needs no state of its own, as in prefill.c. */
+static bool needs_fold(const struct attention *a, int64_t first)
+{
+    return first > 0 || a->before.out;
 }
 
 /* The blocks from `first` to the end of its chunk. */
@@ -97,8 +130,7 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
 {
     const int64_t last_end = w->end[rows - 1];
     const int64_t chunk_end = last_end < first + CHUNK_KEYS ? last_end : first + CHUNK_KEYS;
-    /* The first chunk needs no state of its own, as in prefill.c. */
-    w->block.st = first == 0 ? &w->total : &w->chunk;
+    w->block.st = needs_fold(a, first) ? &w->chunk : &w->total;
     const bool prefetch = w->block.prefetch;
     for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
         for (int r = 0; r < rows; r++)
@@ -114,8 +146,8 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
 }
 
 /* A result of another type is made in the state first, and rounded from there. */
-static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
-                   int rows)
+static void finish_rows(const struct attention *a, const struct kernels *kernels,
+                        const struct walk *w, int rows)
 {
     float *out[MAX_DECODE_ROWS] = {NULL};
     for (int r = 0; r < rows; r++)
@@ -125,19 +157,31 @@ static void finish(const struct attention *a, const struct kernels *kernels, con
         kernels->narrow(a->out_type, out[r], a->value_dim, 0, w->out[r], NULL);
 }
 
+static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
+                   const struct work_item *item)
+{
+    if (!a->after.out) {
+        finish_rows(a, kernels, w, item->decode_rows);
+        return;
+    }
+    struct place place = first_place(a, item);
+    for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place))
+        copy_row(state_row(a, a->after, place), line_of(w->total, r, a->value_dim), a->value_dim);
+}
+
 void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
                     char *scratch)
 {
     struct walk w;
     begin(a, kernels, &item, (float *)scratch, &w);
     for (int64_t first = 0; first < w.end[item.decode_rows - 1]; first += CHUNK_KEYS) {
-        if (first > 0)
+        if (needs_fold(a, first))
             reset(&w.chunk, item.decode_rows, a->value_dim);
         attend_chunk(a, kernels, &w, item.decode_rows, first);
-        if (first > 0)
+        if (needs_fold(a, first))
             kernels->decode_fold(&w.total, &w.chunk, item.decode_rows, a->value_dim);
     }
-    finish(a, kernels, &w, item.decode_rows);
+    finish(a, kernels, &w, &item);
 }
 
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
@@ -158,14 +202,16 @@ void attnkit_decode_join(const struct attention *a, const struct kernels *kernel
     const size_t bytes = (size_t)attnkit_decode_state(a, rows) * sizeof(float);
     struct walk w;
     begin(a, kernels, &item, (float *)scratch, &w);
-    float *const total = w.total.row_max; /* the first of the state's floats */
-    memcpy(total, run->before ? run->before : run->states, bytes);
-    for (int i = run->before ? 0 : 1; i < run->count; i++) {
+    float *const total = w.total.row_max;            /* the first of the state's floats */
+    const bool begun = run->before || a->before.out; /* with other chunks than these */
+    if (run->before || !begun)
+        memcpy(total, run->before ? run->before : run->states, bytes);
+    for (int i = begun ? 0 : 1; i < run->count; i++) {
         memcpy(w.chunk.row_max, run->states + i * run->step, bytes);
         kernels->decode_fold(&w.total, &w.chunk, rows, a->value_dim);
     }
     if (run->after)
         memcpy(run->after, total, bytes);
     else
-        finish(a, kernels, &w, rows);
+        finish(a, kernels, &w, &item);
 }

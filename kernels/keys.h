@@ -51,6 +51,13 @@ static inline float *lse_row(const struct attention *a, struct place p)
     return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
+/* The line of a query row in the states of the caller. */
+static inline struct state state_row(const struct attention *a, struct state all, struct place p)
+{
+    const int64_t line = (p.batch * a->kv_heads * a->group + p.head) * a->q_len + p.position;
+    return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
+}
+
 /* A row of K or V, and its scales if it has any. */
 struct key_row {
     const char *data;

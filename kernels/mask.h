@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees: always a range [0, visible_end). Absolute indices throughout.
+ * Which keys a row sees: always a range [0, visible_end), counted from the first key there is.
  */
 #ifndef ATTNKIT_MASK_H
 #define ATTNKIT_MASK_H
@@ -12,11 +12,12 @@ static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
     return a->kv_lens ? a->kv_lens[batch] : a->kv_len;
 }
 
+/* The position of query row 0, counted likewise. */
 static inline int64_t q_offset(const struct attention *a, int64_t batch)
 {
     if (a->bottom_right)
         return sequence_keys(a, batch) - a->q_len;
-    return a->q_offsets ? a->q_offsets[batch] : 0;
+    return (a->q_offsets ? a->q_offsets[batch] : 0) - a->first_key;
 }
 
 /* The end of the keys that the rows at a query position of a batch entry see. It does not fall as

@@ -133,6 +133,21 @@ static void pack_panel(const struct prefill *w, const struct panel *p)
     w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
 }
 
+/* The total over the keys before these. */
+static void resume_panel(const struct prefill *w, const struct panel *p)
+{
+    const float *out[MAX_LANES];
+    struct place place = first_place(w, p);
+    for (int lane = 0; lane < p->lanes; lane++) {
+        const struct state row = state_row(w->a, w->a->before, place);
+        p->total.row_max[lane] = *row.row_max;
+        p->total.row_sum[lane] = *row.row_sum;
+        out[lane] = row.out;
+        place = next_lane(w, p, lane, place);
+    }
+    w->kernels->pack_q(out, p->lanes, w->a->value_dim, p->total.out);
+}
+
 static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, int rows,
                         char **scratch)
 {
@@ -146,7 +161,9 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     p->total = take_state(scratch, w->a->value_dim, lanes);
     p->chunk = take_state(scratch, w->a->value_dim, lanes);
     reset(&p->total, lanes);
-    if (p->end == 0)
+    if (w->a->before.out)
+        resume_panel(w, p);
+    else if (p->end == 0)
         memset(p->total.out, 0, (size_t)(w->a->value_dim * lanes) * sizeof(float));
     pack_panel(w, p);
 }
@@ -170,8 +187,14 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
     }
 }
 
-/* One block of keys for one panel. The first chunk needs no state of its own: folding it into an
- * empty total would leave it as it is. The first panel to see the block has its V brought nearer.
+/* The first chunk needs no state of its own: folding it into an empty total would leave it as it
+ * is. */
+static bool needs_fold(const struct prefill *w, int64_t key)
+{
+    return key >= CHUNK_KEYS || w->a->before.out;
+}
+
+/* One block of keys for one panel. The first panel to see the block has its V brought nearer.
  */
 static void attend_block(const struct prefill *w, const struct panel *p, int64_t first,
                          const struct block *block, bool prefetch_v)
@@ -186,7 +209,7 @@ static void attend_block(const struct prefill *w, const struct panel *p, int64_t
         place = next_lane(w, p, lane, place);
     }
 
-    const struct state *st = first < CHUNK_KEYS ? &p->total : &p->chunk;
+    const struct state *st = needs_fold(w, first) ? &p->chunk : &p->total;
     kernels->scores(p->q_t, p->lanes, &block->k, keys, w->scores,
                     prefetch_v && keys == KEY_BLOCK ? &block->v : NULL);
     kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
@@ -223,10 +246,11 @@ static void attend_blocks(const struct prefill *w, int64_t first)
 static void attend_chunk(const struct prefill *w, int64_t first)
 {
     const struct panel *last = &w->panel[w->panels - 1], *seeing = first_to_see(w, first);
-    for (const struct panel *p = seeing; p <= last && first > 0; p++)
+    const bool fold = needs_fold(w, first);
+    for (const struct panel *p = seeing; p <= last && fold; p++)
         reset(&p->chunk, p->lanes);
     attend_blocks(w, first);
-    for (const struct panel *p = seeing; p <= last && first > 0; p++)
+    for (const struct panel *p = seeing; p <= last && fold; p++)
         w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
 }
 
@@ -241,24 +265,59 @@ static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t n
                            w->decode_scratch);
 }
 
-/* Results of another type are made in scratch first, and rounded from there. */
-static void finish_panel(const struct prefill *w, const struct panel *p)
+/* Where the results of a panel go. */
+struct outputs {
+    void *rows[MAX_LANES];
+    float *out[MAX_LANES], *lse[MAX_LANES]; /* out: as binary32 */
+};
+
+static void find_outputs(const struct prefill *w, const struct panel *p, struct outputs *o)
 {
     const struct attention *a = w->a;
-    const bool rounded = a->out_type != TYPE_F32;
-    float *out[MAX_LANES], *lse[MAX_LANES];
-    void *rows[MAX_LANES];
     struct place place = first_place(w, p);
     for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
-        rows[lane] = out_row(a, place);
-        out[lane] = rounded ? w->wide.v + lane * a->value_dim : rows[lane];
+        o->rows[lane] = a->after.out ? state_row(a, a->after, place).out : out_row(a, place);
+        o->out[lane] = o->rows[lane];
+        if (!a->after.out && a->out_type != TYPE_F32)
+            o->out[lane] = w->wide.v + lane * a->value_dim;
         if (a->lse)
-            lse[lane] = lse_row(a, place);
+            o->lse[lane] = lse_row(a, place);
     }
-    const uint64_t not_finite =
-        w->kernels->finish(&p->total, p->lanes, a->value_dim, p->rows, out, a->lse ? lse : NULL);
-    for (int lane = 0; lane < p->rows && rounded; lane++)
-        w->kernels->narrow(a->out_type, out[lane], a->value_dim, 0, rows[lane], NULL);
+}
+
+/* Results of another type are made in scratch first, and rounded from there. */
+static uint64_t finish_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
+{
+    const struct attention *a = w->a;
+    const uint64_t not_finite = w->kernels->finish(&p->total, p->lanes, a->value_dim, p->rows,
+                                                   o->out, a->lse ? o->lse : NULL);
+    for (int lane = 0; lane < p->rows && a->out_type != TYPE_F32; lane++)
+        w->kernels->narrow(a->out_type, o->out[lane], a->value_dim, 0, o->rows[lane], NULL);
+    return not_finite;
+}
+
+/* The state as it is: the result of one with a sum of 1. */
+static uint64_t export_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
+{
+    const struct attention *a = w->a;
+    _Alignas(64) float ones[MAX_LANES];
+    struct place place = first_place(w, p);
+    for (int lane = 0; lane < p->lanes; lane++)
+        ones[lane] = 1.0f;
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
+        const struct state row = state_row(a, a->after, place);
+        *row.row_max = p->total.row_max[lane];
+        *row.row_sum = p->total.row_sum[lane];
+    }
+    const struct state st = {p->total.row_max, ones, p->total.out};
+    return w->kernels->finish(&st, p->lanes, a->value_dim, p->rows, o->out, NULL);
+}
+
+static void finish_panel(const struct prefill *w, const struct panel *p)
+{
+    struct outputs o;
+    find_outputs(w, p, &o);
+    const uint64_t not_finite = w->a->after.out ? export_rows(w, p, &o) : finish_rows(w, p, &o);
     if (not_finite && p->full < p->end)
         redo_rows(w, p, not_finite);
 }
@@ -277,7 +336,7 @@ static void finish_item(const struct prefill *w, struct work_item item)
 {
     const struct attention *a = w->a;
     struct place place = place_of_row(a, item.batch, item.kv_head, item.first_row);
-    for (int r = 0; r < item.panel_rows; r++, place = next_place(a, place))
+    for (int r = 0; r < item.panel_rows && !a->after.out; r++, place = next_place(a, place))
         prefetch_row(out_row(a, place), bytes_of(a->out_type, a->value_dim), 1);
     for (int i = 0; i < w->panels; i++)
         finish_panel(w, &w->panel[i]);
@@ -321,9 +380,11 @@ static void join_panel(const struct prefill *w, const struct panel *p, const str
                        int64_t offset)
 {
     const size_t bytes = (size_t)((w->a->value_dim + 2) * p->lanes) * sizeof(float);
-    float *const total = p->total.out; /* the first of the state's floats */
-    memcpy(total, (run->before ? run->before : run->states) + offset, bytes);
-    for (int i = run->before ? 0 : 1; i < run->count; i++) {
+    float *const total = p->total.out;                  /* the first of the state's floats */
+    const bool begun = run->before || w->a->before.out; /* with other chunks than these */
+    if (run->before || !begun)
+        memcpy(total, (run->before ? run->before : run->states) + offset, bytes);
+    for (int i = begun ? 0 : 1; i < run->count; i++) {
         if (p->end <= (run->first_chunk + i) * CHUNK_KEYS)
             break;
         memcpy(p->chunk.out, run->states + i * run->step + offset, bytes);
