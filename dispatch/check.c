@@ -46,6 +46,17 @@ enum {
     FLOAT = sizeof(float), /* bytes */
 };
 
+static attnkit_status check_packed(const attnkit_attention_args *args, char *message)
+{
+    if (args->kv_starts && args->kv_lens)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "kv_lens is given, but kv_starts, too: packed keys have no room left");
+    if (args->kv_starts && args->page_table)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "kv_starts is given, but page_table, too: keys in pages are not packed");
+    return ATTNKIT_OK;
+}
+
 /* Keys that others come before, and states. */
 static attnkit_status check_states(const attnkit_attention_args *args, char *message)
 {
@@ -148,7 +159,7 @@ static attnkit_status set_scale(const attnkit_attention_args *args, struct atten
 static struct tensor query_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
 {
     return (struct tensor){
-        .count = {args->batch, args->q_heads, args->q_len},
+        .count = {args->q_starts ? 1 : args->batch, args->q_heads, args->q_len},
         .row_bytes = bytes_of(type, dim),
         .alignment = attnkit_alignment(type),
     };
@@ -157,8 +168,9 @@ static struct tensor query_tensor(const attnkit_attention_args *args, enum type 
 static struct tensor key_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
 {
     const bool paged = args->page_table;
+    const int64_t batch = args->kv_starts ? 1 : args->batch;
     return (struct tensor){
-        .count = {paged ? args->pages : args->batch, args->kv_heads,
+        .count = {paged ? args->pages : batch, args->kv_heads,
                   paged ? args->page_size : args->kv_len},
         .row_bytes = bytes_of(type, dim),
         .alignment = attnkit_alignment(type),
@@ -275,6 +287,8 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
     if (status == ATTNKIT_OK)
         status = check_storage(args, message);
     if (status == ATTNKIT_OK)
+        status = check_packed(args, message);
+    if (status == ATTNKIT_OK)
         status = check_states(args, message);
     if (status != ATTNKIT_OK)
         return status;
@@ -306,6 +320,8 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .causal = args->flags & ATTNKIT_CAUSAL,
         .bottom_right = args->align == ATTNKIT_ALIGN_BOTTOM_RIGHT,
         .kv_lens = args->kv_lens,
+        .q_starts = args->q_starts,
+        .kv_starts = args->kv_starts,
         .q_offsets = args->q_offsets,
     };
     status = set_scale(args, &p->a, message);
@@ -328,6 +344,26 @@ attnkit_status attnkit_check_shape(const attnkit_attention_args *args, struct pr
     return status == ATTNKIT_OK ? check_full_shape(&ours, problem, message) : status;
 }
 
+/* From 0 to the total, and never back. */
+static attnkit_status check_starts(const int64_t *starts, int64_t batch, int64_t total,
+                                   const char *name, const char *total_name, char *message)
+{
+    if (!starts)
+        return ATTNKIT_OK;
+    if (starts[0] != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s[0] is %lld: must be 0", name,
+                      (long long)starts[0]);
+    for (int64_t b = 0; b < batch; b++)
+        if (starts[b + 1] < starts[b])
+            return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                          "%s[%lld] is %lld: must be at least the one before it (%lld)", name,
+                          (long long)b + 1, (long long)starts[b + 1], (long long)starts[b]);
+    if (starts[batch] != total)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s[%lld] is %lld: must be %s (%lld)", name,
+                      (long long)batch, (long long)starts[batch], total_name, (long long)total);
+    return ATTNKIT_OK;
+}
+
 static attnkit_status check_arrays(const attnkit_attention_args *args, char *message)
 {
     for (int64_t b = 0; args->kv_lens && b < args->batch; b++)
@@ -336,12 +372,19 @@ static attnkit_status check_arrays(const attnkit_attention_args *args, char *mes
                           "kv_lens[%lld] is %lld: must be between 0 and kv_len (%lld)",
                           (long long)b, (long long)args->kv_lens[b], (long long)args->kv_len);
     const struct pages pages = pages_of(args);
+    attnkit_status status =
+        check_starts(args->q_starts, args->batch, args->q_len, "q_starts", "q_len", message);
+    if (status == ATTNKIT_OK)
+        status = check_starts(args->kv_starts, args->batch, args->kv_len, "kv_starts", "kv_len",
+                              message);
     for (int64_t b = 0; b < args->batch; b++) {
-        const attnkit_status status = attnkit_check_page_table(
-            &pages, b, 0, args->kv_lens ? args->kv_lens[b] : args->kv_len, message);
         if (status != ATTNKIT_OK)
             return status;
+        status = attnkit_check_page_table(&pages, b, 0,
+                                          args->kv_lens ? args->kv_lens[b] : args->kv_len, message);
     }
+    if (status != ATTNKIT_OK)
+        return status;
     for (int64_t b = 0; args->q_offsets && b < args->batch; b++) {
         int64_t end;
         if (__builtin_sub_overflow(args->q_offsets[b], args->first_key, &end))

@@ -26,18 +26,40 @@ static size_t larger(size_t a, size_t b)
 /* Whether heads can go together if they have few enough rows. */
 static bool has_few_keys(const struct attention *a, const struct kernels *kernels)
 {
-    return a->kv_len <= FEW_KEYS && !attnkit_needs_wide(a) && !a->before.out && !a->after.out &&
-           a->batch * a->kv_heads > kernels->vector / 2;
+    return a->kv_len <= FEW_KEYS && !attnkit_needs_wide(a) && !a->before.out && !a->q_starts &&
+           !a->kv_starts && !a->after.out && a->batch * a->kv_heads > kernels->vector / 2;
+}
+
+/* The last rows of a head, fewer than an item has: first those for panels, then those for decode.
+ */
+struct rest {
+    int panel_rows, decode_rows;
+};
+
+static struct rest rest_of(const struct kernels *kernels, int64_t rows, int rows_per_item)
+{
+    const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
+    int decode_rows = part <= kernels->vector / 2 ? part : 0;
+    if (rest <= kernels->decode_rows)
+        decode_rows = rest;
+    return (struct rest){rest - decode_rows, decode_rows};
+}
+
+/* What of the work is decode's, all of which it can only be if every sequence has the same rows. */
+static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
+                            struct rest rest)
+{
+    return a->q_starts ? kernels->decode_rows : rest.decode_rows;
 }
 
 /* More rows need no less: a workspace for a longer q_len serves a shorter one. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
-                            const struct schedule *s)
+                            const struct schedule *s, struct rest rest)
 {
-    size_t bytes = attnkit_decode_scratch(a, s->decode_rows);
+    size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest));
     if (has_few_keys(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
-    if (s->items_per_head > 1 || s->panel_rows > 0 || s->decode_rows == 0)
+    if (a->q_starts || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
     return round_up(bytes);
 }
@@ -47,18 +69,14 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
 {
     struct schedule s;
     const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
+    s.kernels = kernels;
     s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
-    const int rest = (int)(rows % s.rows_per_item), part = rest % kernels->vector;
-    s.decode_rows = part <= kernels->vector / 2 ? part : 0;
-    if (rest <= kernels->decode_rows)
-        s.decode_rows = rest;
-    s.panel_rows = rest - s.decode_rows;
-    s.items_per_head = rows / s.rows_per_item + (rest > 0);
+    s.items_per_head = (rows + s.rows_per_item - 1) / s.rows_per_item;
     s.heads_per_item = 1;
     if (has_few_keys(a, kernels) && rows * kernels->vector <= kernels->lanes)
         s.heads_per_item = kernels->vector;
     s.items = (heads + s.heads_per_item - 1) / s.heads_per_item * s.items_per_head;
-    s.scratch = scratch_bytes(a, kernels, &s);
+    s.scratch = scratch_bytes(a, kernels, &s, rest_of(kernels, rows, s.rows_per_item));
     s.threads = threads < s.items ? threads : s.items;
     return s;
 }
@@ -67,16 +85,22 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
                                    int64_t index)
 {
     const int64_t head = index / s->items_per_head * s->heads_per_item;
-    const int64_t item = index % s->items_per_head, heads_left = a->batch * a->kv_heads - head;
-    const bool full = item < s->items_per_head - 1 || s->panel_rows + s->decode_rows == 0;
-    return (struct work_item){
+    const int64_t heads_left = a->batch * a->kv_heads - head;
+    struct work_item item = {
         .batch = head / a->kv_heads,
         .kv_head = head % a->kv_heads,
-        .first_row = item * s->rows_per_item,
-        .panel_rows = full ? s->rows_per_item : s->panel_rows,
-        .decode_rows = full ? 0 : s->decode_rows,
+        .first_row = index % s->items_per_head * s->rows_per_item,
         .heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item,
     };
+    const int64_t rows_left = sequence_rows(a, item.batch) * a->group - item.first_row;
+    if (rows_left >= s->rows_per_item) {
+        item.panel_rows = s->rows_per_item;
+    } else if (rows_left > 0) {
+        const struct rest rest = rest_of(s->kernels, rows_left, s->rows_per_item);
+        item.panel_rows = rest.panel_rows;
+        item.decode_rows = rest.decode_rows;
+    }
+    return item;
 }
 
 /* In (row, key) pairs; packing and writing a row costs about as much as this many keys. */
@@ -84,6 +108,8 @@ static double cost(const struct attention *a, struct work_item item)
 {
     const double row_cost = 16;
     const int rows = item.panel_rows + item.decode_rows;
+    if (rows == 0)
+        return 0;
     const int64_t keys = visible_end(a, item.batch, (item.first_row + rows - 1) / a->group);
     return rows * ((double)keys + row_cost);
 }

@@ -8,12 +8,10 @@
 #include "../kernels/attention.h"
 
 struct schedule {
+    const struct kernels *kernels;
     int rows_per_item;
-    int64_t items_per_head; /* for each batch entry and KV head */
+    int64_t items_per_head; /* for each batch entry and KV head; packed, some have no rows */
     int heads_per_item;     /* 1, or a vector of heads with all their rows, for few rows and keys */
-    /* What the last of them has, if it is not full: rows for panels, then the rest of them for
-     * decode.c, which either fill half a vector at most, or are all there are, and few. */
-    int panel_rows, decode_rows;
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
     int64_t threads; /* that have something to do: at most the items */

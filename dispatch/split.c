@@ -41,8 +41,8 @@ struct split attnkit_split(const struct attention *a, const struct kernels *kern
         __builtin_mul_overflow(s->items, split.chunks, &split.units))
         return split;
     split.threads = smaller(threads, split.units);
-    split.is_useful =
-        s->heads_per_item == 1 && s->items % threads != 0 && s->items / MANY_ITEMS < threads;
+    split.is_useful = s->heads_per_item == 1 && !a->kv_starts && s->items % threads != 0 &&
+                      s->items / MANY_ITEMS < threads;
     split.state_floats = state_floats(a, kernels, s);
     const int64_t state_bytes = split.state_floats * (int64_t)sizeof(float);
     split.wave_units = larger(1, WAVE_BYTES / state_bytes) * split.threads;
@@ -59,7 +59,7 @@ struct split attnkit_split(const struct attention *a, const struct kernels *kern
 static int64_t chunks_of(const struct attention *a, const struct work_item *item)
 {
     const int64_t rows = item->first_row + item->panel_rows + item->decode_rows;
-    const int64_t end = visible_end(a, item->batch, (rows - 1) / a->group);
+    const int64_t end = rows ? visible_end(a, item->batch, (rows - 1) / a->group) : 0;
     return larger(1, (end + CHUNK_KEYS - 1) / CHUNK_KEYS);
 }
 
@@ -97,7 +97,7 @@ void attnkit_split_attend(const struct attention *a, const struct kernels *kerne
     for (int64_t unit = units.first + mine.first; unit < units.first + mine.end; unit++) {
         const struct work_item item = attnkit_work_item(a, s, unit / split->chunks);
         const int64_t chunk = unit % split->chunks;
-        if (chunk >= chunks_of(a, &item))
+        if (chunk >= chunks_of(a, &item) || item.panel_rows + item.decode_rows == 0)
             continue;
         float *const state = unit_state(split, shared, unit);
         const int64_t first = chunk * CHUNK_KEYS;

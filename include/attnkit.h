@@ -201,6 +201,14 @@ typedef struct attnkit_attention_args {
     int64_t page_size;         /* keys of a page, at least 1 */
     int64_t pages;
 
+    /* Sequences packed one after the other, without a batch dimension. With q_starts the shapes of
+     * q, out, lse and states begin at their heads, q_len is the rows of all entries together, and
+     * entry b has the rows q_starts[b] .. q_starts[b + 1] - 1; kv_starts is the same for k, v,
+     * their scales and kv_len, without pages and kv_lens. Each begins with 0, does not fall, and
+     * ends with q_len or kv_len. */
+    const int64_t *q_starts;  /* [batch + 1], or NULL */
+    const int64_t *kv_starts; /* [batch + 1], or NULL */
+
     /* Part of the keys: a call may take only those from index first_key on, which then is k's and
      * v's row 0 and where positions and kv_lens are counted from as before: a key's index is
      * absolute, kv_len and kv_lens are how many there are here. With after_max the call gives the

@@ -46,8 +46,10 @@ struct attention {
     struct state before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;        /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */
-    const int64_t *kv_lens;   /* or NULL */
+    bool bottom_right;       /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */
+    const int64_t *kv_lens;  /* or NULL */
+    const int64_t *q_starts; /* or NULL: entry b's rows are q_starts[b] .. q_starts[b + 1] - 1 of */
+    const int64_t *kv_starts; /* one tensor of q_len or kv_len rows without a batch */
     const int64_t *q_offsets; /* or NULL */
 };
 

@@ -26,9 +26,11 @@ struct heads {
     int32_t seen[MAX_VECTOR]; /* keys that the last row sees, and so at least all others */
     int32_t visible[MAX_LANES];
     const float *q[MAX_LANES];
-    float *q_t;    /* [head_dim][lanes] */
-    float *k_t;    /* [head_dim][keys of a tile][vector] */
-    float *scores; /* [FEW_KEYS][lanes] */
+    float *out[MAX_LANES];
+    const char *k[MAX_VECTOR], *v[MAX_VECTOR]; /* row 0 */
+    float *q_t;                                /* [head_dim][lanes] */
+    float *k_t;                                /* [head_dim][keys of a tile][vector] */
+    float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
     struct state st; /* without out */
 };
@@ -57,8 +59,11 @@ static void begin_head(struct heads *w, int head, int64_t index)
         const int lane = r * w->vector + head;
         w->visible[lane] = (int32_t)visible_end(a, w->batch[head], place.position);
         w->q[lane] = q_row(a, place);
+        w->out[lane] = out_row(a, place);
     }
     w->seen[head] = w->visible[(w->rows - 1) * w->vector + head];
+    w->k[head] = key_row(a, &a->k, w->batch[head], w->kv_head[head], 0).data;
+    w->v[head] = key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data;
 }
 
 static void begin(struct heads *w, struct work_item item, char *scratch)
@@ -88,12 +93,13 @@ static void begin(struct heads *w, struct work_item item, char *scratch)
  * row stands for it. */
 static void key_rows(const struct heads *w, int key, const float **rows)
 {
+    const int64_t stride = w->a->k.stride.row;
     for (int head = 0; head < w->vector; head++) {
         const int last = w->seen[head] - 1;
-        rows[head] = last < 0 ? w->q[head]
-                              : (const float *)key_row(w->a, &w->a->k, w->batch[head],
-                                                       w->kv_head[head], key < last ? key : last)
-                                    .data;
+        if (last < 0)
+            rows[head] = w->q[head];
+        else
+            rows[head] = (const float *)(w->k[head] + (key < last ? key : last) * stride);
     }
 }
 
@@ -118,16 +124,12 @@ static void score(const struct heads *w)
 
 static void finish_head(const struct heads *w, int head)
 {
-    const struct attention *a = w->a;
     float *out[MAX_ROWS];
-    struct place place = place_of_row(a, w->batch[head], w->kv_head[head], 0);
-    for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
-        out[r] = out_row(a, place);
-    }
+    for (int r = 0; r < w->rows; r++)
+        out[r] = w->out[r * w->vector + head];
     const struct head_weights weights = {w->scores + head, w->st.row_sum + head, w->visible + head,
                                          w->lanes};
-    const struct rows v = {key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data,
-                           a->v.stride.row, a->v.dim};
+    const struct rows v = {w->v[head], w->a->v.stride.row, w->a->v.dim};
     w->kernels->head_out(&weights, &v, w->rows, out);
 }
 

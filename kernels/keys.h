@@ -12,13 +12,21 @@
  * and tensor. */
 struct place {
     int64_t batch, group_head, head, position; /* group_head: the first of the group */
+    int64_t outer, row; /* in the tensors: batch entry and position, or where all are packed */
 };
 
 static inline struct place place_of_row(const struct attention *a, int64_t batch, int64_t kv_head,
                                         int64_t row)
 {
-    const int64_t group_head = kv_head * a->group;
-    return (struct place){batch, group_head, group_head + row % a->group, row / a->group};
+    const int64_t group_head = kv_head * a->group, position = row / a->group;
+    return (struct place){
+        .batch = batch,
+        .group_head = group_head,
+        .head = group_head + row % a->group,
+        .position = position,
+        .outer = a->q_starts ? 0 : batch,
+        .row = a->q_starts ? a->q_starts[batch] + position : position,
+    };
 }
 
 static inline struct place next_place(const struct attention *a, struct place p)
@@ -27,13 +35,14 @@ static inline struct place next_place(const struct attention *a, struct place p)
     if (p.head == p.group_head + a->group) {
         p.head = p.group_head;
         p.position++;
+        p.row++;
     }
     return p;
 }
 
 static inline ptrdiff_t place_offset(struct strides s, struct place p)
 {
-    return p.batch * s.batch + p.head * s.head + p.position * s.row;
+    return p.outer * s.batch + p.head * s.head + p.row * s.row;
 }
 
 static inline const void *q_row(const struct attention *a, struct place p)
@@ -54,7 +63,7 @@ static inline float *lse_row(const struct attention *a, struct place p)
 /* The line of a query row in the states of the caller. */
 static inline struct state state_row(const struct attention *a, struct state all, struct place p)
 {
-    const int64_t line = (p.batch * a->kv_heads * a->group + p.head) * a->q_len + p.position;
+    const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_len + p.row;
     return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
@@ -67,7 +76,9 @@ struct key_row {
 static inline struct key_row key_row(const struct attention *a, const struct cache *c,
                                      int64_t batch, int64_t kv_head, int64_t key)
 {
-    const struct index at = row_index(&a->pages, batch, key);
+    struct index at = row_index(&a->pages, batch, key);
+    if (a->kv_starts)
+        at = (struct index){0, a->kv_starts[batch] + key};
     const struct strides s = c->stride, scale = c->scale_stride;
     const char *scales = c->scales;
     if (scales)

@@ -7,8 +7,15 @@
 
 #include "attention.h"
 
+static inline int64_t sequence_rows(const struct attention *a, int64_t batch)
+{
+    return a->q_starts ? a->q_starts[batch + 1] - a->q_starts[batch] : a->q_len;
+}
+
 static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
 {
+    if (a->kv_starts)
+        return a->kv_starts[batch + 1] - a->kv_starts[batch];
     return a->kv_lens ? a->kv_lens[batch] : a->kv_len;
 }
 
@@ -16,7 +23,7 @@ static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
 static inline int64_t q_offset(const struct attention *a, int64_t batch)
 {
     if (a->bottom_right)
-        return sequence_keys(a, batch) - a->q_len;
+        return sequence_keys(a, batch) - sequence_rows(a, batch);
     return (a->q_offsets ? a->q_offsets[batch] : 0) - a->first_key;
 }
 
