@@ -13,6 +13,15 @@ int64_t attnkit_alignment(enum type type)
     return type == TYPE_F32 ? (int64_t)sizeof(float) : type == TYPE_I8 ? 1 : 2;
 }
 
+attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *message)
+{
+    if ((int)type >= ATTNKIT_F32 && (int)type <= ATTNKIT_BF16)
+        return ATTNKIT_OK;
+    return refuse(message, ATTNKIT_UNSUPPORTED,
+                  "%s is %d: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)", name,
+                  (int)type);
+}
+
 attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *message)
 {
     if ((int)row->type < ATTNKIT_F32 || (int)row->type > ATTNKIT_Q8_0)

@@ -13,6 +13,9 @@
 /* What a row of this type is aligned to, in bytes. */
 int64_t attnkit_alignment(enum type type);
 
+/* That a type has elements to which binary32 is rounded one by one. */
+attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *message);
+
 /* A row of `dim` elements and its scales, with the names of the public fields. */
 struct stored_row {
     attnkit_type type;

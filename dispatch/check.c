@@ -82,15 +82,6 @@ static attnkit_status check_states(const attnkit_attention_args *args, char *mes
     return ATTNKIT_OK;
 }
 
-static attnkit_status check_rounded(const char *name, attnkit_type type, char *message)
-{
-    if ((int)type >= ATTNKIT_F32 && (int)type <= ATTNKIT_BF16)
-        return ATTNKIT_OK;
-    return refuse(message, ATTNKIT_UNSUPPORTED,
-                  "%s is %d: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)", name,
-                  (int)type);
-}
-
 static int64_t value_dim_of(const attnkit_attention_args *args)
 {
     return args->value_dim ? args->value_dim : args->head_dim;
@@ -109,9 +100,9 @@ static attnkit_status check_storage(const attnkit_attention_args *args, char *me
         {args->v_type, value_dim_of(args), args->v_scale_group, args->v_scales, "value_dim",
          "v_type", "v_scale_group", "v_scales"}};
     const struct pages pages = pages_of(args);
-    attnkit_status status = check_rounded("q_type", args->q_type, message);
+    attnkit_status status = attnkit_check_rounded("q_type", args->q_type, message);
     if (status == ATTNKIT_OK)
-        status = check_rounded("out_type", args->out_type, message);
+        status = attnkit_check_rounded("out_type", args->out_type, message);
     for (int i = 0; status == ATTNKIT_OK && i < 2; i++)
         status = attnkit_check_stored_row(&rows[i], message);
     if (status != ATTNKIT_OK)

@@ -28,12 +28,7 @@ static attnkit_status check_options(const attnkit_append_args *args, char *messa
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
     if ((int)args->rope < ATTNKIT_ROPE_NONE || (int)args->rope > ATTNKIT_ROPE_HALF)
         return refuse(message, ATTNKIT_UNSUPPORTED, "rope is %d: not known", (int)args->rope);
-    if ((int)args->src_type < ATTNKIT_F32 || (int)args->src_type > ATTNKIT_BF16)
-        return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "src_type is %d: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 "
-                      "(2)",
-                      (int)args->src_type);
-    return ATTNKIT_OK;
+    return attnkit_check_rounded("src_type", args->src_type, message);
 }
 
 static attnkit_status check_dims(const attnkit_append_args *args, char *message)

@@ -5,6 +5,7 @@
  */
 #include "../kernels/merge.h"
 
+#include "cache.h"
 #include "exec.h"
 #include "fp_modes.h"
 #include "isa.h"
@@ -29,11 +30,7 @@ static attnkit_status check_options(const attnkit_merge_args *args, char *messag
     if (args->flags & ~ATTNKIT_STRIDED)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~ATTNKIT_STRIDED));
-    if (args->out_type != ATTNKIT_F32)
-        return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "out_type is %d: only ATTNKIT_F32 (0) is known to a merge",
-                      (int)args->out_type);
-    return ATTNKIT_OK;
+    return attnkit_check_rounded("out_type", args->out_type, message);
 }
 
 static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, char *message)
@@ -98,6 +95,8 @@ static void list_tensors(const attnkit_merge_args *args, struct merge *m, struct
 {
     struct tensor *list = t->list;
     list[OUT] = f32_rows(args, "out", args->out, args->value_dim);
+    list[OUT].row_bytes = bytes_of(m->out_type, args->value_dim);
+    list[OUT].alignment = attnkit_alignment(m->out_type);
     list[LSE] = f32_rows(args, "lse", args->lse, 1);
     list[PART_OUT] = f32_rows(args, "part_outs", NULL, args->value_dim);
     list[PART_LSE] = f32_rows(args, "part_lses", NULL, 1);
@@ -111,6 +110,8 @@ static void list_tensors(const attnkit_merge_args *args, struct merge *m, struct
         if (i >= OUTPUTS)
             list[i].in_place = &list[i - OUTPUTS];
     }
+    if (m->out_type != TYPE_F32)
+        list[PART_OUT].in_place = NULL;
     if (!args->lse)
         list[LSE].count[0] = 0;
 }
@@ -182,6 +183,7 @@ static attnkit_status check(const attnkit_merge_args *theirs, struct call *call,
         .part_lses = args.part_lses,
         .out = args.out,
         .lse = (char *)args.lse,
+        .out_type = (enum type)args.out_type,
     };
     struct tensors tensors;
     list_tensors(&args, &call->m, &tensors);

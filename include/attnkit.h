@@ -318,7 +318,7 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
 typedef struct attnkit_merge_args {
     size_t size;           /* sizeof(attnkit_merge_args) */
     uint32_t flags;        /* ATTNKIT_STRIDED */
-    attnkit_type out_type; /* ATTNKIT_F32, so far the only one; parts are always f32 */
+    attnkit_type out_type; /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16; parts are f32 */
 
     /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done. */
     int64_t parts;
@@ -329,9 +329,10 @@ typedef struct attnkit_merge_args {
 
     /* part_outs[i] is a tensor [batch][q_heads][q_len][value_dim], part_lses[i] one [batch]
      * [q_heads][q_len], for i < parts; both arrays may be NULL if parts is 0. out and lse have the
-     * same shapes; lse may be NULL. Pointers are aligned to 4 bytes. Parts may overlap each other.
-     * out and lse overlap nothing, with one exception: out may be one of part_outs, and lse one of
-     * part_lses, at the same address with the same strides: that part is replaced. */
+     * same shapes; lse may be NULL. Pointers are aligned to their element. Parts may overlap each
+     * other. out and lse overlap nothing, with one exception: out, if it is ATTNKIT_F32, may be one
+     * of part_outs, and lse one of part_lses, at the same address with the same strides: that part
+     * is replaced. */
     const float *const *part_outs;
     const float *const *part_lses;
     void *out;

@@ -18,7 +18,8 @@ enum {
 struct tile {
     int rows;
     int64_t part_out[MAX_DECODE_ROWS], part_lse[MAX_DECODE_ROWS];
-    float *out[MAX_DECODE_ROWS], *lse[MAX_DECODE_ROWS];
+    char *out[MAX_DECODE_ROWS];
+    float *lse[MAX_DECODE_ROWS];
 };
 
 /* Adjacent columns of a value row. */
@@ -62,7 +63,7 @@ static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
     for (int r = 0; r < tile->rows; r++, p = next_place(m, p)) {
         tile->part_out[r] = offset_of(m->part_out_stride, p);
         tile->part_lse[r] = offset_of(m->part_lse_stride, p);
-        tile->out[r] = (float *)(m->out + offset_of(m->out_stride, p));
+        tile->out[r] = m->out + offset_of(m->out_stride, p);
         tile->lse[r] = m->lse ? (float *)(m->lse + offset_of(m->lse_stride, p)) : NULL;
     }
 }
@@ -120,6 +121,23 @@ static void take_nothing(const struct tile *tile, struct columns columns, const 
     memset(st->out, 0, (size_t)(tile->rows * columns.count) * sizeof(float));
 }
 
+/* A result of another type than binary32 is made in the state first, and rounded from there. */
+static void finish_columns(const struct merge *m, const struct kernels *kernels,
+                           const struct tile *tile, struct columns columns, const struct state *st)
+{
+    float *out[MAX_DECODE_ROWS] = {NULL};
+    const bool last = columns.first + columns.count == m->value_dim;
+    const bool rounded = m->out_type != TYPE_F32;
+    char *rows[MAX_DECODE_ROWS];
+    for (int r = 0; r < tile->rows; r++) {
+        rows[r] = tile->out[r] + bytes_of(m->out_type, columns.first);
+        out[r] = rounded ? st->out + r * columns.count : (float *)rows[r];
+    }
+    kernels->decode_finish(st, tile->rows, columns.count, out, m->lse && last ? tile->lse : NULL);
+    for (int r = 0; r < tile->rows && rounded; r++)
+        kernels->narrow(m->out_type, out[r], columns.count, 0, rows[r], NULL);
+}
+
 /* An lse is written with the last columns, because it may lie where that of a part is read. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
@@ -136,12 +154,7 @@ static void merge_columns(const struct merge *m, const struct kernels *kernels,
         take_part(m, kernels, tile, columns, part, &chunk);
         kernels->decode_fold(&total, &chunk, tile->rows, columns.count);
     }
-    float *out[MAX_DECODE_ROWS];
-    for (int r = 0; r < tile->rows; r++)
-        out[r] = tile->out[r] + columns.first;
-    const bool last = columns.first + columns.count == m->value_dim;
-    kernels->decode_finish(&total, tile->rows, columns.count, out,
-                           m->lse && last ? tile->lse : NULL);
+    finish_columns(m, kernels, tile, columns, &total);
 }
 
 static int64_t smaller(int64_t a, int64_t b)

@@ -13,6 +13,7 @@ struct merge {
     const float *const *part_outs; /* [parts] first rows; one of them may be out itself */
     const float *const *part_lses; /* [parts], the same with lse */
     char *out, *lse;               /* lse may be NULL */
+    enum type out_type;
     struct strides part_out_stride, part_lse_stride, out_stride, lse_stride;
 };
 

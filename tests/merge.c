@@ -776,6 +776,56 @@ static void extreme_lses_are_weighed(void **state)
     expect_zeros(&r);
 }
 
+/* --- Results of 16 bits ---------------------------------------------------------------------- */
+
+/* Wide rows go in several tiles of columns. */
+static void results_of_16_bits_are_those_of_32_rounded_once(void **state)
+{
+    enum { PARTS = 3, ROWS = 5, MARGIN = 4 };
+    const char *isa = *state;
+    const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
+    static const int64_t widths[] = {1, 7, 33, 2500};
+    uint64_t random = 1;
+    for (size_t w = 0; w < COUNT(widths); w++)
+        for (attnkit_type type = ATTNKIT_F16; type <= ATTNKIT_BF16; type++) {
+            const size_t count = (size_t)(ROWS * widths[w]);
+            float *part_outs[PARTS], lses[PARTS][ROWS], *lse_rows[PARTS];
+            for (int i = 0; i < PARTS; i++) {
+                part_outs[i] = malloc(count * sizeof(float));
+                lse_rows[i] = lses[i];
+                for (size_t j = 0; j < count; j++)
+                    part_outs[i][j] = 100.0f * random_uniform(&random);
+                for (int r = 0; r < ROWS; r++)
+                    lses[i][r] = 5.0f * random_uniform(&random);
+            }
+            float *whole = malloc(count * sizeof *whole);
+            uint16_t *rounded = malloc((count + MARGIN) * sizeof *rounded);
+            uint16_t *expected = malloc((count + MARGIN) * sizeof *expected);
+            memset(rounded, 0xa5, (count + MARGIN) * sizeof *rounded);
+            memset(expected, 0xa5, (count + MARGIN) * sizeof *expected);
+            attnkit_merge_args args = {.size = sizeof args,
+                                       .parts = PARTS,
+                                       .batch = 1,
+                                       .q_heads = 1,
+                                       .q_len = ROWS,
+                                       .value_dim = widths[w],
+                                       .part_outs = (const float *const *)part_outs,
+                                       .part_lses = (const float *const *)lse_rows,
+                                       .out = whole};
+            expect_ok(&args, &exec);
+            args.out = rounded;
+            args.out_type = type;
+            expect_ok(&args, &exec);
+            attnkit_scalar_narrow((enum type)type, whole, (int64_t)count, 0, expected, NULL);
+            assert_memory_equal(rounded, expected, (count + MARGIN) * sizeof *expected);
+            for (int i = 0; i < PARTS; i++)
+                free(part_outs[i]);
+            free(whole);
+            free(rounded);
+            free(expected);
+        }
+}
+
 /* --- All of it ---------------------------------------------------------------------------------
  */
 
@@ -786,6 +836,7 @@ static const struct {
     {"bits are those of the stated order", bits_are_those_of_the_stated_order},
     {"every number of threads", every_number_of_threads_and_way_gives_the_bits_of_one},
     {"threads without a share", threads_without_a_share_do_nothing},
+    {"results of 16 bits", results_of_16_bits_are_those_of_32_rounded_once},
 };
 
 static const struct CMUnitTest plain_tests[] = {
