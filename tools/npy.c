@@ -170,9 +170,10 @@ static bool parse_header(struct text *text, struct header *header)
 
 static bool check_header(const char *name, const struct header *header)
 {
-    if (strcmp(header->descr, "<f4"))
-        return complain("%s: its dtype is '%s': must be '<f4' (little-endian float32)", name,
-                        header->descr);
+    if (strcmp(header->descr, "<f4") && strcmp(header->descr, "<f2"))
+        return complain("%s: its dtype is '%s': must be '<f4' or '<f2' (little-endian float32 or "
+                        "float16)",
+                        name, header->descr);
     if (header->fortran_order)
         return complain("%s: it is in Fortran order: must be in C order", name);
     if (header->rank < NPY_MIN_READ_RANK || header->rank > NPY_MAX_RANK)
@@ -250,10 +251,15 @@ static bool read_header(struct source *source, struct header *header)
     return check_header(source->name, header);
 }
 
-/* Bytes of the elements; false if they are more than a size can say. */
-static bool data_bytes(int rank, const int64_t *shape, size_t *bytes)
+static size_t element_bytes(const struct header *header)
 {
-    *bytes = sizeof(float);
+    return strcmp(header->descr, "<f2") ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Bytes of the elements; false if they are more than a size can say. */
+static bool data_bytes(int rank, const int64_t *shape, size_t element, size_t *bytes)
+{
+    *bytes = element;
     bool fits = true;
     for (int i = 0; i < rank; i++) {
         if (shape[i] == 0) {
@@ -265,17 +271,31 @@ static bool data_bytes(int rank, const int64_t *shape, size_t *bytes)
     return fits && *bytes <= PTRDIFF_MAX;
 }
 
+static bool make(const char *name, int rank, const int64_t *shape, size_t element,
+                 struct npy *array)
+{
+    *array = (struct npy){.rank = rank, .element = element};
+    memcpy(array->shape, shape, (size_t)rank * sizeof *shape);
+    if (data_bytes(rank, shape, element, &array->bytes))
+        array->data = calloc(1, array->bytes ? array->bytes : 1);
+    if (array->data)
+        return true;
+    char text[NPY_SHAPE_TEXT];
+    return complain("%s: no memory for the shape %s", name, npy_shape(array, text));
+}
+
 static bool read_data(struct source *source, const struct header *header, struct npy *array)
 {
     size_t bytes;
-    if (!data_bytes(header->rank, header->shape, &bytes) || bytes > (uint64_t)source->left)
+    if (!data_bytes(header->rank, header->shape, element_bytes(header), &bytes) ||
+        bytes > (uint64_t)source->left)
         return complain("%s: not a whole .npy file: its shape needs more than the %lld bytes "
                         "after the header",
                         source->name, (long long)source->left);
     if (bytes < (uint64_t)source->left)
         return complain("%s: %lld bytes follow the %zu of its shape: must be none", source->name,
                         (long long)(source->left - (int64_t)bytes), bytes);
-    return npy_make(source->name, header->rank, header->shape, array) &&
+    return make(source->name, header->rank, header->shape, element_bytes(header), array) &&
            source_take(source, array->data, bytes);
 }
 
@@ -297,14 +317,7 @@ bool npy_read(const char *name, struct npy *array)
 
 bool npy_make(const char *name, int rank, const int64_t *shape, struct npy *array)
 {
-    *array = (struct npy){.rank = rank};
-    memcpy(array->shape, shape, (size_t)rank * sizeof *shape);
-    if (data_bytes(rank, shape, &array->bytes))
-        array->data = calloc(1, array->bytes ? array->bytes : 1);
-    if (array->data)
-        return true;
-    char text[NPY_SHAPE_TEXT];
-    return complain("%s: no memory for the shape %s", name, npy_shape(array, text));
+    return make(name, rank, shape, sizeof(float), array);
 }
 
 void npy_free(struct npy *array)

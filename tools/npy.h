@@ -16,14 +16,17 @@ enum { NPY_MIN_READ_RANK = 2, NPY_MAX_RANK = 4, NPY_SHAPE_TEXT = 96 };
 struct npy {
     int rank;
     int64_t shape[NPY_MAX_RANK];
-    size_t bytes; /* of data */
-    float *data;  /* never NULL, even if a size is 0; the caller's to npy_free */
+    size_t element; /* bytes: 4 for float32, 2 for float16 */
+    size_t bytes;   /* of data */
+    void *data;     /* never NULL, even if a size is 0; the caller's to npy_free */
 };
 
-/* Reads an array of rank 2, 3 or 4. The file must be whole and hold nothing else. */
+/* Reads an array of float32 or float16 of rank 2, 3 or 4. The file must be whole and hold nothing
+ * else. */
 bool npy_read(const char *name, struct npy *array);
 
-/* Makes room for an array of any rank up to 4, all zeros. `name` is for the complaint. */
+/* Makes room for an array of float32 of any rank up to 4, all zeros. `name` is for the complaint.
+ */
 bool npy_make(const char *name, int rank, const int64_t *shape, struct npy *array);
 
 void npy_free(struct npy *array);

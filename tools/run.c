@@ -189,6 +189,11 @@ static bool set_offsets(struct run *run)
     return true;
 }
 
+static attnkit_type type_of(const struct npy *array)
+{
+    return array->element == sizeof(float) ? ATTNKIT_F32 : ATTNKIT_F16;
+}
+
 static bool describe_call(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;
@@ -205,6 +210,9 @@ static bool describe_call(struct run *run)
     args->v = run->v.data;
     args->out = run->out.data;
     args->lse = run->lse.data;
+    args->q_type = type_of(&run->q);
+    args->k_type = type_of(&run->k);
+    args->v_type = type_of(&run->v);
     return set_offsets(run);
 }
 
@@ -342,12 +350,12 @@ static void release(struct run *run)
 static void print_help(const struct option *options, int count)
 {
     puts(
-        "attnkit run: out = softmax(scale * q k^T) v, on NumPy files of float32\n"
+        "attnkit run: out = softmax(scale * q k^T) v, on NumPy files of float32 or float16\n"
         "\n"
         "The arrays are [rows, dim], [heads, rows, dim] or [batch, heads, rows, dim], all of one\n"
         "rank, out's too. q may have more heads than k and v, by a whole factor: then consecutive\n"
-        "heads of q share one of k and v. A summary is printed when out is written; nothing is\n"
-        "written if anything is wrong.\n");
+        "heads of q share one of k and v. out and lse are float32. A summary is printed when out\n"
+        "is written; nothing is written if anything is wrong.\n");
     options_print_help(options, count);
 }
 

@@ -147,6 +147,18 @@ class Results(ToolTest):
         self.save(normal(4, 130, 65), normal(2, 300, 65, seed=1), normal(2, 300, 33, seed=2))
         self.compare(self.run_tool("--threads", 2), oracle(**self.arrays)[0])
 
+    def test_float16(self):
+        """Each array by itself; the bits are those of the same values as float32."""
+        wide = [array.astype(np.float16).astype(np.float32) for array in
+                (normal(4, 30, 17), normal(2, 200, 17, seed=1), normal(2, 200, 9, seed=2))]
+        self.save(*wide)
+        expected = self.run_tool("--causal", "bottom-right")
+        for halves in range(1, 8):
+            self.save(*(array.astype(np.float16) if halves >> i & 1 else array
+                        for i, array in enumerate(wide)))
+            with self.subTest(halves=halves):
+                np.testing.assert_array_equal(self.run_tool("--causal", "bottom-right"), expected)
+
     def test_causal(self):
         for q_len, kv_len in ((5, 5), (3, 8), (8, 3)):
             kv = (2, kv_len, 4)
@@ -276,10 +288,10 @@ class Reading(ToolTest):
                 self.refuse_q(content, r"not a (whole )?\.npy file")
 
     def test_dtypes(self):
-        for dtype in ("<f8", "<f2", ">f4", "<i4", "|u1", "|b1", "<c8", "<U3", "|S4", "<M8[s]"):
+        for dtype in ("<f8", ">f2", ">f4", "<i4", "|u1", "|b1", "<c8", "<U3", "|S4", "<M8[s]"):
             with self.subTest(dtype=dtype):
                 self.refuse_q(npy(np.zeros((6, 4), dtype=dtype)),
-                              re.escape(f"'{dtype}': must be '<f4'"))
+                              re.escape(f"'{dtype}': must be '<f4' or '<f2'"))
         self.refuse_q(npy(np.zeros((6, 4), dtype=[("a", "<f4")])), "malformed")
         for descr in ("'<f4", "'\\x3cf4'", "'" + "f" * 500 + "'", "None", "4", "'\x1b[2J'"):
             with self.subTest(descr=descr):
