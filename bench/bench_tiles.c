@@ -146,7 +146,8 @@ static void call_weighted_v(void *argument)
 {
     const struct operands *const o = argument;
     const struct rows v = block_of(o->v, o->dim);
-    o->kernels->weighted_v(o->scores, o->kernels->lanes, o->rescale, &v, KEY_BLOCK, o->state.out);
+    o->kernels->weighted_v(o->scores, o->kernels->lanes, o->rescale, &v, KEY_BLOCK, o->state.out,
+                           NULL);
 }
 
 static void call_finish(void *argument)

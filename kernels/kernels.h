@@ -142,9 +142,10 @@ struct kernels {
                     const struct state *st, float *rescale);
 
     /* o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])),
-     * or, where rescale is NULL, the chain: o, all 0 so far, need not be there then. */
+     * or, where rescale is NULL, the chain: o, all 0 so far, need not be there then. `ahead` is as
+     * in scores: KEY_BLOCK rows of K, those of the next block. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
-                       int keys, float *o);
+                       int keys, float *o, const struct rows *ahead);
 
     /* total = total (+) chunk, lane by lane: M' = max(M, Mc), a = 2^(M - M'), b = 2^(Mc - M'),
      * l = fma(l, a, lc * b), o = fma(o, a, oc * b); the same rule for -inf as in softmax. */

@@ -194,10 +194,14 @@ static bool needs_fold(const struct prefill *w, int64_t key)
     return key >= CHUNK_KEYS || w->a->before.out;
 }
 
-/* One block of keys for one panel. The first panel to see the block has its V brought nearer.
- */
+/* What the first panel to see a block brings nearer meanwhile: its V, and K of the next one. */
+struct ahead {
+    const struct rows *v, *k; /* or NULL */
+};
+
+/* One block of keys for one panel. */
 static void attend_block(const struct prefill *w, const struct panel *p, int64_t first,
-                         const struct block *block, bool prefetch_v)
+                         const struct block *block, struct ahead ahead)
 {
     const struct kernels *kernels = w->kernels;
     const int keys = visible_in_block(p->end, first);
@@ -211,11 +215,12 @@ static void attend_block(const struct prefill *w, const struct panel *p, int64_t
 
     const struct state *st = needs_fold(w, first) ? &p->chunk : &p->total;
     kernels->scores(p->q_t, p->lanes, &block->k, keys, w->scores,
-                    prefetch_v && keys == KEY_BLOCK ? &block->v : NULL);
+                    keys == KEY_BLOCK ? ahead.v : NULL);
     kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
                      w->rescale);
     const bool fresh = first % CHUNK_KEYS == 0;
-    kernels->weighted_v(w->scores, p->lanes, fresh ? NULL : w->rescale, &block->v, keys, st->out);
+    kernels->weighted_v(w->scores, p->lanes, fresh ? NULL : w->rescale, &block->v, keys, st->out,
+                        ahead.k);
 }
 
 /* The first panel that sees something of what begins at key `first`. Panels go by growing `end`:
@@ -237,8 +242,18 @@ static void attend_blocks(const struct prefill *w, int64_t first)
         const struct panel *seeing = first_to_see(w, key);
         const struct block block = attnkit_block(w->a, w->kernels, w->batch, w->kv_head, key,
                                                  visible_in_block(last->end, key), w->wide);
-        for (const struct panel *p = seeing; p <= last; p++)
-            attend_block(w, p, key, &block, p == seeing && block.in_place);
+        struct rows next = block.k;
+        struct ahead ahead = {NULL, NULL};
+        if (block.in_place)
+            ahead.v = &block.v;
+        if (block.in_place && !w->a->pages.table && key + KEY_BLOCK < last->end) {
+            next.first += KEY_BLOCK * next.stride;
+            ahead.k = &next;
+        }
+        for (const struct panel *p = seeing; p <= last; p++) {
+            attend_block(w, p, key, &block, ahead);
+            ahead = (struct ahead){NULL, NULL};
+        }
     }
 }
 

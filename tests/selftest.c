@@ -47,10 +47,11 @@ static void scores_miss_last_key(const float *q_t, int lanes, const struct rows 
 }
 
 static void weighted_v_misses_last_column(const float *p, int lanes, const float *rescale,
-                                          const struct rows *v, int keys, float *o)
+                                          const struct rows *v, int keys, float *o,
+                                          const struct rows *ahead)
 {
     const struct rows fewer = {v->first, v->stride, v->dim - 1};
-    good->weighted_v(p, lanes, rescale, &fewer, keys, o);
+    good->weighted_v(p, lanes, rescale, &fewer, keys, o, ahead);
 }
 
 static void softmax_mask_off_by_one(float *s, int lanes, int keys, const int32_t *visible,

@@ -515,6 +515,8 @@ static void check_weighted_v(struct round *w)
     float *p = take_lanes(w, w->keys), *rescale = take_lanes(w, 1);
     float *o = take_lanes(w, v.dim), *expected = take_lanes(w, v.dim);
     const bool first = random_below(&w->random, 4) == 0;
+    /* Rows that are asked for need not be there. */
+    const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, 64, w->head_dim};
     draw_weights(w, p, rescale);
     if (first)
         memset(rescale, 0, (size_t)lanes * sizeof *rescale);
@@ -524,7 +526,8 @@ static void check_weighted_v(struct round *w)
         for (int lane = 0; lane < lanes; lane++)
             expected[c * lanes + lane] = fmaf(first ? 0.0f : o[c * lanes + lane], rescale[lane],
                                               weighted_column(p + lane, lanes, v, w->keys, c));
-    w->kernels->weighted_v(p, lanes, first ? NULL : rescale, &v, w->keys, o);
+    w->kernels->weighted_v(p, lanes, first ? NULL : rescale, &v, w->keys, o,
+                           random_below(&w->random, 2) ? &ahead : NULL);
     expect(w, "o", o, expected, (size_t)(v.dim * lanes), ANY_ZEROS);
 }
 

@@ -208,7 +208,7 @@ void attnkit_avx2_scores(const float *q_t, int lanes, const struct rows *k, int 
 void attnkit_avx2_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                           const struct state *st, float *rescale);
 void attnkit_avx2_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
-                             int keys, float *o);
+                             int keys, float *o, const struct rows *ahead);
 void attnkit_avx2_fold(const struct state *total, const struct state *chunk, int lanes,
                        int64_t value_dim);
 uint64_t attnkit_avx2_finish(const struct state *st, int lanes, int64_t value_dim, int rows,

@@ -197,7 +197,7 @@ void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, in
 void attnkit_avx512_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                             const struct state *st, float *rescale);
 void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,
-                               const struct rows *v, int keys, float *o);
+                               const struct rows *v, int keys, float *o, const struct rows *ahead);
 void attnkit_avx512_fold(const struct state *total, const struct state *chunk, int lanes,
                          int64_t value_dim);
 uint64_t attnkit_avx512_finish(const struct state *st, int lanes, int64_t value_dim, int rows,

@@ -44,14 +44,27 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
             _mm512_store_ps(first + i * lanes + j * VECTOR, acc[i][j]);
 }
 
+/* Whole rows, in the order of memory, which the hardware then goes on with. */
+static inline __attribute__((always_inline)) void prefetch_rows(const struct rows *rows,
+                                                                int64_t first, int64_t end)
+{
+    for (int64_t i = first; i < end; i++)
+        for (int64_t d = 0; d < rows->dim; d += LINE)
+            prefetch(*rows, (int)i, d, 1);
+}
+
 static inline __attribute__((always_inline)) void weighted_v(const float *p, const float *rescale,
                                                              const struct rows *v, int keys,
-                                                             float *o, const int vectors)
+                                                             float *o, const struct rows *ahead,
+                                                             const int vectors)
 {
     const int most = full_height(vectors);
     int height;
     for (int64_t column = 0; column < v->dim; column += height) {
         height = tile_height(v->dim - column, most);
+        if (ahead)
+            prefetch_rows(ahead, column * KEY_BLOCK / v->dim,
+                          (column + height) * KEY_BLOCK / v->dim);
         switch (height) {
         case 8:
             weighted_tile(p, rescale, v, column, keys, o, 8, vectors);
@@ -81,19 +94,19 @@ static inline __attribute__((always_inline)) void weighted_v(const float *p, con
 }
 
 void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,
-                               const struct rows *v, int keys, float *o)
+                               const struct rows *v, int keys, float *o, const struct rows *ahead)
 {
     switch (lanes / VECTOR) {
     case 4:
-        weighted_v(p, rescale, v, keys, o, 4);
+        weighted_v(p, rescale, v, keys, o, ahead, 4);
         break;
     case 3:
-        weighted_v(p, rescale, v, keys, o, 3);
+        weighted_v(p, rescale, v, keys, o, ahead, 3);
         break;
     case 2:
-        weighted_v(p, rescale, v, keys, o, 2);
+        weighted_v(p, rescale, v, keys, o, ahead, 2);
         break;
     default:
-        weighted_v(p, rescale, v, keys, o, 1);
+        weighted_v(p, rescale, v, keys, o, ahead, 1);
     }
 }

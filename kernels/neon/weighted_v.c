@@ -94,8 +94,9 @@ static inline __attribute__((always_inline)) void weighted_v(const float *p, con
 }
 
 void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
-                             int keys, float *o)
+                             int keys, float *o, const struct rows *ahead)
 {
+    (void)ahead;
     switch (lanes / VECTOR) {
     case 3:
         weighted_v(p, rescale, v, keys, o, 3);

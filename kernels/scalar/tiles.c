@@ -82,8 +82,9 @@ static void softmax(float *s, int lanes, int keys, const int32_t *visible, float
 }
 
 static void weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
-                       int keys, float *o)
+                       int keys, float *o, const struct rows *ahead)
 {
+    (void)ahead;
     for (int64_t c = 0; c < v->dim; c++) {
         float acc[LANES] = {0};
         for (int key = 0; key < keys; key++)
