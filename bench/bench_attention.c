@@ -1,87 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill of float32
- * by the AVX2 kernels on two threads; with one query row it is decode. Prefill is held against the
- * multiply-adds of its instruction set, decode against reading memory, both on the same threads.
+ * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
+ * V in float32, by the AVX2 kernels, on two threads; with one query row it is decode, with few for
+ * many keys it is few. Q and the result are always f32. Decode is held against reading memory, all
+ * else against the multiply-adds of its instruction set, both on the same threads.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../tests/random.h"
+#include "kv.h"
 #include "pool.h"
 #include "rows.h"
 
-/* What a workload is measured for. */
-enum {
-    QUICK = 1, /* --quick, too */
-    SMALL = 2, /* the scalar kernels, too */
-    PAIR = 4,  /* two threads, too */
-};
+enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
+enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0, ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
 
+/* A row for each of the types, on each instruction set; plain C has only the small ones. */
 static const struct workload {
     const char *shape;
-    unsigned flags;
+    unsigned types;
+    int threads;
+    enum quick quick;
+    bool small;
 } workloads[] = {
-    {"B8_H1_L128x256_D512", QUICK},
-    {"B2_H8_L3x5_D64", QUICK | SMALL}, /* what a call costs beside arithmetic */
-    {"B1_H32_8_L512_D128_causal", QUICK},
-    {"B1_H32_8_L2048_D128_causal", QUICK | PAIR},
-    {"B1_H8_2_L8192_D128_causal", QUICK},
-    {"B1_H12_L1024_D64_causal", QUICK},
-    {"B1_H12_L1024_D64", QUICK},
-    {"B8_H12_L384_D64_pad", QUICK},
-    {"B1_H20_L448x1500_D64", QUICK},
-    {"B1_H12_L1024_D128", 0}, /* to be compared with the next ones */
-    {"B1_H12_L1024_D80", 0},
-    {"B1_H12_L1024_D96", 0},
-    {"B1_H12_L1024_D112", 0},
-    {"B1_H12_L1024_D192", 0},
-    {"B1_H12_L1024_D256", 0},
-    {"B1_H12_L1000_D128", 0},
-    {"B1_H12_L1023_D128", 0},
-    {"B1_H12_L37x91_D128", QUICK | SMALL},
-    {"B1_H32_8_L1x4096_D128", 0},
-    {"B1_H32_8_L1x16384_D128", PAIR},
+    {"B8_H1_L128x256_D512", F32, 1, QUICK, false},
+    {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
+    {"B1_H32_8_L512_D128_causal", F32, 1, QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", F32, 1, QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", F32, 2, QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", F16 | BF16, 1, NEVER_QUICK, false},
+    {"B1_H8_2_L8192_D128_causal", F32, 1, QUICK, false},
+    {"B1_H12_L1024_D64_causal", F32, 1, QUICK, false},
+    {"B1_H12_L1024_D64", F32, 1, QUICK, false},
+    {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
+    {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to be compared with the next ones */
+    {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D192", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D256", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1000_D128", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1023_D128", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L37x91_D128", F32, 1, QUICK, true},
+    {"B1_H32_8_L8x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L32x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128", ALL_TYPES, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128", ALL_TYPES, 2, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128_token", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128", ALL_TYPES, 1, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128", F32 | F16 | Q8_0, 2, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128", BF16 | I8, 2, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token", F32, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
 };
 
-/* A call and its memory. K and V may be there several times, one after the other, so that no call
- * finds in a cache what the one before has read. */
+/* A call and its memory. */
 struct call {
+    const struct row *row;
     attnkit_attention_args args;
     attnkit_exec exec;
-    float *q, *kv, *out;
+    struct kv kv;
+    float *q, *out;
     int64_t *kv_lens;
-    size_t q_floats, k_floats, v_floats, out_floats;
-    int64_t copies, next;
     attnkit_status status; /* of the last call */
 };
 
-/* ------------------------------------------------------------------------------- the memory */
+/* --------------------------------------------------------------------------------- families */
 
 static bool is_decode(const struct shape *shape)
 {
     return shape->q_len == 1;
 }
 
-static void set_sizes(const struct shape *s, struct call *call)
+/* A chunk of a prompt, or guesses of what comes next, at the end of a long cache. */
+static bool is_few(const struct shape *shape)
 {
-    const size_t rows = (size_t)(s->batch * s->q_heads) * (size_t)s->q_len;
-    const size_t keys = (size_t)(s->batch * s->kv_heads) * (size_t)s->kv_len;
-    call->q_floats = rows * (size_t)s->head_dim;
-    call->k_floats = keys * (size_t)s->head_dim;
-    call->v_floats = keys * (size_t)s->value_dim;
-    call->out_floats = rows * (size_t)s->value_dim;
-    const size_t kv_bytes = (call->k_floats + call->v_floats) * sizeof(float);
-    call->copies = is_decode(s) ? (int64_t)((level_buffer(0) - 1) / kv_bytes) + 1 : 1;
+    return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;
+}
+
+static const char *family(const struct shape *shape)
+{
+    return is_decode(shape) ? "decode" : is_few(shape) ? "few" : "prefill";
+}
+
+/* ------------------------------------------------------------------------------- the memory */
+
+static size_t rows_of(const struct shape *s)
+{
+    return (size_t)(s->batch * s->q_heads) * (size_t)s->q_len;
 }
 
 static double megabytes(const struct call *call)
 {
-    const double kv_floats = (double)(call->k_floats + call->v_floats) * (double)call->copies;
-    const double floats = (double)call->q_floats + kv_floats + (double)call->out_floats;
-    return (floats * sizeof(float) + (double)call->exec.workspace_size) * 1e-6;
+    const struct shape *const s = &call->row->shape;
+    const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
+    return (floats * sizeof(float) + kv_memory_bytes(call->row, &call->kv) +
+            (double)call->exec.workspace_size) *
+           1e-6;
 }
 
 /* Linux promises more than it has, and kills who takes it at its word. */
@@ -91,33 +109,26 @@ static bool fits(const struct call *call)
     return megabytes(call) < 0.75 * memory;
 }
 
-/* `count` floats from a cache line on, in [-1, 1). */
-static float *draw(size_t count, uint64_t seed)
+static bool take_memory(struct call *call, struct result *result)
 {
-    const size_t line = 64, bytes = (count * sizeof(float) + line - 1) / line * line;
-    float *floats = aligned_alloc(line, bytes);
-    for (size_t i = 0; floats && i < count; i++)
-        floats[i] = random_uniform(&seed);
-    return floats;
-}
-
-static bool take_memory(const struct shape *s, struct call *call)
-{
-    if (!fits(call))
-        return false;
-    call->q = draw(call->q_floats, 1);
-    call->kv = draw((call->k_floats + call->v_floats) * (size_t)call->copies, 2);
-    call->out = draw(call->out_floats, 3);
-    call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
-    call->kv_lens = malloc((size_t)s->batch * sizeof *call->kv_lens);
-    return call->q && call->kv && call->out && call->exec.workspace && call->kv_lens;
+    const struct shape *const s = &call->row->shape;
+    if (fits(call)) {
+        call->q = draw(rows_of(s) * (size_t)s->head_dim, 3);
+        call->out = draw(rows_of(s) * (size_t)s->value_dim, 4);
+        call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
+        call->kv_lens = malloc((size_t)s->batch * sizeof *call->kv_lens);
+        if (call->q && call->out && call->exec.workspace && call->kv_lens)
+            return kv_make(call->row, &call->kv, result);
+    }
+    row_fails(result, "no memory: needs %.0f MB", megabytes(call));
+    return false;
 }
 
 static void release(struct call *call)
 {
     free(call->q);
-    free(call->kv);
     free(call->out);
+    free(call->kv.memory);
     free(call->exec.workspace);
     free(call->kv_lens);
 }
@@ -127,6 +138,7 @@ static void release(struct call *call)
 static void describe(const struct row *row, struct pool *pool, struct call *call)
 {
     const struct shape *const s = &row->shape;
+    call->row = row;
     call->args = (attnkit_attention_args){
         .size = sizeof call->args,
         .flags = s->causal ? ATTNKIT_CAUSAL : 0,
@@ -138,6 +150,8 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .kv_len = s->kv_len,
         .head_dim = s->head_dim,
         .value_dim = s->value_dim,
+        .k_type = row->type,
+        .v_type = row->type,
     };
     call->exec = (attnkit_exec){
         .size = sizeof call->exec,
@@ -146,13 +160,30 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .parallel_for = pool ? pool_for : NULL,
         .pool = pool,
     };
+    kv_plan(row, is_decode(s) || is_few(s), &call->kv);
 }
 
-static void point_to_memory(const struct shape *s, struct call *call)
+/* Once strides are given, all are. */
+static void give_strides(struct call *call)
 {
+    const struct shape *const s = &call->row->shape;
+    attnkit_attention_args *const args = &call->args;
+    const struct kv_part *const k = &call->kv.k, *const v = &call->kv.v;
+    const int64_t q_row = k->dim * (int64_t)sizeof(float),
+                  out_row = v->dim * (int64_t)sizeof(float);
+    args->flags |= ATTNKIT_STRIDED;
+    set_strides(s->q_heads, s->q_len, q_row, false, args->q_strides);
+    set_strides(s->q_heads, s->q_len, out_row, false, args->out_strides);
+    memcpy(args->k_strides, k->strides, sizeof k->strides);
+    memcpy(args->v_strides, v->strides, sizeof v->strides);
+    memcpy(args->k_scale_strides, k->scale_strides, sizeof k->scale_strides);
+    memcpy(args->v_scale_strides, v->scale_strides, sizeof v->scale_strides);
+}
+
+static void point_to_memory(struct call *call)
+{
+    const struct shape *const s = &call->row->shape;
     call->args.q = call->q;
-    call->args.k = call->kv;
-    call->args.v = call->kv + call->k_floats;
     call->args.out = call->out;
     for (int64_t b = 0; s->padded && b < s->batch; b++)
         call->kv_lens[b] = shape_keys(s, b);
@@ -162,10 +193,7 @@ static void point_to_memory(const struct shape *s, struct call *call)
 static void make_call(void *argument)
 {
     struct call *const call = argument;
-    const float *const k = call->kv + (size_t)call->next * (call->k_floats + call->v_floats);
-    call->args.k = k;
-    call->args.v = k + call->k_floats;
-    call->next = (call->next + 1) % call->copies;
+    kv_point(call->row, &call->kv, &call->args);
     call->status = attnkit_attention(&call->args, &call->exec, NULL);
 }
 
@@ -174,17 +202,16 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 {
     char message[ATTNKIT_MESSAGE_SIZE];
     describe(row, pool, call);
+    if (row->shape.token_major)
+        give_strides(call);
     if (attnkit_attention_workspace(&call->args, &call->exec, &call->exec.workspace_size,
                                     message) != ATTNKIT_OK) {
         row_fails(result, "%s", message);
         return false;
     }
-    set_sizes(&row->shape, call);
-    if (!take_memory(&row->shape, call)) {
-        row_fails(result, "no memory: needs %.0f MB", megabytes(call));
+    if (!take_memory(call, result))
         return false;
-    }
-    point_to_memory(&row->shape, call);
+    point_to_memory(call);
     return true;
 }
 
@@ -209,7 +236,7 @@ static void measure_call(const struct row *row, struct pool *pool, struct patien
     }
     if (make_roof(row, pool, &roof)) {
         result->work.flops = is_decode(&row->shape) ? 0.0 : shape_flops(&row->shape);
-        result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape) : 0.0;
+        result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape, row->type) : 0.0;
         const struct subject subject = {make_call, &call, result->work.flops + result->work.bytes,
                                         pool};
         measure(&subject, &roof, patience, &result->figures);
@@ -239,31 +266,30 @@ static void run(const struct row *row, struct patience patience, struct result *
 
 /* ---------------------------------------------------------------------------------- the rows */
 
-void add_attention_row(struct row_list *rows, const struct shape *shape, const struct isa *isa,
-                       int threads, bool quick)
+void add_attention_row(struct row_list *rows, const struct row *like)
 {
-    char text[SHAPE_TEXT], suffix[16] = "";
-    if (threads > 1)
-        snprintf(suffix, sizeof suffix, "/t%d", threads);
-    struct row *row = rows_add(rows, "%s/f32/%s/%s%s", is_decode(shape) ? "decode" : "prefill",
-                               isa->name, shape_text(shape, text), suffix);
-    row->shape = *shape;
-    row->isa = isa;
-    row->threads = threads;
-    row->quick = quick;
+    char shape[SHAPE_TEXT], suffix[16] = "";
+    if (like->threads > 1)
+        snprintf(suffix, sizeof suffix, "/t%d", like->threads);
+    struct row *row = rows_add(rows, "%s/%s/%s/%s%s", family(&like->shape), type_text(like->type),
+                               like->isa->name, shape_text(&like->shape, shape), suffix);
+    row->shape = like->shape;
+    row->type = like->type;
+    row->isa = like->isa;
+    row->threads = like->threads;
+    row->quick = like->quick;
     row->run = run;
 }
 
 static void add_workload(struct row_list *rows, const struct workload *workload,
                          const struct isa *isa)
 {
-    struct shape shape;
-    const bool quick = workload->flags & QUICK;
-    if (!shape_parse(workload->shape, &shape))
+    struct row row = {.isa = isa, .threads = workload->threads, .quick = workload->quick};
+    if (!shape_parse(workload->shape, &row.shape))
         abort();
-    add_attention_row(rows, &shape, isa, 1, quick);
-    if (workload->flags & PAIR)
-        add_attention_row(rows, &shape, isa, 2, quick);
+    for (row.type = ATTNKIT_F32; row.type <= ATTNKIT_Q8_0; row.type++)
+        if (workload->types & 1u << row.type)
+            add_attention_row(rows, &row);
 }
 
 void add_attention_rows(struct row_list *rows)
@@ -275,7 +301,7 @@ void add_attention_rows(struct row_list *rows)
         if (!attnkit_isa_can_run(&isas[i]))
             continue;
         for (size_t w = 0; w < sizeof workloads / sizeof *workloads; w++)
-            if (!scalar || workloads[w].flags & SMALL)
+            if (!scalar || workloads[w].small)
                 add_workload(rows, &workloads[w], &isas[i]);
     }
 }

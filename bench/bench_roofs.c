@@ -53,7 +53,7 @@ static void add_row(struct row_list *rows, const char *kind, const char *of, con
                     void (*run)(const struct row *, struct patience, struct result *))
 {
     struct row *row = rows_add(rows, "%s/%s", kind, of);
-    row->quick = true;
+    row->quick = QUICK;
     row->isa = isa;
     row->number = number;
     row->run = run;

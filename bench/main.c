@@ -23,7 +23,7 @@ static const struct patience quick_patience = {.seconds = 0.5, .limit = 3.0};
 static const struct patience full_patience = {.seconds = 1.5, .limit = 15.0};
 
 struct bench_options {
-    const char *filter, *quick, *json, *shape, *isa, *threads, *repeat, *list, *help;
+    const char *filter, *quick, *json, *shape, *type, *isa, *threads, *repeat, *list, *help;
 };
 
 /* What was asked for. */
@@ -58,24 +58,27 @@ static bool pick_isa(const struct bench_options *options, struct plan *plan)
 
 static bool add_given_shape(const struct bench_options *options, struct plan *plan)
 {
-    struct shape shape;
+    struct row row = {.isa = plan->isa, .quick = QUICK};
     int64_t threads = 1;
-    if (!shape_parse(options->shape, &shape))
+    if (!shape_parse(options->shape, &row.shape))
         return complain("--shape is '%s': must look like B1_H32_8_L2048_D128_causal; see "
                         "attnkit bench --help",
                         options->shape);
+    if (options->type && !type_parse(options->type, &row.type))
+        return complain("--type is '%s': must be f32, f16, bf16, i8 or q8_0", options->type);
     if (options->threads && !parse_integer("--threads", options->threads, 1, MAX_THREADS, &threads))
         return false;
-    add_attention_row(&plan->rows, &shape, plan->isa, (int)threads, true);
+    row.threads = (int)threads;
+    add_attention_row(&plan->rows, &row);
     return true;
 }
 
-/* --quick leaves out what is neither for this machine's best kernels nor for those that can be
- * compared with most machines'. */
 static bool is_quick(const struct row *row, const struct isa *best)
 {
-    return row->quick && (row->isa == best || !strcmp(row->isa->name, "avx2") ||
-                          !strcmp(row->isa->name, "scalar"));
+    if (row->isa == best)
+        return row->quick != NEVER_QUICK;
+    return row->quick == QUICK &&
+           (!strcmp(row->isa->name, "avx2") || !strcmp(row->isa->name, "scalar"));
 }
 
 static bool is_wanted(const struct bench_options *options, const struct plan *plan,
@@ -120,6 +123,8 @@ static bool choose_rows(const struct bench_options *options, struct plan *plan)
 {
     if (options->threads && !options->shape)
         return complain("option --threads needs --shape");
+    if (options->type && !options->shape)
+        return complain("option --type needs --shape");
     if (options->shape && !add_given_shape(options, plan))
         return false;
     if (!options->shape) {
@@ -238,16 +243,18 @@ static void print_help(const struct option *options, int count)
         "attnkit bench: how fast attention is on this machine, and how near to its roof\n"
         "\n"
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
-        "prefill on two threads. Its percentage is of the fused multiply-adds that its\n"
-        "instruction set can do on as many threads, for decode of the bytes that can be read\n"
-        "from memory, measured right before and after each call. A shape is written\n"
+        "prefill with K and V in f32 on two threads; decode has one query row, few has few for\n"
+        "many keys. Its percentage is of the fused multiply-adds that its instruction set can do\n"
+        "on as many threads, for decode of the bytes that can be read from memory, measured\n"
+        "right before and after each call. A shape is written\n"
         "\n"
         "  B1         batch entries\n"
         "  H32_8      query heads, KV heads; H12 if they are as many\n"
         "  L448x1500  query rows, keys; L2048 if they are as many\n"
         "  D64x128    head dim, value dim; D64 if they are equal\n"
         "  _causal    a row sees the keys up to its own, the last row all of them\n"
-        "  _pad       batch entry b has (16 - b % 8) / 16 of the keys\n");
+        "  _pad       batch entry b has (16 - b % 8) / 16 of the keys\n"
+        "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n");
     options_print_help(options, count);
 }
 
@@ -283,12 +290,14 @@ int main(int argc, char **argv)
         {"--filter", "REGEX", "only the rows whose name it matches (extended, as grep -E)",
          &values.filter},
         {"--quick", NULL,
-         "under 50 s: the main workloads on the best instruction set and on\n"
-         "AVX2, plain C at small shapes, the roofs",
+         "under 50 s: the main workloads on the best instruction set, prefill\n"
+         "also on AVX2, plain C at small shapes, the roofs",
          &values.quick},
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
         {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
+        {"--type", "TYPE", "of K and V of --shape: f16, bf16, i8, q8_0; without it f32",
+         &values.type},
         {"--isa", "NAME", "only this instruction set; of --shape, without it the best",
          &values.isa},
         {"--threads", "N", "of --shape; without it 1", &values.threads},

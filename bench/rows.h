@@ -25,14 +25,19 @@ struct result {
     char problem[ROW_PROBLEM]; /* why there are no figures; else "" */
 };
 
+/* Which rows --quick has: none, those of the best instruction set, or also those of AVX2 and plain
+ * C, which can be compared with most machines'. */
+enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
+
 struct row {
     char name[ROW_NAME];
-    bool quick;            /* is part of --quick */
+    enum quick quick;
     const struct isa *isa; /* whose kernels or loops it runs */
     int threads;
     /* Measures, or writes result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
     struct shape shape; /* of attention */
+    attnkit_type type;  /* of its K and V */
     int64_t number;     /* of a tile: the head dim; of a roof: the cache level, or 0 */
     const void *detail; /* for run alone */
 };
@@ -51,9 +56,9 @@ void add_roof_rows(struct row_list *rows);
 void add_attention_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
-/* One shape that is in no table, on one instruction set. */
-void add_attention_row(struct row_list *rows, const struct shape *shape, const struct isa *isa,
-                       int threads, bool quick);
+/* One of attention with this shape, type, instruction set, threads and quick, which makes the rest.
+ */
+void add_attention_row(struct row_list *rows, const struct row *like);
 
 /* Writes result->problem. */
 __attribute__((format(printf, 2, 3))) void row_fails(struct result *result, const char *format,

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kernels/kernels.h"
+
 enum { MAX_SIZE = 1 << 30 }; /* so that no sum of two sizes overflows */
 
 /* Takes `prefix` and a number off the text. */
@@ -52,6 +54,7 @@ bool shape_parse(const char *text, struct shape *shape)
         return false;
     shape->causal = take_word(&text, "_causal");
     shape->padded = take_word(&text, "_pad");
+    shape->token_major = take_word(&text, "_token");
     return !*text;
 }
 
@@ -77,7 +80,8 @@ const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])
     append_pair(text, "_L", "x", shape->q_len, shape->kv_len);
     append_pair(text, "_D", "x", shape->head_dim, shape->value_dim);
     strcat(text, shape->causal ? "_causal" : "");
-    return strcat(text, shape->padded ? "_pad" : "");
+    strcat(text, shape->padded ? "_pad" : "");
+    return strcat(text, shape->token_major ? "_token" : "");
 }
 
 int64_t shape_keys(const struct shape *shape, int64_t batch)
@@ -102,10 +106,43 @@ double shape_flops(const struct shape *shape)
     return 2.0 * (double)(shape->head_dim + shape->value_dim) * (double)shape->q_heads * pairs;
 }
 
-double shape_kv_bytes(const struct shape *shape)
+static const char *const types[] = {[ATTNKIT_F32] = "f32",
+                                    [ATTNKIT_F16] = "f16",
+                                    [ATTNKIT_BF16] = "bf16",
+                                    [ATTNKIT_I8] = "i8",
+                                    [ATTNKIT_Q8_0] = "q8_0"};
+
+bool type_parse(const char *text, attnkit_type *type)
 {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(text, types[i])) {
+            *type = (attnkit_type)i;
+            return true;
+        }
+    return false;
+}
+
+const char *type_text(attnkit_type type)
+{
+    return types[type];
+}
+
+int64_t type_row_bytes(attnkit_type type, int64_t dim)
+{
+    return bytes_of((enum type)type, dim);
+}
+
+int64_t type_scale_bytes(attnkit_type type)
+{
+    return type == ATTNKIT_I8 ? (int64_t)sizeof(float) : 0;
+}
+
+double shape_kv_bytes(const struct shape *shape, attnkit_type type)
+{
+    const int64_t key = type_row_bytes(type, shape->head_dim) +
+                        type_row_bytes(type, shape->value_dim) + 2 * type_scale_bytes(type);
     double keys = 0.0;
     for (int64_t b = 0; b < shape->batch; b++)
         keys += (double)shape_keys(shape, b);
-    return 4.0 * (double)(shape->head_dim + shape->value_dim) * (double)shape->kv_heads * keys;
+    return (double)key * (double)shape->kv_heads * keys;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shape of an attention call as text, such as B1_H32_8_L2048_D128_causal:
+ * The shape of an attention call as text, such as B1_H32_8_L2048_D128_causal, and the type of K and
+ * V, such as f16:
  *
  *   B1         batch entries
  *   H32_8      query heads, KV heads; H12 if they are as many
@@ -8,6 +9,7 @@
  *   D64x128    head_dim, value_dim; D64 if they are equal
  *   _causal    a row sees the keys up to its own, the last row all of them
  *   _pad       batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 % on average
+ *   _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]
  */
 #ifndef ATTNKIT_SHAPE_H
 #define ATTNKIT_SHAPE_H
@@ -15,11 +17,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "attnkit.h"
+
 enum { SHAPE_TEXT = 128 };
 
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
-    bool causal, padded;
+    bool causal, padded, token_major;
 };
 
 /* False: text is no shape. */
@@ -35,7 +39,16 @@ int64_t shape_keys(const struct shape *shape, int64_t batch);
  */
 double shape_flops(const struct shape *shape);
 
-/* Bytes of K and V in f32. */
-double shape_kv_bytes(const struct shape *shape);
+/* Bytes of the keys' K and V, of this type, with their scales. */
+double shape_kv_bytes(const struct shape *shape, attnkit_type type);
+
+/* "f32", "f16", "bf16", "i8", "q8_0". False: text is none of them. */
+bool type_parse(const char *text, attnkit_type *type);
+const char *type_text(attnkit_type type);
+
+/* Bytes of a row of K or V, and of its scale if that lies elsewhere: ATTNKIT_I8 has one for the
+ * whole row. */
+int64_t type_row_bytes(attnkit_type type, int64_t dim);
+int64_t type_scale_bytes(attnkit_type type);
 
 #endif

@@ -58,6 +58,29 @@ class Smoke(unittest.TestCase):
         done = self.bench("--shape", "B1_H3_2_L4_D8", "--quick")
         self.assertEqual(done.returncode, 1)
         self.assertIn("not measured: q_heads is 3", done.stdout)
+        done = self.bench("--shape", "B1_H1_L1x64_D8", "--type", "q8_0", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not measured: head_dim is 8", done.stdout)
+
+    def test_types_and_layouts(self):
+        for kv in ("f32", "f16", "bf16", "i8", "q8_0"):
+            shape = "B2_H4_2_L1x9_D32x64_pad_token"
+            done = self.bench("--shape", shape, "--type", kv, "--isa", "scalar", "--quick")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, rf"(?m)^decode/{kv}/scalar/{shape} .* GB/s .* %")
+
+    def test_the_bytes_of_a_decode(self):
+        keys = 2 * (16 + 15)  # of both KV heads; the second batch entry has 15/16 of 16
+        for kv, key in (("f32", 4 * 96), ("bf16", 2 * 96), ("i8", 96 + 2 * 4), ("q8_0", 3 * 34)):
+            done = self.bench("--shape", "B2_H4_2_L1x16_D32x64_pad", "--type", kv, "--isa", "scalar",
+                              "--quick", "--json", "result.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
+            self.assertAlmostEqual(row["GBps"] * row["real_time"], keys * key, delta=keys)
+
+    def test_few_rows_for_many_keys(self):
+        done = self.bench("--shape", "B1_H2_L2x64_D8_causal", "--isa", "scalar", "--quick")
+        self.assertRegex(done.stdout, r"(?m)^few/f32/scalar/B1_H2_L2x64_D8_causal .* GFLOP/s .* %")
 
     def test_an_interrupted_run_leaves_nothing(self):
         process = subprocess.Popen([*COMMAND, "--filter", "prefill", "--json", "result.json"],
@@ -74,6 +97,8 @@ class Smoke(unittest.TestCase):
         self.refuse("no row is left", "--filter", "no such row")
         self.refuse(r"--filter is '\('", "--filter", "(")
         self.refuse("must look like", "--shape", "B1_L7")
+        self.refuse("--type is 'f64': must be f32, f16", "--shape", TINY, "--type", "f64")
+        self.refuse("--type needs --shape", "--type", "f16")
         self.refuse("no such instruction set", "--isa", "mmx")
         self.refuse("cannot write none/x.json", "--filter", TINY, "--json", "none/x.json")
         self.refuse("cannot write /dev/null", "--filter", TINY, "--json", "/dev/null")

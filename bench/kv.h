@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * K and V of a row of attention in memory, of any type and layout, filled by attnkit_append. Where
+ * a call has few query rows they are there several times, one after the other, so that no call
+ * finds in a cache what the one before has read.
+ */
+#ifndef ATTNKIT_KV_H
+#define ATTNKIT_KV_H
+
+#include "rows.h"
+
+/* K or V: where it begins in a copy of both, and its strides. */
+struct kv_part {
+    int64_t dim;
+    size_t rows, scales; /* bytes from the start of the copy */
+    int64_t strides[3], scale_strides[3];
+};
+
+struct kv {
+    char *memory;
+    size_t copy_bytes;
+    int64_t copies, next; /* the copy that the next call takes */
+    struct kv_part k, v;
+};
+
+/* Strides in bytes of {batch, head, row} without gaps. */
+void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major, int64_t strides[3]);
+
+/* Everything but the memory. cold: so many copies that they are in no cache. */
+void kv_plan(const struct row *row, bool cold, struct kv *kv);
+
+/* Bytes that making it takes. */
+double kv_memory_bytes(const struct row *row, const struct kv *kv);
+
+/* Random values, converted. False: the row has failed. */
+bool kv_make(const struct row *row, struct kv *kv, struct result *result);
+
+/* Has the arguments point to a copy, the next one at each call. */
+void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args);
+
+/* `count` floats from a cache line on, in [-1, 1); NULL: no memory. */
+float *draw(size_t count, uint64_t seed);
+
+#endif
