@@ -31,6 +31,7 @@ sys.path.insert(0, str(ROOT / "tools" / "peers"))
 
 import forms  # noqa: E402
 import tensors  # noqa: E402
+import with_attnkit  # noqa: E402
 import workloads  # noqa: E402
 from columns import PEERS as LIBRARIES  # noqa: E402
 
@@ -86,13 +87,26 @@ class Runs(PeersTest):
         done = self.peers("--only", "attnkit,numpy", "--workloads", "W2", "--rounds", "2", "--no-plot")
         self.assertRegex(done.stdout, r"(?m)^workload .*NumPy +peer +/ best$")
         self.assertRegex(done.stdout, r"(?m)^W2 B2_H8_L3x5_D64 .* µs .* µs .* NumPy +[\d.]+x$")
-        self.assertRegex(done.stdout, r"(?m)^largest error +\de-\d\d")
+        self.assertRegex(done.stdout, r"(?m)^largest error, float32 +\de-\d\d")
         self.assertNotIn("WRONG", done.stdout)
         self.assertEqual(self.files(), ["r.json", "r.md"])
         self.check_json(json.loads((self.results / "r.json").read_text()))
         table = [line for line in (self.results / "r.md").read_text().splitlines() if line[:1] == "|"]
         self.assertEqual(len(table), 4)
         self.assertEqual(len({line.count("|") for line in table}), 1)
+
+    def test_types(self):
+        done = self.peers("--only", "attnkit,numpy", "--workloads", "W5_4096_f16,W5_4096_bf16",
+                          "--rounds", "1", "--no-plot")
+        self.assertNotIn("WRONG", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^largest error, float16 +\de-0[5-9]")
+        self.assertRegex(done.stdout, r"(?m)^largest error, bfloat16 +\de-0[4-9]")
+        results = json.loads((self.results / "r.json").read_text())
+        half, brain = (entry["results"] for entry in results["workloads"])
+        ours = [title for title, column in results["columns"].items() if column["isa"]]
+        self.assertEqual({entry[title]["status"] for entry in (half, brain) for title in ours}, {"ok"})
+        self.assertEqual(half["NumPy"]["status"], "ok")
+        self.assertEqual(brain["NumPy"], {"status": "cannot", "reason": "NumPy has no bfloat16"})
 
     def check_json(self, results):
         self.assertEqual((results["threads"], results["rounds"]), (1, 2))
@@ -109,7 +123,7 @@ class Runs(PeersTest):
     def test_missing_and_crashing_libraries_are_shown(self):
         done = self.peers("--only", "torch,openvino,numpy", "--workloads", "W2", "--rounds", "1",
                           "--no-plot")
-        self.assertRegex(done.stdout, r"W2 .* cannot \[1\] +cannot \[2\] .* µs +NumPy")
+        self.assertRegex(done.stdout, r"W2 .* cannot \[1\] +cannot \[2\] .* µs( ~)? +NumPy")
         self.assertIn("[1] no torch here", done.stdout)
         self.assertRegex(done.stdout, r"\[2\] its process ended: SIGABRT last words")
         results = json.loads((self.results / "r.json").read_text())["workloads"][0]["results"]
@@ -123,7 +137,7 @@ class Runs(PeersTest):
     def test_without_benches_there_are_speeds(self):
         done = self.peers("--only", "numpy", "--workloads", "W1", "--rounds", "1", "--no-plot",
                           build=str(self.folder))
-        self.assertRegex(done.stdout, r"W1 .* GFLOP/s +NumPy")
+        self.assertRegex(done.stdout, r"W1 .* GFLOP/s( ~)? +NumPy")
         self.assertIn("No percents: ", done.stdout)
 
     def test_ctrl_c_leaves_nothing(self):
@@ -158,11 +172,21 @@ class Refusals(PeersTest):
 
 
 class Parts(unittest.TestCase):
+    def test_structs_are_those_of_the_header(self):
+        header = re.sub(r"/\*.*?\*/", "", (ROOT / "include" / "attnkit.h").read_text(), flags=re.S)
+        for struct in (with_attnkit.Args, with_attnkit.Exec, with_attnkit.IsaInfo):
+            name = struct.__doc__
+            body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", header, re.S)[1]
+            members = [re.search(r"\(\*(\w+)\)|(\w+)(?:\[\d\])?$", member.strip())
+                       for member in body.split(";")[:-1]]
+            self.assertEqual([m[1] or m[2] for m in members], [name for name, *_ in struct._fields_])
+
     def test_costs(self):
         by_name = {w.name: w for w in workloads.WORKLOADS}
         self.assertEqual(by_name["W1"].flops, 4 * 8 * 128 * 256 * 512)
         self.assertEqual(by_name["W4_causal"].flops, by_name["W4_full"].flops / 2)
         self.assertEqual(by_name["W5_4096"].work, 2 * 4 * 8 * 4096 * 128)
+        self.assertEqual(by_name["W5_4096_bf16"].work, by_name["W5_4096"].work / 2)
         self.assertEqual(by_name["W6"].kv_lens, [384, 360, 336, 312, 288, 264, 240, 216])
         self.assertEqual(by_name["W7"].shape, "B1_H20_L448x1500_D64")
         self.assertEqual([w.name for w in workloads.find(["W4"])], ["W4_causal", "W4_full"])
@@ -178,6 +202,23 @@ class Parts(unittest.TestCase):
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
             out[0, 0, 0, 0] = np.nan
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
+
+    def test_rounding(self):
+        even, up = 1.0, 1.0 + 2.0 ** -7  # neighbours in bfloat16
+        values = np.array([even, 1.0 + 2.0 ** -8, 1.0 + 2.0 ** -8 + 2.0 ** -20, 1.0 + 3 * 2.0 ** -8,
+                           -3e38], dtype=np.float32)
+        brain = tensors.widened(tensors.rounded(values, "bfloat16"))
+        self.assertEqual(list(brain[:4]), [even, even, up, 1.0 + 2.0 ** -6])
+        self.assertAlmostEqual(brain[4] / -3e38, 1, delta=2.0 ** -8)
+        self.assertEqual(tensors.widened(tensors.rounded(values[:4], "float16"))[1], values[1])
+        self.assertIs(tensors.widened(values), values)
+
+    def test_nothing_is_remembered_of_an_output(self):
+        for kind in workloads.BYTES:
+            ours = tensors.Tensors(workloads.Workload("test", 1, 1, 1, 2, 3, 8, type=kind))
+            self.assertEqual(ours.out.itemsize, workloads.BYTES[kind])
+            ours.forget_out()
+            self.assertTrue(np.isnan(tensors.widened(ours.out)).all())
 
     def test_decode_copies_do_not_fit_into_a_cache(self):
         for workload in workloads.WORKLOADS:

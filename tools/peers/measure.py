@@ -150,9 +150,10 @@ def summary(workload, oracle, bursts, results):
             result["speed"] = workload.work / result["seconds"]
             if roof:
                 result["percent"] = 100 * result["speed"] / roof
-    entry = {"name": workload.name, "shape": workload.shape, "tiny": workload.tiny,
-             "flops": workload.flops, "bytes": workload.bytes, "kv_bytes": workload.kv_bytes,
-             "checked_rows_of_a_head": len(oracle.rows), "largest_v": oracle.largest_v,
+    entry = {"name": workload.name, "shape": workload.shape, "type": workload.type,
+             "tiny": workload.tiny, "flops": workload.flops, "bytes": workload.bytes,
+             "kv_bytes": workload.kv_bytes, "checked_rows_of_a_head": len(oracle.rows),
+             "largest_v": oracle.largest_v,
              "roof": {"kind": workload.roof, "speed": roof, "rounds": bursts},
              "results": {column.title: result for column, result in results.items()}}
     return {**entry, **ranking(results)}

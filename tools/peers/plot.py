@@ -15,6 +15,9 @@ from matplotlib.colors import to_rgb  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator  # noqa: E402
 
+from report import types  # noqa: E402
+from workloads import SHORT  # noqa: E402
+
 # Okabe and Ito's colours, the strongest for attnkit; a marker for each, too.
 OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o")]
 PEERS = {"PyTorch": ("#E69F00", "s"), "ONNX Runtime": ("#009E73", "^"), "OpenVINO": ("#CC79A7", "D"),
@@ -38,6 +41,10 @@ def paler(colour, marker):
     return tuple(0.75 * part + 0.25 for part in to_rgb(colour)), marker
 
 
+def type_words(entry):
+    return "" if entry["type"] == "float32" else " " + SHORT[entry["type"]]
+
+
 def is_ours(results, title):
     return results["columns"][title]["isa"] is not None
 
@@ -51,7 +58,7 @@ def label(entry):
     dim = next(part for part in numbers if part[0] == "D")
     kind = "decode" if entry["roof"]["kind"] == "read" else \
         "causal" if causal else "padded" if padded else "full"
-    return f"{entry['name'].split('_')[0]} {kind}\n{lengths}\n{dim}"
+    return f"{entry['name'].split('_')[0]} {kind}\n{lengths}\n{dim}{type_words(entry)}"
 
 
 # --------------------------------------------------------------------------------- the bars
@@ -160,23 +167,25 @@ def draw_points(axes, results, entries):
 
 
 def name_points(axes, entries):
-    """The workloads, upright below their points; those of equal intensity share a place."""
+    """The workloads, upright below their points; those of equal intensity share a place, in which
+    each type has a line."""
     places = {}
     for entry in entries:
         x = next((x for x in places if abs(x / intensity(entry) - 1) < 0.12), intensity(entry))
-        places.setdefault(x, []).append(entry["name"])
-    for x, names in places.items():
+        places.setdefault(x, {}).setdefault(type_words(entry), []).append(entry["name"])
+    for x, by_type in places.items():
+        lines = [joined(names) + words for words, names in by_type.items()]
         axes.axvline(x, color=FAINT, linewidth=0.8, zorder=0)
-        axes.text(x, 0.02, joined(names), transform=axes.get_xaxis_transform(), rotation=90, ha="center",
+        axes.text(x, 0.02, "\n".join(lines), transform=axes.get_xaxis_transform(), rotation=90, ha="center",
                   va="bottom", fontsize=8, color="#555555",
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=1)
 
 
 def joined(names):
-    """'W5 4096, 16384' of W5_4096 and W5_16384."""
+    """'W5 4096, 16384' of W5_4096 and W5_16384, without types."""
     words, before = [], None
     for name in names:
-        first, _, rest = name.partition("_")
+        first, rest = (name.split("_") + [""])[:2]
         words.append(rest if first == before else f"{first} {rest}".strip())
         before = first
     return ", ".join(words)
@@ -219,7 +228,7 @@ def key(figure, results):
 
 def title(figure, results):
     machine, threads = results["machine"], results["threads"]
-    figure.text(0.03, 0.98, "Attention on one CPU, float32", fontsize=15, fontweight="bold", va="top")
+    figure.text(0.03, 0.98, f"Attention on one CPU: {', '.join(types(results))}", fontsize=15, fontweight="bold", va="top")
     figure.text(0.03, 0.945, f"{machine['cpu']}, {threads} thread{'s' * (threads > 1)}, "
                 f"{results['date'][:10]}; medians of {results['rounds']} interleaved rounds",
                 fontsize=9.5, va="top", color="#555555")

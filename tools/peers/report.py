@@ -51,12 +51,17 @@ def full(entry):
     return speed(entry["roof"]["speed"], entry["roof"]["kind"])
 
 
-def errors(results):
-    """The largest of each column, over the workloads."""
-    row = ["largest error", ""]
+def types(results):
+    """Of the workloads, each once."""
+    return list(dict.fromkeys(entry["type"] for entry in results["workloads"]))
+
+
+def errors(results, type):
+    """The largest of each column, over the workloads of a type."""
+    row = [f"largest error, {type}", ""]
     for title in results["columns"]:
         found = [e["results"][title]["error"] for e in results["workloads"]
-                 if "error" in e["results"][title]]
+                 if e["type"] == type and "error" in e["results"][title]]
         row.append(f"{max(found):.0e}" if found else "")
     return row + ["", ""]
 
@@ -70,7 +75,7 @@ def rows(results, notes):
         table.append([f"{entry['name']} {entry['shape']}", full(entry),
                       *(cell(entry, entry["results"][title], notes) for title in titles),
                       entry["best_peer"] or "", ratio])
-    return table + [errors(results)]
+    return table + [errors(results, type) for type in types(results)]
 
 
 # --------------------------------------------------------------------------------- the words
@@ -93,7 +98,7 @@ def heading(results):
     versions = [f"{title} {column['version']}" for title, column in results["columns"].items()
                 if column["version"]]
     return [f"{machine['cpu']}, {machine['cpus']} processors; {threads} "
-            f"thread{'s' * (threads > 1)}, float32; {results['date'][:10]}; "
+            f"thread{'s' * (threads > 1)}, {', '.join(types(results))}; {results['date'][:10]}; "
             f"medians of {results['rounds']} rounds.",
             "; ".join(versions) + "."]
 
@@ -156,15 +161,15 @@ def bold_best(cells, entry, titles):
     if times:
         best = 2 + titles.index(min(times, key=times.get))
         cells[best] = f"**{cells[best]}**"
-    return cells
 
 
 def markdown(results):
     notes, titles = Notes(), list(results["columns"])
-    header, *body, last = rows(results, notes)
-    body = [bold_best(cells, entry, titles) for cells, entry in zip(body, results["workloads"])]
+    header, *body = rows(results, notes)
+    for cells, entry in zip(body, results["workloads"]):
+        bold_best(cells, entry, titles)
     rules = ["---"] + ["---:"] * (len(header) - 3) + ["---", "---:"]
-    lines = ["| " + " | ".join(row) + " |" for row in (header, rules, *body, last)]
+    lines = ["| " + " | ".join(row) + " |" for row in (header, rules, *body)]
     words = "\n".join([*heading(results), explanation(results)])
     lines += ["", textwrap.fill(words, WIDTH), ""]
     lines += [textwrap.fill(f"- {word}", WIDTH, subsequent_indent="  ") for word in forms(results)]

@@ -15,20 +15,39 @@ SAMPLE = 128             # query rows of each head
 LEAST_COLD = 128 << 20   # bytes
 WRONG = 1e-3             # relative to the largest |v|
 
+# How arrays store the types. NumPy has no bfloat16: an array of uint16 is one of them.
+STORED = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
+          "bfloat16": np.dtype(np.uint16)}
 
-def aligned(shape, fill=None):
-    """A float32 array at a cache line."""
-    size = int(np.prod(shape)) * 4
+
+def rounded(values, type):
+    """float32 values as an array of the type, to nearest even."""
+    if type != "bfloat16":
+        return values.astype(STORED[type])
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def widened(array):
+    """The values of an array of any of the types."""
+    if array.dtype != STORED["bfloat16"]:
+        return array
+    return (array.astype(np.uint32) << 16).view(np.float32)
+
+
+def aligned(shape, dtype=np.float32, fill=None):
+    """An array at a cache line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + LINE, dtype=np.uint8)
     start = -memory.ctypes.data % LINE
-    array = memory[start:start + size].view(np.float32).reshape(shape)
+    array = memory[start:start + size].view(dtype).reshape(shape)
     if fill is not None:
         array[...] = fill
     return array
 
 
 def aligned_copy(array):
-    return aligned(array.shape, array)
+    return aligned(array.shape, array.dtype, array)
 
 
 def last_level_cache():
@@ -52,11 +71,16 @@ class Tensors:
 
     def __init__(self, workload, copies=None):
         random = np.random.default_rng(zlib.crc32(workload.name.encode()))
-        q, k, v = (random.standard_normal(shape, dtype=np.float32) for shape in workload.shapes)
+        q, k, v = (rounded(random.standard_normal(shape, dtype=np.float32), workload.type)
+                   for shape in workload.shapes)
         self.q = aligned_copy(q)
         self.kv = [(aligned_copy(k), aligned_copy(v))
                    for _ in range(copies or cold_copies(workload))]
-        self.out = aligned(q.shape)
+        self.out = aligned(q.shape, q.dtype)
+
+    def forget_out(self):
+        """All bits set are a NaN in every type."""
+        self.out.view(np.uint8)[...] = 0xFF
 
 
 def sampled_rows(workload):
@@ -68,7 +92,7 @@ def sampled_rows(workload):
 
 def head_oracle(q, k, v, positions):
     """Attention of some rows of a head in float64; a row sees the keys up to its position."""
-    q, k, v = (a.astype(np.float64) for a in (q, k, v))
+    q, k, v = (widened(a).astype(np.float64) for a in (q, k, v))
     scores = q.shape[-1] ** -0.5 * (q @ k.T)
     scores[np.arange(len(k)) > positions[:, None]] = -np.inf
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -82,7 +106,7 @@ class Oracle:
         tensors = Tensors(workload, copies=1)
         (k, v), = tensors.kv
         self.rows = sampled_rows(workload)
-        self.largest_v = float(np.abs(v).max())
+        self.largest_v = float(np.abs(widened(v)).max())
         positions = self.rows if workload.causal else np.full(len(self.rows), workload.kv_len)
         self.values = np.empty((workload.batch, workload.q_heads, len(self.rows), workload.dim))
         for b, n in enumerate(workload.kv_lens):
@@ -93,7 +117,7 @@ class Oracle:
 
     def error(self, out):
         """The largest absolute error; infinite where a NaN is."""
-        error = np.abs(out[:, :, self.rows] - self.values).max()
+        error = np.abs(widened(out[:, :, self.rows]) - self.values).max()
         return float(error) if np.isfinite(error) else float("inf")
 
     def is_wrong(self, error):

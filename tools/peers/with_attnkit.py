@@ -13,6 +13,9 @@ from forms import Cannot, Form
 
 CAUSAL, BOTTOM_RIGHT = 1, 2
 MESSAGE_SIZE = 256
+TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
+TENSORS = ("q", "k", "v", "out", "lse")
+STATES = [f"{when}_{part}" for when in ("before", "after") for part in ("max", "sum", "out")]
 SIZES = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim", "value_dim")
 
 
@@ -21,10 +24,17 @@ class Args(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t), ("flags", ctypes.c_uint32), ("align", ctypes.c_int),
         *((name, ctypes.c_int64) for name in SIZES),
-        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "out", "lse")),
-        *((name, ctypes.c_int) for name in ("q_type", "k_type", "v_type", "out_type")),
-        *((name + "_strides", ctypes.c_int64 * 3) for name in ("q", "k", "v", "out", "lse")),
-        ("scale", ctypes.c_double), ("kv_lens", ctypes.c_void_p), ("q_offsets", ctypes.c_void_p)]
+        *((name, ctypes.c_void_p) for name in TENSORS),
+        *((name + "_type", ctypes.c_int) for name in ("q", "k", "v", "out")),
+        *((name + "_scales", ctypes.c_void_p) for name in ("k", "v")),
+        *((name + "_scale_group", ctypes.c_int64) for name in ("k", "v")),
+        *((name + "_strides", ctypes.c_int64 * 3) for name in (*TENSORS, "k_scale", "v_scale")),
+        ("page_table", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("page_table_stride", "page_size", "pages")),
+        *((name, ctypes.c_void_p) for name in ("q_starts", "kv_starts")),
+        ("first_key", ctypes.c_int64), *((name, ctypes.c_void_p) for name in STATES),
+        ("scale", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("kv_lens", "q_offsets"))]
 
 
 class Exec(ctypes.Structure):
@@ -33,7 +43,7 @@ class Exec(ctypes.Structure):
         ("size", ctypes.c_size_t), ("workspace", ctypes.c_void_p),
         ("workspace_size", ctypes.c_size_t), ("isa", ctypes.c_char_p),
         ("threads", ctypes.c_int64), ("thread", ctypes.c_int64),
-        ("parallel_for", ctypes.c_void_p), ("pool", ctypes.c_void_p)]
+        ("parallel_for", ctypes.c_void_p), ("pool", ctypes.c_void_p), ("barrier", ctypes.c_void_p)]
 
 
 class IsaInfo(ctypes.Structure):
@@ -73,10 +83,11 @@ def check(status, message):
 
 
 def describe(workload, q, k, v, out, kv_lens):
+    kind = TYPES[workload.type]
     args = Args(size=ctypes.sizeof(Args), batch=workload.batch, q_heads=workload.q_heads,
                 kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
                 head_dim=workload.dim, q=q.ctypes.data, k=k.ctypes.data, v=v.ctypes.data,
-                out=out.ctypes.data)
+                out=out.ctypes.data, q_type=kind, k_type=kind, v_type=kind, out_type=kind)
     if workload.causal:
         args.flags, args.align = CAUSAL, BOTTOM_RIGHT
     if workload.padded:

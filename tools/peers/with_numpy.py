@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a
 KV head are rows of one matrix; a batch entry takes only the keys it has; heads whose scores would
-not fit into a moderate buffer are taken in turn.
+not fit into a moderate buffer are taken in turn. float16 is widened first: BLAS has none.
 """
 
 import numpy as np
 
-from forms import Form
+from forms import Cannot, Form
 from tensors import aligned
 
 MOST_SCORES = 64 << 20  # bytes
@@ -38,6 +38,7 @@ class Attention:
 
     def heads_call(self, q, k, v, out):
         """[heads, rows, dim] of as many heads as have room."""
+        q, k, v = (a.astype(np.float32, copy=False) for a in (q, k, v))
         shape = (len(q), self.rows, k.shape[1])
         scores = self.scores[:np.prod(shape)].reshape(shape)
         np.matmul(q * self.scale, k.swapaxes(1, 2), out=scores)
@@ -64,4 +65,6 @@ def build(workload, tensors):
 
 
 def forms(workload, tensors, _):
+    if workload.type == "bfloat16":
+        raise Cannot("NumPy has no bfloat16")
     yield "matmul, softmax, matmul", lambda: build(workload, tensors)

@@ -13,7 +13,8 @@ from forms import Form, fold
 from tensors import aligned, aligned_copy
 
 OWN = "com.microsoft"
-TYPES = {"float32": TensorProto.FLOAT, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
+TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16,
+         "uint16": TensorProto.BFLOAT16, "int32": TensorProto.INT32, "int64": TensorProto.INT64,
          "bool": TensorProto.BOOL}
 ONLY_ERRORS = 3
 
@@ -55,7 +56,8 @@ def bound(run, inputs, outputs):
 
     def value(array):
         if id(array) not in values:
-            values[id(array)] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+            values[id(array)] = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+                array, TYPES[str(array.dtype)])
         return values[id(array)]
     binding = run.io_binding()
     for name, array in inputs.items():
@@ -95,7 +97,7 @@ def attention(workload, tensors, setting, folded=False, pad=None):
 def multi_head(workload, tensors, setting, kv_as_rows):
     """MultiHeadAttention, with as many KV heads as query heads: those of a decode are folded."""
     q = rows_first(fold(tensors.q, workload) if workload.decode else tensors.q)
-    out, order = aligned(q.shape), rows_first if kv_as_rows else (lambda array: array)
+    out, order = aligned(q.shape, q.dtype), rows_first if kv_as_rows else (lambda array: array)
     names, extra = ["q", "k", "v"], {}
     if workload.padded:
         extra["lengths"] = np.array(workload.kv_lens, dtype=np.int32)
@@ -112,7 +114,7 @@ def grouped(workload, tensors, setting):
     """GroupQueryAttention, which is causal: a prompt from its start, or a new key at the end of a
     cache, which it appends to in place."""
     q, before = rows_first(tensors.q), workload.kv_len - workload.q_len
-    out = aligned(q.shape)
+    out = aligned(q.shape, q.dtype)
     lengths = {"last": np.full(workload.batch, workload.kv_len - 1, dtype=np.int32),
                "total": np.array([workload.kv_len], dtype=np.int32)}
     past = ["past_k", "past_v"] if before else ["", ""]
@@ -123,7 +125,7 @@ def grouped(workload, tensors, setting):
     for k, v in tensors.kv:
         new_k, new_v = rows_first(k[:, :, before:]), rows_first(v[:, :, before:])
         inputs = {"q": q, "k": new_k, "v": new_v, **lengths}
-        cache = (k, v) if before else (aligned(k.shape), aligned(v.shape))
+        cache = (k, v) if before else (aligned(k.shape, k.dtype), aligned(v.shape, v.dtype))
         if before:
             inputs.update(past_k=k, past_v=v)
         copies.append((inputs, {"out": out, "all_k": cache[0], "all_v": cache[1]}))

@@ -4,6 +4,7 @@ also with the group folded into query rows; padding by a broadcast mask, or one 
 sequence, which takes strided tensors as they are.
 """
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
@@ -15,6 +16,12 @@ def version():
     return f"{torch.__version__}, {mkl}, {torch.backends.cpu.get_cpu_capability()}"
 
 
+def tensor(array):
+    """The same memory."""
+    there = torch.from_numpy(array)
+    return there.view(torch.bfloat16) if array.dtype == np.uint16 else there
+
+
 class Last:
     """Keeps what the last call returned."""
 
@@ -22,19 +29,19 @@ class Last:
         self.shape, self.out = shape, None
 
     def array(self):
-        return self.out.reshape(self.shape).numpy()
+        out = self.out.reshape(self.shape)
+        return (out.view(torch.uint16) if out.dtype == torch.bfloat16 else out).numpy()
 
 
 def build(workload, tensors, folded=False, **options):
-    q = torch.from_numpy(fold(tensors.q, workload) if folded else tensors.q)
+    q = tensor(fold(tensors.q, workload) if folded else tensors.q)
     last = Last(tensors.q.shape)
 
     def caller(k, v):
         def call():
             last.out = sdpa(q, k, v, **options)
         return call
-    calls = [caller(torch.from_numpy(k), torch.from_numpy(v)) for k, v in tensors.kv]
-    return Form(calls, last.array)
+    return Form([caller(tensor(k), tensor(v)) for k, v in tensors.kv], last.array)
 
 
 def mask(workload):
@@ -44,7 +51,7 @@ def mask(workload):
 
 
 def each_sequence(workload, tensors):
-    q, out = torch.from_numpy(tensors.q), torch.from_numpy(tensors.out)
+    q, out = tensor(tensors.q), tensor(tensors.out)
 
     def caller(k, v):
         parts = [(q[b:b + 1], k[b:b + 1, :, :n], v[b:b + 1, :, :n], out[b:b + 1])
@@ -54,8 +61,7 @@ def each_sequence(workload, tensors):
             for part_q, part_k, part_v, part_out in parts:
                 part_out.copy_(sdpa(part_q, part_k, part_v))
         return call
-    calls = [caller(torch.from_numpy(k), torch.from_numpy(v)) for k, v in tensors.kv]
-    return Form(calls, lambda: tensors.out)
+    return Form([caller(tensor(k), tensor(v)) for k, v in tensors.kv], lambda: tensors.out)
 
 
 def forms(workload, tensors, setting):

@@ -16,8 +16,6 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
-
 from tensors import Tensors
 
 PR_SET_PDEATHSIG = 1
@@ -61,7 +59,7 @@ class Candidate:
 
     def try_form(self, make, tensors):
         """(form, error, seconds of its best call)"""
-        tensors.out[...] = np.nan
+        tensors.forget_out()
         form = make()
         first = make_calls(form.calls, len(form.calls))
         error = self.oracle.error(form.output())

@@ -3,12 +3,13 @@
 
 from dataclasses import dataclass
 
-FLOAT = 4  # bytes
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # of an element
+SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Dense float32 tensors [batch, heads, rows, dim]; a causal one is square."""
+    """Dense tensors [batch, heads, rows, dim], all of one type; a causal one is square."""
     name: str
     batch: int
     q_heads: int
@@ -19,6 +20,7 @@ class Workload:
     causal: bool = False
     padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
     tiny: bool = False    # what a call costs beside arithmetic: shown as its time
+    type: str = "float32"
 
     @property
     def group(self):
@@ -52,12 +54,13 @@ class Workload:
 
     @property
     def kv_bytes(self):
-        return 2 * FLOAT * self.dim * self.kv_heads * sum(self.kv_lens)
+        return 2 * BYTES[self.type] * self.dim * self.kv_heads * sum(self.kv_lens)
 
     @property
     def bytes(self):
         """The least that must be moved: q, k, v and out once."""
-        return self.kv_bytes + 2 * FLOAT * self.batch * self.q_heads * self.q_len * self.dim
+        q_values = self.batch * self.q_heads * self.q_len * self.dim
+        return self.kv_bytes + 2 * BYTES[self.type] * q_values
 
     @property
     def work(self):
@@ -84,6 +87,10 @@ WORKLOADS = [
     Workload("W4_full", 1, 12, 12, 1024, 1024, 64),
     Workload("W5_4096", 1, 32, 8, 1, 4096, 128),
     Workload("W5_16384", 1, 32, 8, 1, 16384, 128),
+    Workload("W5_4096_f16", 1, 32, 8, 1, 4096, 128, type="float16"),
+    Workload("W5_16384_f16", 1, 32, 8, 1, 16384, 128, type="float16"),
+    Workload("W5_4096_bf16", 1, 32, 8, 1, 4096, 128, type="bfloat16"),
+    Workload("W5_16384_bf16", 1, 32, 8, 1, 16384, 128, type="bfloat16"),
     Workload("W6", 8, 12, 12, 384, 384, 64, padded=True),
     Workload("W7", 1, 20, 20, 448, 1500, 64),
 ]
