@@ -14,6 +14,7 @@ import columns
 import options as command_line
 import report
 import with_attnkit
+from files import whole
 from measure import Contest, say
 from roof import Roofs
 from tensors import cpu_name, last_level_cache
@@ -72,14 +73,8 @@ def measure(options):
 
 
 def write(path, text):
-    """All of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    try:
+    with whole(path) as part:
         part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
     say(f"wrote {path}")
 
 
@@ -90,7 +85,6 @@ def draw(results, prefix):
     except ImportError as problem:
         say(f"peers.py: no plot: {problem}; install matplotlib, or say --no-plot")
         return False
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     written = plot.draw(results, prefix)
     for path in written:
         say(f"wrote {path}")

@@ -5,7 +5,6 @@ carry their figures; the peers stand beside them in paler ones, told apart in an
 """
 
 import math
-import os
 
 import matplotlib
 
@@ -15,6 +14,7 @@ from matplotlib.colors import to_rgb  # noqa: E402
 from matplotlib.lines import Line2D  # noqa: E402
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator  # noqa: E402
 
+from files import whole  # noqa: E402
 from report import types  # noqa: E402
 from workloads import SHORT  # noqa: E402
 
@@ -272,7 +272,7 @@ def draw(results, prefix):
     """Writes prefix.png and prefix.svg, each whole or not at all; returns their names."""
     written = []
     with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(12.5, 9.4))
+        figure = plt.figure(figsize=(14.5, 9.4))
         if page(figure, results):
             title(figure, results)
             key(figure, results)
@@ -282,11 +282,6 @@ def draw(results, prefix):
 
 
 def save(figure, path, kind):
-    part = path + ".part"
-    try:
+    with whole(path) as part:
         figure.savefig(part, dpi=DPI, format=kind, facecolor="white")
-        os.replace(part, path)
-    finally:
-        if os.path.exists(part):
-            os.remove(part)
     return path
