@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of every element type to binary32 and back, by every instruction set or the one that is
- * named: against the scalar conversions by memcmp, and against what the formats mean, computed here
- * in binary64 and from no code of the library.
+ * named: against the scalar conversions by memcmp, and against what the formats mean (formats.h).
  *
  * `convert [ISA [bochs]]`: of the 2^32 patterns of a binary32 every 1021st is narrowed, with
  * ATTNKIT_TEST_LONG in the environment every one, which takes minutes. `bochs` leaves out what
@@ -21,6 +20,7 @@
 #include <string.h>
 
 #include "../dispatch/isa.h"
+#include "formats.h"
 #include "memory.h"
 #include "random.h"
 
@@ -57,78 +57,6 @@ static int64_t first_difference(const void *a, const void *b, size_t size, int64
         if (memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)i * size, size))
             return i;
     return count;
-}
-
-/* --- What the formats mean -------------------------------------------------------------------- */
-
-/* A format of 16 bits: sign, exponent, fraction. */
-struct format {
-    const char *name;
-    enum type type;
-    int fraction_bits;
-    int smallest; /* the exponent of its smallest number */
-    uint16_t infinity;
-};
-
-static const struct format formats[] = {
-    {"f16", TYPE_F16, 10, -24, 0x7c00},
-    {"bf16", TYPE_BF16, 7, -133, 0x7f80},
-};
-
-enum { FORMATS = sizeof formats / sizeof formats[0] };
-
-/* The number without a sign, where infinity counts as the power of two that would come next. */
-static double magnitude_of(const struct format *f, uint16_t half)
-{
-    const int exponent = (half & 0x7fff) >> f->fraction_bits;
-    const int hidden = 1 << f->fraction_bits, fraction = half & (hidden - 1);
-    if (exponent == 0)
-        return ldexp(fraction, f->smallest);
-    return ldexp(hidden + fraction, f->smallest + exponent - 1);
-}
-
-static bool is_nan(const struct format *f, uint16_t half)
-{
-    return (half & 0x7fff) > f->infinity;
-}
-
-/* What a pattern widens to. A binary16 NaN becomes quiet, a bfloat16 one is left as it is. */
-static uint32_t widened_bits(const struct format *f, uint16_t half)
-{
-    const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
-    const uint32_t fraction = (uint32_t)half << (23 - f->fraction_bits) & 0x7fffff;
-    if (is_nan(f, half))
-        return sign | 0x7f800000 | fraction | (f->type == TYPE_F16 ? 0x400000 : 0);
-    if ((half & 0x7fff) == f->infinity)
-        return sign | 0x7f800000;
-    return sign | bits_of((float)magnitude_of(f, half));
-}
-
-/* Whether `half` is what x narrows to: of its pattern's neighbours none is nearer, and none that is
- * as near is even; a NaN keeps its sign and the upper bits of its payload, and is quiet. */
-static bool is_narrowed(const struct format *f, float x, uint16_t half)
-{
-    const uint16_t magnitude = half & 0x7fff;
-    if (isnan(x)) {
-        const uint32_t quiet = bits_of(x) | 0x400000;
-        const uint32_t fraction = (quiet & 0x7fffff) >> (23 - f->fraction_bits);
-        return half == (uint16_t)((quiet >> 16 & 0x8000) | f->infinity | fraction);
-    }
-    if ((signbit(x) != 0) != half >> 15 || magnitude > f->infinity)
-        return false;
-    if (isinf(x))
-        return magnitude == f->infinity;
-    const double error = fabs(fabs((double)x) - magnitude_of(f, half));
-    const bool is_odd = half & 1;
-    const int highest = f->infinity;
-    for (int other = magnitude - 1; other <= magnitude + 1; other += 2) {
-        if (other < 0 || other > highest)
-            continue;
-        const double others = fabs(fabs((double)x) - magnitude_of(f, (uint16_t)other));
-        if (others < error || (others == error && is_odd))
-            return false;
-    }
-    return true;
 }
 
 /* --- Every pattern of 16 bits ----------------------------------------------------------------- */
