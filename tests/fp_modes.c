@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "../dispatch/isa.h"
+#include "../kernels/scalar/scalar.h"
 #include "attnkit.h"
 #include "random.h"
 
@@ -198,6 +199,81 @@ static void no_mode_changes_a_bit_on_any_instruction_set(void **state)
         }
 }
 
+/* Types, and magnitudes for which elements, scales or results are subnormal in them. */
+static const struct storage {
+    attnkit_type q, k, v, out;
+    struct data data;
+} storages[] = {
+    {ATTNKIT_F16, ATTNKIT_F16, ATTNKIT_F16, ATTNKIT_F16, {1.0f, 3e-5f, 3e-5f, 0}},
+    {ATTNKIT_BF16, ATTNKIT_BF16, ATTNKIT_BF16, ATTNKIT_BF16, {3.0f, 3.0f, 1e-38f, 0}},
+    {ATTNKIT_F32, ATTNKIT_I8, ATTNKIT_I8, ATTNKIT_F32, {3.0f, 3.0f, 1e-37f, 0}},
+    {ATTNKIT_F32, ATTNKIT_Q8_0, ATTNKIT_Q8_0, ATTNKIT_BF16, {3.0f, 3.0f, 1e-4f, 0}},
+};
+
+enum {
+    STORAGES = sizeof storages / sizeof storages[0],
+    STORED_DIM = 32,
+    STORED_VALUES = HEADS * MOST_ROWS * STORED_DIM, /* most of a result */
+};
+
+static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
+static float k_scales[FLOATS], v_scales[FLOATS];
+
+/* make_args with all rows stored. */
+static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r)
+{
+    attnkit_attention_args args = make_args(&as->data, 1, q_len, r);
+    const bool has_scales = as->k == ATTNKIT_I8;
+    attnkit_scalar_narrow((enum type)as->q, q, HEADS * q_len * STORED_DIM, 0, stored_q, NULL);
+    attnkit_scalar_narrow((enum type)as->k, k, KV_HEADS * KV_LEN * STORED_DIM, STORED_DIM, stored_k,
+                          k_scales);
+    attnkit_scalar_narrow((enum type)as->v, v, KV_HEADS * KV_LEN * STORED_DIM, STORED_DIM, stored_v,
+                          v_scales);
+    args.head_dim = args.value_dim = STORED_DIM;
+    args.q_type = as->q;
+    args.k_type = as->k;
+    args.v_type = as->v;
+    args.out_type = as->out;
+    args.q = stored_q;
+    args.k = stored_k;
+    args.v = stored_v;
+    args.k_scales = has_scales ? k_scales : NULL;
+    args.v_scales = has_scales ? v_scales : NULL;
+    return args;
+}
+
+static void compare_modes_of_stored(const struct isa *isa, const struct storage *as, int q_len)
+{
+    static struct result expected, got;
+    static const struct result nothing;
+    memset(&expected, 0, sizeof expected);
+    const attnkit_exec scalar = make_exec("scalar"), exec = make_exec(isa->name);
+    attnkit_attention_args args = make_stored(as, q_len, &expected);
+    assert_int_equal(run_in_mode(0, &args, &scalar), ATTNKIT_OK);
+    assert_memory_not_equal(expected.out, nothing.out, sizeof nothing.out);
+    args.out = got.out;
+    args.lse = got.lse;
+    for (int mode = 0; mode < MODES; mode++) {
+        memset(&got, 0, sizeof got);
+        assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_OK);
+        assert_memory_equal(&got, &expected, sizeof got);
+    }
+}
+
+static void no_mode_changes_a_bit_of_stored_types(void **state)
+{
+    (void)state;
+    _Static_assert((int)STORED_VALUES <= (int)FLOATS && (int)STORED_VALUES <= ALL_ROWS * VALUE_DIM,
+                   "there is room");
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (int kind = 0; attnkit_isa_can_run(&isas[i]) && kind < STORAGES; kind++) {
+            compare_modes_of_stored(&isas[i], &storages[kind], MOST_ROWS);
+            compare_modes_of_stored(&isas[i], &storages[kind], 1);
+        }
+}
+
 /* Two parts whose product with their weights, sum or quotient is subnormal, or rounds. */
 static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
 {
@@ -371,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_mode_changes_a_bit_on_any_instruction_set),
+        cmocka_unit_test(no_mode_changes_a_bit_of_stored_types),
         cmocka_unit_test(no_mode_changes_a_bit_of_a_merge),
         cmocka_unit_test(the_data_has_subnormal_results),
         cmocka_unit_test(refused_calls_leave_the_modes_alone),
