@@ -18,7 +18,6 @@ struct call {
     const struct kernels *kernels;
     struct schedule schedule;
     struct split split;
-    bool is_split;
     int64_t wave;  /* of a split call */
     char *shared;  /* aligned; split.bytes */
     char *scratch; /* after it; schedule.scratch bytes for each thread */
@@ -71,8 +70,6 @@ static attnkit_status make_plan(checker check, const attnkit_attention_args *arg
     const int64_t threads = plan->exec.threads;
     call->schedule = attnkit_schedule(&call->a, call->kernels, threads);
     call->split = attnkit_split(&call->a, call->kernels, &call->schedule, threads);
-    call->is_split =
-        call->split.is_useful && (plan->exec.parallel_for != NULL || plan->exec.barrier != NULL);
     if (call->split.is_useful)
         call->schedule.threads = call->split.threads;
     return attnkit_workspace_bytes(call->split.bytes, call->schedule.scratch,
@@ -103,6 +100,18 @@ static attnkit_status take_workspace(struct plan *plan, char *message)
         return status;
     return attnkit_check_workspace(&plan->problem, plan->exec.workspace, plan->workspace_size,
                                    message);
+}
+
+/* Whether threads share out keys. That costs turns: not where whole items go round well. */
+static bool decide_split(const attnkit_exec *exec, struct call *call)
+{
+    const double even_enough = 1.25;
+    if (!call->split.is_useful || (!exec->parallel_for && !exec->barrier))
+        return false;
+    if (attnkit_imbalance(&call->a, &call->schedule) < even_enough)
+        return false;
+    attnkit_count_units(&call->a, &call->schedule, &call->split);
+    return call->split.units > call->schedule.items;
 }
 
 static char *scratch_of(const struct call *call, int64_t thread)
@@ -156,17 +165,21 @@ attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnk
                                  char *message)
 {
     struct plan plan;
-    /* The scale is arithmetic, too. The tasks set the modes again, wherever they run. */
+    bool is_split = false;
+    /* The scale is arithmetic, too, and so are shares. The tasks set the modes again, wherever they
+     * run. */
     const fp_modes callers = fp_modes_begin();
     attnkit_status status = make_plan(attnkit_check, args, exec, &plan, message);
     if (status == ATTNKIT_OK && !plan.problem.empty)
         status = take_workspace(&plan, message);
+    if (status == ATTNKIT_OK && !plan.problem.empty)
+        is_split = decide_split(&plan.exec, &plan.call);
     fp_modes_end(callers);
     if (status != ATTNKIT_OK)
         return status;
     if (plan.problem.empty)
         return accept(message);
-    if (plan.call.is_split)
+    if (is_split)
         run_waves(&plan.exec, &plan.call);
     else
         attnkit_run_tasks(&plan.exec, plan.call.schedule.threads, run_share, &plan.call);

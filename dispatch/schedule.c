@@ -71,11 +71,11 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
     s.kernels = kernels;
     s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
-    s.items_per_head = (rows + s.rows_per_item - 1) / s.rows_per_item;
+    s.items_per_head = divide_up(rows, s.rows_per_item);
     s.heads_per_item = 1;
     if (has_few_keys(a, kernels) && rows * kernels->vector <= kernels->lanes)
         s.heads_per_item = kernels->vector;
-    s.items = (heads + s.heads_per_item - 1) / s.heads_per_item * s.items_per_head;
+    s.items = divide_up(heads, s.heads_per_item) * s.items_per_head;
     s.scratch = scratch_bytes(a, kernels, &s, rest_of(kernels, rows, s.rows_per_item));
     s.threads = threads < s.items ? threads : s.items;
     return s;
@@ -114,22 +114,32 @@ static double cost(const struct attention *a, struct work_item item)
     return rows * ((double)keys + row_cost);
 }
 
+static double total_cost(const struct attention *a, const struct schedule *s)
+{
+    double total = 0;
+    for (int64_t i = 0; i < s->items; i++)
+        total += cost(a, attnkit_work_item(a, s, i));
+    return total;
+}
+
+/* An item belongs to the thread in whose part of the total its middle lies. Every thread adds up
+ * the same numbers in the same order, so no item is done twice or never. */
+static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
+{
+    const int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
+    return owner < s->threads ? owner : s->threads - 1; /* by rounding */
+}
+
 struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread)
 {
     if (s->threads == 1)
         return (struct share){0, s->items};
-    double total = 0;
-    for (int64_t i = 0; i < s->items; i++)
-        total += cost(a, attnkit_work_item(a, s, i));
-    /* An item belongs to the thread in whose part of the total its middle lies. Every thread adds
-     * up the same numbers in the same order, so no item is done twice or never. */
+    const double total = total_cost(a, s);
     struct share share = {s->items, s->items};
     double done = 0;
     for (int64_t i = 0; i < s->items; i++) {
         const double item_cost = cost(a, attnkit_work_item(a, s, i));
-        int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
-        if (owner >= s->threads) /* by rounding */
-            owner = s->threads - 1;
+        const int64_t owner = owner_of(s, done, item_cost, total);
         if (owner >= thread && share.first == s->items)
             share.first = i;
         if (owner > thread) {
@@ -139,6 +149,22 @@ struct share attnkit_share(const struct attention *a, const struct schedule *s, 
         done += item_cost;
     }
     return share;
+}
+
+double attnkit_imbalance(const struct attention *a, const struct schedule *s)
+{
+    const double total = total_cost(a, s);
+    double done = 0, share = 0, largest = 0;
+    int64_t thread = 0;
+    for (int64_t i = 0; i < s->items; i++) {
+        const double item_cost = cost(a, attnkit_work_item(a, s, i));
+        const int64_t owner = owner_of(s, done, item_cost, total);
+        share = owner == thread ? share + item_cost : item_cost;
+        largest = share > largest ? share : largest;
+        thread = owner;
+        done += item_cost;
+    }
+    return largest / total * (double)s->threads;
 }
 
 /* A vector of heads, or what is left of them: few of those are better off one by one. */

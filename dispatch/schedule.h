@@ -7,6 +7,12 @@
 
 #include "../kernels/attention.h"
 
+/* n / size for n >= 0, rounded up. */
+static inline int64_t divide_up(int64_t n, int64_t size)
+{
+    return n / size + (n % size > 0);
+}
+
 struct schedule {
     const struct kernels *kernels;
     int rows_per_item;
@@ -29,6 +35,10 @@ struct share {
 
 /* The items of one thread: consecutive, with about the same number of (row, key) pairs each. */
 struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
+
+/* How much more the busiest thread then has to do than each would have of equal shares: 1 is even.
+ */
+double attnkit_imbalance(const struct attention *a, const struct schedule *s);
 
 /* Runs these items, one after the other. `scratch` is s->scratch bytes, aligned to 64. */
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,

@@ -36,31 +36,42 @@ struct split attnkit_split(const struct attention *a, const struct kernels *kern
                            const struct schedule *s, int64_t threads)
 {
     struct split split = {.is_useful = false};
-    split.chunks = (a->kv_len + CHUNK_KEYS - 1) / CHUNK_KEYS;
-    if (threads == 1 || split.chunks <= 1 ||
-        __builtin_mul_overflow(s->items, split.chunks, &split.units))
+    const int64_t chunks = divide_up(a->kv_len, CHUNK_KEYS);
+    int64_t units, bytes;
+    if (threads == 1 || chunks <= 1 || __builtin_mul_overflow(s->items, chunks, &units))
         return split;
-    split.threads = smaller(threads, split.units);
     split.is_useful = s->heads_per_item == 1 && !a->kv_starts && s->items % threads != 0 &&
                       s->items / MANY_ITEMS < threads;
+    split.threads = smaller(threads, units);
     split.state_floats = state_floats(a, kernels, s);
     const int64_t state_bytes = split.state_floats * (int64_t)sizeof(float);
-    split.wave_units = larger(1, WAVE_BYTES / state_bytes) * split.threads;
-    split.waves = (split.units + split.wave_units - 1) / split.wave_units;
     split.bytes = SIZE_MAX; /* refused where it is added up */
-    int64_t bytes;
-    if (!__builtin_mul_overflow(split.threads, larger(WAVE_BYTES, state_bytes), &bytes) &&
-        !__builtin_add_overflow(bytes, 2 * state_bytes, &bytes))
-        split.bytes = (size_t)bytes;
+    if (__builtin_mul_overflow(split.threads, larger(WAVE_BYTES, state_bytes), &bytes) ||
+        __builtin_add_overflow(bytes, 2 * state_bytes, &bytes))
+        return split;
+    split.bytes = (size_t)bytes;
+    split.wave_units = larger(1, WAVE_BYTES / state_bytes) * split.threads;
     return split;
 }
 
-/* How many of an item's chunks some row of it sees, and one if there are none. */
+/* How many of an item's chunks a row of it sees, and one if there are none. */
 static int64_t chunks_of(const struct attention *a, const struct work_item *item)
 {
-    const int64_t rows = item->first_row + item->panel_rows + item->decode_rows;
-    const int64_t end = rows ? visible_end(a, item->batch, (rows - 1) / a->group) : 0;
-    return larger(1, (end + CHUNK_KEYS - 1) / CHUNK_KEYS);
+    const int64_t rows = item->panel_rows + item->decode_rows;
+    if (rows == 0)
+        return 0;
+    const int64_t end = visible_end(a, item->batch, (item->first_row + rows - 1) / a->group);
+    return larger(1, divide_up(end, CHUNK_KEYS));
+}
+
+void attnkit_count_units(const struct attention *a, const struct schedule *s, struct split *split)
+{
+    split->units = 0;
+    for (int64_t i = 0; i < s->items; i++) {
+        const struct work_item item = attnkit_work_item(a, s, i);
+        split->units += chunks_of(a, &item);
+    }
+    split->waves = divide_up(split->units, split->wave_units);
 }
 
 static float *carried(const struct split *split, char *shared, int64_t wave)
@@ -73,14 +84,6 @@ static float *unit_state(const struct split *split, char *shared, int64_t unit)
     return (float *)shared + (2 + unit % split->wave_units) * split->state_floats;
 }
 
-/* A thread's part of n, for all threads the same to within one. */
-static struct share part_of(int64_t n, int64_t threads, int64_t thread)
-{
-    const int64_t each = n / threads, more = n % threads;
-    const int64_t first = thread * each + smaller(thread, more);
-    return (struct share){first, first + each + (thread < more)};
-}
-
 /* The units of a wave. */
 static struct share units_of(const struct split *split, int64_t wave)
 {
@@ -88,25 +91,44 @@ static struct share units_of(const struct split *split, int64_t wave)
     return (struct share){first, smaller(first + split->wave_units, split->units)};
 }
 
+/* Those of them that are a thread's. */
+static struct share part_of(struct share units, int64_t threads, int64_t thread)
+{
+    const int64_t n = units.end - units.first, each = n / threads, more = n % threads;
+    const int64_t first = units.first + thread * each + smaller(thread, more);
+    return (struct share){first, first + each + (thread < more)};
+}
+
+static struct share overlap_of(struct share a, struct share b)
+{
+    return (struct share){larger(a.first, b.first), smaller(a.end, b.end)};
+}
+
+static void attend_unit(const struct attention *a, const struct kernels *kernels,
+                        const struct work_item *item, int64_t chunk, float *state, char *scratch)
+{
+    const int64_t first = chunk * CHUNK_KEYS;
+    if (item->panel_rows > 0)
+        attnkit_prefill_chunk(a, kernels, *item, first, state, scratch);
+    if (item->decode_rows > 0)
+        attnkit_decode_chunk(a, kernels, *item, first,
+                             state + attnkit_prefill_state(a, kernels, item->panel_rows), scratch);
+}
+
 void attnkit_split_attend(const struct attention *a, const struct kernels *kernels,
                           const struct schedule *s, const struct split *split, int64_t wave,
                           int64_t thread, char *shared, char *scratch)
 {
-    const struct share units = units_of(split, wave);
-    const struct share mine = part_of(units.end - units.first, split->threads, thread);
-    for (int64_t unit = units.first + mine.first; unit < units.first + mine.end; unit++) {
-        const struct work_item item = attnkit_work_item(a, s, unit / split->chunks);
-        const int64_t chunk = unit % split->chunks;
-        if (chunk >= chunks_of(a, &item) || item.panel_rows + item.decode_rows == 0)
-            continue;
-        float *const state = unit_state(split, shared, unit);
-        const int64_t first = chunk * CHUNK_KEYS;
-        if (item.panel_rows > 0)
-            attnkit_prefill_chunk(a, kernels, item, first, state, scratch);
-        if (item.decode_rows > 0)
-            attnkit_decode_chunk(a, kernels, item, first,
-                                 state + attnkit_prefill_state(a, kernels, item.panel_rows),
-                                 scratch);
+    const struct share mine = part_of(units_of(split, wave), split->threads, thread);
+    int64_t first_unit = 0; /* of the item */
+    for (int64_t i = 0; first_unit < mine.end; i++) {
+        const struct work_item item = attnkit_work_item(a, s, i);
+        const int64_t chunks = chunks_of(a, &item);
+        const struct share here = overlap_of(mine, (struct share){first_unit, first_unit + chunks});
+        for (int64_t unit = here.first; unit < here.end; unit++)
+            attend_unit(a, kernels, &item, unit - first_unit, unit_state(split, shared, unit),
+                        scratch);
+        first_unit += chunks;
     }
 }
 
@@ -131,28 +153,27 @@ static void join_item(const struct attention *a, const struct kernels *kernels,
     }
 }
 
+/* Items go round the threads one by one. */
 void attnkit_split_join(const struct attention *a, const struct kernels *kernels,
                         const struct schedule *s, const struct split *split, int64_t wave,
                         int64_t thread, char *shared, char *scratch)
 {
     const struct share units = units_of(split, wave);
-    const int64_t first_item = units.first / split->chunks;
-    const int64_t items = (units.end - 1) / split->chunks + 1 - first_item;
-    const struct share mine = part_of(items, split->threads, thread);
-    for (int64_t i = first_item + mine.first; i < first_item + mine.end; i++) {
+    int64_t first_unit = 0, joined = 0;
+    for (int64_t i = 0; first_unit < units.end; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        const int64_t all = chunks_of(a, &item), first_unit = i * split->chunks;
-        const int64_t first = larger(0, units.first - first_unit);
-        const int64_t end = smaller(all, units.end - first_unit);
-        if (first >= end)
-            continue; /* an earlier wave has finished it */
+        const struct share all = {first_unit, first_unit + chunks_of(a, &item)};
+        const struct share here = overlap_of(units, all);
+        first_unit = all.end;
+        if (here.first >= here.end || joined++ % split->threads != thread)
+            continue;
         const struct chunk_run run = {
-            .before = first > 0 ? carried(split, shared, wave) : NULL,
-            .states = unit_state(split, shared, first_unit + first),
+            .before = here.first > all.first ? carried(split, shared, wave) : NULL,
+            .states = unit_state(split, shared, here.first),
             .step = split->state_floats,
-            .first_chunk = first,
-            .count = (int)(end - first),
-            .after = end < all ? carried(split, shared, wave + 1) : NULL,
+            .first_chunk = here.first - all.first,
+            .count = (int)(here.end - here.first),
+            .after = here.end < all.end ? carried(split, shared, wave + 1) : NULL,
         };
         join_item(a, kernels, &item, &run, scratch);
     }

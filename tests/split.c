@@ -187,7 +187,10 @@ static struct split split_of(const struct call *c, const struct isa *isa, int th
     struct problem p;
     assert_int_equal(attnkit_check(&c->args, &p, NULL), ATTNKIT_OK);
     const struct schedule s = attnkit_schedule(&p.a, isa->kernels, threads);
-    return attnkit_split(&p.a, isa->kernels, &s, threads);
+    struct split split = attnkit_split(&p.a, isa->kernels, &s, threads);
+    if (split.is_useful)
+        attnkit_count_units(&p.a, &s, &split);
+    return split;
 }
 
 static void check_shape(const struct isa *isa, const struct shape *shape, int *useful, int *waves)
@@ -225,6 +228,61 @@ static void keys_shared_by_threads_give_the_bits_of_one(void **state)
     assert_true(waves >= 2 * (WAYS - 1));
 }
 
+static void count_turns(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    ++*(int *)pool;
+    forwards(NULL, n, task, arg);
+}
+
+/* How many times the call takes turns on two threads. */
+static int turns_of(const attnkit_attention_args *args)
+{
+    int turns = 0;
+    attnkit_exec exec = {
+        .size = sizeof exec, .threads = 2, .parallel_for = count_turns, .pool = &turns};
+    assert_int_equal(attnkit_attention_workspace(args, &exec, &exec.workspace_size, NULL),
+                     ATTNKIT_OK);
+    exec.workspace = malloc(exec.workspace_size);
+    assert_int_equal(attnkit_attention(args, &exec, NULL), ATTNKIT_OK);
+    free(exec.workspace);
+    return turns;
+}
+
+static void room_for_more_keys_takes_no_turns(void **state)
+{
+    (void)state;
+    struct call *c = new_call(&shapes[0]);
+    const int32_t pages[2] = {0, 0};
+    c->kv_lens[0] = 1000;
+    c->args.kv_lens = c->kv_lens;
+    c->args.page_table = pages;
+    c->args.page_table_stride = INT64_MAX / 4;
+    c->args.page_size = 512;
+    c->args.pages = 1;
+    c->args.kv_len = INT64_C(1) << 40;
+    assert_int_equal(turns_of(&c->args), 2);
+    c->kv_lens[0] = 512; /* one chunk: nothing to share out */
+    assert_int_equal(turns_of(&c->args), 1);
+    free_call(c);
+}
+
+static void items_that_go_round_are_not_shared(void **state)
+{
+    (void)state;
+    static const struct shape one = {1, 1, 1, 1, 2000, 8, 8, true, false},
+                              three = {1, 3, 1, 1, 2000, 8, 8, true, false},
+                              five_times_three = {1, 5, 1, 768, 768, 8, 8, true, false};
+    const struct {
+        const struct shape *shape;
+        bool shared;
+    } calls[] = {{&one, true}, {&three, true}, {&five_times_three, false}};
+    for (int i = 0; i < 3; i++) {
+        struct call *c = new_call(calls[i].shape);
+        assert_int_equal(turns_of(&c->args) > 1, calls[i].shared);
+        free_call(c);
+    }
+}
+
 static void threads_beyond_the_chunks_have_nothing_to_do(void **state)
 {
     (void)state;
@@ -238,9 +296,11 @@ static void threads_beyond_the_chunks_have_nothing_to_do(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[MAX_ISAS + 1] = {
+    struct CMUnitTest tests[MAX_ISAS + 3] = {
+        cmocka_unit_test(room_for_more_keys_takes_no_turns),
+        cmocka_unit_test(items_that_go_round_are_not_shared),
         cmocka_unit_test(threads_beyond_the_chunks_have_nothing_to_do)};
-    size_t count = 1;
+    size_t count = 3;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
