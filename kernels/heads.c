@@ -32,7 +32,7 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    struct state st; /* without out */
+    struct state st; /* of no columns */
 };
 
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels)
@@ -62,8 +62,11 @@ static void begin_head(struct heads *w, int head, int64_t index)
         w->out[lane] = out_row(a, place);
     }
     w->seen[head] = w->visible[(w->rows - 1) * w->vector + head];
-    w->k[head] = key_row(a, &a->k, w->batch[head], w->kv_head[head], 0).data;
-    w->v[head] = key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data;
+    w->k[head] = w->v[head] = NULL; /* where no row sees a key, there may be none */
+    if (w->seen[head] > 0) {
+        w->k[head] = key_row(a, &a->k, w->batch[head], w->kv_head[head], 0).data;
+        w->v[head] = key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data;
+    }
 }
 
 static void begin(struct heads *w, struct work_item item, char *scratch)
@@ -74,6 +77,7 @@ static void begin(struct heads *w, struct work_item item, char *scratch)
     w->k_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->scores = take(&scratch, FEW_KEYS, w->kernels->lanes);
     w->rescale = take(&scratch, 1, w->kernels->lanes);
+    w->st.out = w->scores;
     w->st.row_max = take(&scratch, 1, w->kernels->lanes);
     w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
     for (int head = 0; head < w->vector; head++)

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -92,10 +93,45 @@ static void few_keys_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
+/* No keys at all: strides of tensors that are not there are not followed (a sanitizer sees it). */
+static void without_keys_there_need_be_no_tensors(void **state)
+{
+    (void)state;
+    enum { HEADS = 40, DIM = 5 };
+    float q[HEADS][DIM] = {{1.0f}}, out[HEADS][DIM], lse[HEADS];
+    attnkit_attention_args args = {
+        .size = sizeof args,
+        .flags = ATTNKIT_STRIDED,
+        .batch = 2,
+        .q_heads = HEADS / 2,
+        .kv_heads = HEADS / 2,
+        .q_len = 1,
+        .head_dim = DIM,
+        .q = q,
+        .out = out,
+        .lse = lse,
+        .q_strides = {sizeof q / 2, sizeof q[0]},
+        .k_strides = {-400, 20},
+        .v_strides = {400, 20},
+        .out_strides = {sizeof out / 2, sizeof out[0]},
+        .lse_strides = {sizeof lse / 2, sizeof lse[0]},
+    };
+    static char workspace[1 << 17];
+    const attnkit_exec exec = {
+        .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    memset(out, 0xff, sizeof out);
+    assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
+    for (int h = 0; h < HEADS; h++) {
+        assert_true(out[h][0] == 0.0f && out[h][DIM - 1] == 0.0f);
+        assert_true(lse[h] == -INFINITY);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[MAX_ISAS];
-    size_t count = 0;
+    struct CMUnitTest tests[MAX_ISAS + 1] = {
+        cmocka_unit_test(without_keys_there_need_be_no_tensors)};
+    size_t count = 1;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
