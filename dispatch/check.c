@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <string.h>
 
 #include "tensor.h"
 #include "cache.h"
