@@ -60,6 +60,15 @@ static void copy_row(struct state to, struct state from, int64_t value_dim)
     memcpy(to.out, from.out, (size_t)value_dim * sizeof(float));
 }
 
+/* As a state is given to the caller: a zero is +0 whichever way it came about, as in a result. */
+static void export_row(struct state to, struct state from, int64_t value_dim)
+{
+    *to.row_max = *from.row_max + 0.0f;
+    *to.row_sum = *from.row_sum;
+    for (int64_t c = 0; c < value_dim; c++)
+        to.out[c] = from.out[c] + 0.0f;
+}
+
 static struct state line_of(struct state st, int row, int64_t value_dim)
 {
     return (struct state){st.row_max + row, st.row_sum + row, st.out + row * value_dim};
@@ -166,7 +175,7 @@ static void finish(const struct attention *a, const struct kernels *kernels, con
     }
     struct place place = first_place(a, item);
     for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place))
-        copy_row(state_row(a, a->after, place), line_of(w->total, r, a->value_dim), a->value_dim);
+        export_row(state_row(a, a->after, place), line_of(w->total, r, a->value_dim), a->value_dim);
 }
 
 void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,

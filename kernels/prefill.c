@@ -311,7 +311,7 @@ static uint64_t finish_rows(const struct prefill *w, const struct panel *p, stru
     return not_finite;
 }
 
-/* The state as it is: the result of one with a sum of 1. */
+/* The state as it is, but that a zero is +0: the result of one with a sum of 1. */
 static uint64_t export_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
 {
     const struct attention *a = w->a;
@@ -321,7 +321,7 @@ static uint64_t export_rows(const struct prefill *w, const struct panel *p, stru
         ones[lane] = 1.0f;
     for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
         const struct state row = state_row(a, a->after, place);
-        *row.row_max = p->total.row_max[lane];
+        *row.row_max = p->total.row_max[lane] + 0.0f;
         *row.row_sum = p->total.row_sum[lane];
     }
     const struct state st = {p->total.row_max, ones, p->total.out};

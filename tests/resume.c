@@ -258,6 +258,43 @@ static void parts_have_the_bits_of_the_whole(void **state)
     }
 }
 
+/* M is the ceiling of a t above -1, o a sum of products that underflow: zeros of either sign. */
+static void a_zero_in_a_state_is_positive(void **state)
+{
+    const struct isa *isa = *state;
+    enum { ROWS = 70 };
+    const float zero[2] = {0.0f, 0.0f}, k[2] = {1.0f, 3.0f};
+    const float v[2][2] = {{0.0f, 0.0f}, {-0x1p-149f, 0x1p-149f}};
+    float q[ROWS], row_max[ROWS], row_sum[ROWS], out[ROWS][2];
+    for (int r = 0; r < ROWS; r++)
+        q[r] = -0.6f;
+    for (int rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        const attnkit_attention_args a = {
+            .size = sizeof a,
+            .batch = 1,
+            .q_heads = 1,
+            .kv_heads = 1,
+            .q_len = rows,
+            .kv_len = 2,
+            .head_dim = 1,
+            .value_dim = 2,
+            .q = q,
+            .k = k,
+            .v = v,
+            .after_max = row_max,
+            .after_sum = row_sum,
+            .after_out = out[0],
+        };
+        memset(out, 0xff, sizeof out);
+        attend(&a, isa->name, 1);
+        for (int r = 0; r < rows; r++) {
+            assert_memory_equal(&row_max[r], zero, sizeof row_max[r]);
+            assert_memory_equal(out[r], zero, sizeof out[r]);
+            assert_true(row_sum[r] > 0.7f && row_sum[r] < 0.72f);
+        }
+    }
+}
+
 static void states_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -294,14 +331,20 @@ static void states_that_do_not_fit_are_refused(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[MAX_ISAS + 1] = {cmocka_unit_test(states_that_do_not_fit_are_refused)};
+    struct CMUnitTest tests[2 * MAX_ISAS + 1] = {
+        cmocka_unit_test(states_that_do_not_fit_are_refused)};
     size_t count = 1;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
-    for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
-        if ((argc < 2 || strcmp(argv[1], isas[i].name) == 0) && attnkit_isa_can_run(&isas[i]))
-            tests[count++] = (struct CMUnitTest){isas[i].name, parts_have_the_bits_of_the_whole,
-                                                 NULL, NULL, (void *)(uintptr_t)&isas[i]};
+    for (int i = 0; i < isa_count && i < MAX_ISAS; i++) {
+        void *const isa = (void *)(uintptr_t)&isas[i];
+        if ((argc >= 2 && strcmp(argv[1], isas[i].name) != 0) || !attnkit_isa_can_run(&isas[i]))
+            continue;
+        tests[count++] =
+            (struct CMUnitTest){isas[i].name, parts_have_the_bits_of_the_whole, NULL, NULL, isa};
+        tests[count++] = (struct CMUnitTest){"a_zero_in_a_state_is_positive",
+                                             a_zero_in_a_state_is_positive, NULL, NULL, isa};
+    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("resume", tests, count, NULL, NULL);
 }
