@@ -23,11 +23,11 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Whether heads can go together if they have few enough rows. */
-static bool has_few_keys(const struct attention *a, const struct kernels *kernels)
+/* Whether heads can go together in a call of so few rows and keys. */
+static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
-    return a->kv_len <= FEW_KEYS && !attnkit_needs_wide(a) && !a->before.out && !a->q_starts &&
-           !a->kv_starts && !a->after.out && a->batch * a->kv_heads > kernels->vector / 2;
+    return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts &&
+           !a->kv_starts && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
 /* The last rows of a head, fewer than an item has: first those for panels, then those for decode.
@@ -52,12 +52,12 @@ static int most_decode_rows(const struct attention *a, const struct kernels *ker
     return a->q_starts ? kernels->decode_rows : rest.decode_rows;
 }
 
-/* More rows need no less: a workspace for a longer q_len serves a shorter one. */
+/* More rows or keys need no less: a workspace for the longest call serves the shorter ones. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
     size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest));
-    if (has_few_keys(a, kernels))
+    if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
     if (a->q_starts || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
@@ -73,7 +73,8 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
     s.items_per_head = divide_up(rows, s.rows_per_item);
     s.heads_per_item = 1;
-    if (has_few_keys(a, kernels) && rows * kernels->vector <= kernels->lanes)
+    if (a->kv_len <= FEW_KEYS && rows <= kernels->lanes / kernels->vector &&
+        has_heads_to_join(a, kernels))
         s.heads_per_item = kernels->vector;
     s.items = divide_up(heads, s.heads_per_item) * s.items_per_head;
     s.scratch = scratch_bytes(a, kernels, &s, rest_of(kernels, rows, s.rows_per_item));

@@ -261,8 +261,8 @@ typedef struct attnkit_exec {
 
 /* Bytes of workspace that attnkit_attention needs for these args and this exec (its threads and
  * isa; exec may be NULL: one thread). Of the pointers it only matters which are NULL: nothing is
- * read through them. Does not grow with kv_len, nor with q_len beyond one row block, and never
- * shrinks as q_len grows: at most, for each thread,
+ * read through them. Never shrinks as q_len or kv_len grows, so that what the longest call needs
+ * serves the shorter ones, and is, however long they are, at most for each thread
  *
  *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes,
  *

@@ -1045,6 +1045,30 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
         }
 }
 
+static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 4, 33};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t n = 0; n < 4 * COUNT(threads) && attnkit_isa_can_run(&isas[i]); n++) {
+            struct call *c = good_call();
+            c->exec.isa = isas[i].name;
+            c->exec.threads = threads[n / 4];
+            c->args.q_len = n % 2 ? 1 : 100;
+            c->args.batch = n / 2 % 2 ? 1 : 50; /* so many heads share vectors */
+            size_t before = 0;
+            for (c->args.kv_len = 0; c->args.kv_len < 3000;
+                 c->args.kv_len += c->args.kv_len < 20 ? 1 : 97) {
+                const size_t needed = workspace_needed(c);
+                assert_true(needed >= before);
+                assert_true(c->exec.threads > 1 || before == 0 || needed == before);
+                before = needed;
+            }
+        }
+}
+
 /* --- Options ----------------------------------------------------------------------------- */
 
 static void scales_that_are_not_finite_in_binary32_are_refused(void **state)
@@ -1605,6 +1629,7 @@ int main(void)
         cmocka_unit_test(the_workspace_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
         cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
+        cmocka_unit_test(the_workspace_does_not_shrink_as_kv_len_grows),
         cmocka_unit_test(scales_that_are_not_finite_in_binary32_are_refused),
         cmocka_unit_test(a_scale_without_its_flag_is_refused),
         cmocka_unit_test(scale_0_gives_the_mean_of_v),
