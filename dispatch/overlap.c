@@ -95,11 +95,14 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
     return false;
 }
 
+/* Dimensions that interleave can have more rows than there are bytes: INT64_MAX stands for those.
+ */
 static int64_t rows_in(const struct layout *l)
 {
     int64_t rows = 1;
     for (int i = 0; i < l->dims; i++)
-        rows *= l->count[i];
+        if (__builtin_mul_overflow(rows, l->count[i], &rows))
+            return INT64_MAX;
     return rows;
 }
 

@@ -1069,6 +1069,35 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
         }
 }
 
+/* Strides of 0, so that no size is refused for the memory it spans. */
+static void sizes_up_to_2_63_are_a_size_or_a_status(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 5, 16, INT64_C(1) << 54, INT64_C(1) << 62, INT64_MAX};
+    const size_t n = COUNT(sizes);
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t at = 0; at < n * n * n * n * n && attnkit_isa_can_run(&isas[i]); at++) {
+            struct call *c = good_call();
+            c->args.flags = ATTNKIT_STRIDED;
+            c->args.kv_len = sizes[at % n];
+            c->args.q_len = sizes[at / n % n];
+            c->args.batch = sizes[at / (n * n) % n];
+            c->exec.threads = sizes[at / (n * n * n) % n];
+            c->args.value_dim = sizes[at / (n * n * n * n)];
+            c->args.q_heads = c->args.kv_heads = 1;
+            c->exec.isa = isas[i].name;
+            size_t bytes = 0;
+            const attnkit_status status =
+                attnkit_attention_workspace(&c->args, &c->exec, &bytes, NULL);
+            if (status == ATTNKIT_OK)
+                assert_in_range(bytes, 1, INT64_MAX);
+            else
+                assert_int_equal(status, ATTNKIT_OVERFLOW);
+        }
+}
+
 /* --- Options ----------------------------------------------------------------------------- */
 
 static void scales_that_are_not_finite_in_binary32_are_refused(void **state)
@@ -1630,6 +1659,7 @@ int main(void)
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
         cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
         cmocka_unit_test(the_workspace_does_not_shrink_as_kv_len_grows),
+        cmocka_unit_test(sizes_up_to_2_63_are_a_size_or_a_status),
         cmocka_unit_test(scales_that_are_not_finite_in_binary32_are_refused),
         cmocka_unit_test(a_scale_without_its_flag_is_refused),
         cmocka_unit_test(scale_0_gives_the_mean_of_v),

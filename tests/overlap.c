@@ -283,6 +283,23 @@ static void rows_at_one_place_of_a_period_cost_nothing(void **state)
     assert_true(attnkit_layouts_overlap(&elements, &scales));
 }
 
+/* Dimensions that interleave, 2^64 rows in all. */
+static void more_rows_than_can_be_counted_are_seen(void **state)
+{
+    (void)state;
+    const int64_t count[3] = {1 << 22, 1 << 21, 1 << 21}, stride[3] = {8, 16, 24};
+    const int64_t one[3] = {1, 1, 1};
+    struct layout many, row;
+    bool repeats;
+    assert_true(attnkit_layout(&many, (const void *)BASE, count, stride, 4, &repeats));
+    assert_true(repeats);
+    assert_true(attnkit_layout(&row, (const void *)(BASE + 8000), one, stride, 4, &repeats));
+    assert_true(attnkit_layouts_overlap(&many, &row));
+    assert_true(attnkit_layouts_overlap(&row, &many));
+    assert_true(attnkit_layout(&row, (const void *)(BASE + 8004), one, stride, 4, &repeats));
+    assert_false(attnkit_layouts_overlap(&many, &row));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_tensor_without_rows_has_no_bytes_and_overlaps_nothing),
         cmocka_unit_test(interleaved_tensors_cost_a_step_for_each_row),
         cmocka_unit_test(rows_at_one_place_of_a_period_cost_nothing),
+        cmocka_unit_test(more_rows_than_can_be_counted_are_seen),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
