@@ -40,8 +40,8 @@ struct split attnkit_split(const struct attention *a, const struct kernels *kern
     int64_t units, bytes;
     if (threads == 1 || chunks <= 1 || __builtin_mul_overflow(s->items, chunks, &units))
         return split;
-    split.is_useful = s->heads_per_item == 1 && !a->kv_starts && s->items % threads != 0 &&
-                      s->items / MANY_ITEMS < threads;
+    split.is_useful =
+        s->heads_per_item == 1 && s->items % threads != 0 && s->items / MANY_ITEMS < threads;
     split.threads = smaller(threads, units);
     split.state_floats = state_floats(a, kernels, s);
     const int64_t state_bytes = split.state_floats * (int64_t)sizeof(float);

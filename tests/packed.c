@@ -61,7 +61,7 @@ static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t
 
 static void draw_case(struct drawn *c, int number)
 {
-    *c = (struct drawn){.threads = 1 + number % 3};
+    *c = (struct drawn){.threads = 1 + number / 3 % 3};
     uint64_t random = (uint64_t)number + 1;
     attnkit_attention_args *const a = &c->args;
     a->size = sizeof *a;
@@ -72,7 +72,7 @@ static void draw_case(struct drawn *c, int number)
     a->head_dim = 1 + random_below(&random, 20);
     a->value_dim = 1 + random_below(&random, 40);
     draw_starts(c->q_starts, a->batch, number % 4 ? 40 : 200, &random);
-    draw_starts(c->kv_starts, a->batch, 600, &random);
+    draw_starts(c->kv_starts, a->batch, number % 5 ? 600 : 2000, &random);
     a->q_len = 1 + random_below(&random, 40);
     a->kv_len = random_below(&random, 600);
     if (number % 3 != 1) {

@@ -119,7 +119,7 @@ void attnkit_reference(const struct attention *a)
     float *out = malloc((size_t)a->value_dim * sizeof *out);
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t g = 0; g < a->kv_heads; g++)
-            for (int64_t r = 0; r < a->q_len * a->group; r++) {
+            for (int64_t r = 0; r < sequence_rows(a, b) * a->group; r++) {
                 const struct place place = place_of_row(a, b, g, r);
                 attnkit_reference_row(a, b, g, r, out, a->lse ? lse_row(a, place) : NULL);
                 attnkit_scalar_narrow(a->out_type, out, a->value_dim, 0, out_row(a, place), NULL);
