@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tensor.h"
 #include "cache.h"
+#include "tensor.h"
 #include "versioned.h"
 
 _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&

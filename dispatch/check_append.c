@@ -8,8 +8,8 @@
 #include <math.h>
 
 #include "../kernels/rope.h"
-#include "tensor.h"
 #include "cache.h"
+#include "tensor.h"
 #include "versioned.h"
 
 static const double DEFAULT_BASE = 10000.0;

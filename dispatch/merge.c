@@ -13,7 +13,7 @@
 #include "versioned.h"
 
 enum {
-    ELEMENT = sizeof(float), /* bytes; every tensor is f32 */
+    ELEMENT = sizeof(float), /* bytes; every tensor but out is f32 */
     MOST_SHARES = 1024,      /* threads beyond it have nothing to do */
 };
 
@@ -69,7 +69,7 @@ struct tensors {
     struct layout layouts[TENSORS];
 };
 
-/* What all four have in common. */
+/* What all four have in common; out may be of another type. */
 static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, const void *data,
                               int64_t dim)
 {

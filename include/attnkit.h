@@ -8,9 +8,8 @@
  *   query heads, causal masking, a length for each sequence and the logarithm of the softmax's
  *   denominator as a second output. K and V are f32, f16, bf16 or quantised to 8 bits, dense,
  *   strided or in pages. The same call serves prefill (many query rows), chunks of a prefill, and
- *   decoding (one row). A second call appends rows to a KV cache, and
- *   rotates (RoPE) and converts them on the way. A third one merges the results of attention over
- *   several parts of the keys.
+ *   decoding (one row). A second call appends rows to a KV cache, and rotates (RoPE) and converts
+ *   them on the way. A third one merges the results of attention over several parts of the keys.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result is a function of its q, of the options, and of
@@ -126,7 +125,8 @@ typedef enum attnkit_type {
 typedef enum attnkit_align {
     ATTNKIT_ALIGN_NONE = 0,         /* the rows have no position */
     ATTNKIT_ALIGN_UPPER_LEFT = 1,   /* offset = 0: a prompt from its start */
-    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = kv_len of b - q_len: the last row sees all keys */
+    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = first_key + keys of b - rows of b: the last row
+                                     * sees all keys */
     ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b]; negative positions see no key */
 } attnkit_align;
 
@@ -209,15 +209,14 @@ typedef struct attnkit_attention_args {
     const int64_t *q_starts;  /* [batch + 1], or NULL */
     const int64_t *kv_starts; /* [batch + 1], or NULL */
 
-    /* Part of the keys: a call may take only those from index first_key on, which then is k's and
-     * v's row 0 and where positions and kv_lens are counted from as before: a key's index is
-     * absolute, kv_len and kv_lens are how many there are here. With after_max the call gives the
-     * softmax state of its rows instead of out and lse, which must be NULL, and a call with
-     * before_max goes on from a state over the keys before first_key: the bits are those of one
-     * call with all keys. The state of a row is M, l and o of kernels/README.md: integer maximum of
-     * the scores in log2, sum of weights, weighted sum of v. Dense tensors, all three or none, of
-     * [batch][q_heads][q_len], and [value_dim] for _out; before and after do not overlap. A call
-     * with kv_len = 0 turns a state into a result. */
+    /* Part of the keys: those from index first_key on. Row 0 of k and v is that key; kv_len,
+     * kv_lens and page_table are of the keys of this call, positions stay what they are among all
+     * of them. With after_max the call gives the softmax state of its rows instead of out and lse,
+     * which must be NULL, and a call with before_max goes on from a state over the keys before
+     * first_key: the bits are those of one call with all keys. The state of a row is M, l and o of
+     * kernels/README.md: integer maximum of the scores in log2, sum of weights, weighted sum of v.
+     * Dense tensors, all three or none, of [batch][q_heads][q_len], and [value_dim] for _out;
+     * before and after do not overlap. A call with kv_len = 0 turns a state into a result. */
     int64_t first_key; /* a multiple of ATTNKIT_CHUNK_KEYS */
     const float *before_max;
     const float *before_sum;

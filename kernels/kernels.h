@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract between the loops (prefill.c, decode.c, merge.c) and the tiles of an
- * instruction set: one struct of function pointers, complete for every instruction set, whose
+ * The contract between the loops (prefill.c, decode.c, heads.c, merge.c, append.c) and the tiles of
+ * an instruction set: one struct of function pointers, complete for every instruction set, whose
  * entries each do a tile's worth of work. README.md in this folder has the canonical order of
  * roundings that every entry keeps; "chain" below is its word for an accumulation that starts at
  * +0 and takes its terms one by one in index order.

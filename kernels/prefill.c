@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for many query rows of one KV head: blocks of keys outside, panels of query rows
- * inside, so that every panel finds a block of K and V in the cache. Called by
- * dispatch/schedule.c for each work item.
+ * inside, so that every panel finds a block of K and V in the cache. Called for each work item by
+ * dispatch/schedule.c, or for a chunk of its keys by dispatch/split.c.
  */
 #include <math.h>
 #include <string.h>
