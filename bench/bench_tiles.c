@@ -26,6 +26,7 @@ struct operands {
     const float *q_rows[MAX_LANES];
     float *out_rows[MAX_LANES];
     int32_t visible[MAX_DECODE_ROWS];
+    struct key_row k_rows[KEY_BLOCK], v_rows[KEY_BLOCK]; /* of decode */
     float *memory;
 };
 
@@ -104,6 +105,10 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
         o->exponents[i] = -8.0f - 8.0f * o->exponents[i]; /* -16 .. 0, as in a softmax */
     for (int row = 0; row < ROWS; row++)
         o->visible[row] = KEY_BLOCK;
+    for (int key = 0; key < KEY_BLOCK; key++) {
+        o->k_rows[key].data = (const char *)(o->k + key * dim);
+        o->v_rows[key].data = (const char *)(o->v + key * dim);
+    }
     narrow_rows(o, TYPE_F16, o->f16);
     narrow_rows(o, TYPE_Q8_0, o->q8_0);
     for (int64_t i = 0; i < dim / 2; i++) {
@@ -161,8 +166,8 @@ static void call_decode(void *argument)
     const struct operands *const o = argument;
     const struct decode_block block = {.q = o->q_rows,
                                        .visible = o->visible,
-                                       .k = block_of(o->k, o->dim),
-                                       .v = block_of(o->v, o->dim),
+                                       .k = {TYPE_F32, o->dim, 0, o->k_rows},
+                                       .v = {TYPE_F32, o->dim, 0, o->v_rows},
                                        .st = &o->state};
     o->kernels->decode(&block, ROWS, 0.125f);
 }

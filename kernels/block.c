@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From stored rows to rows that tiles take. Bound by memory: each element is read once, and written
- * to scratch that stays in the second cache.
+ * From stored rows to rows that tiles take. For prefill bound by memory: each element is read once,
+ * and written to scratch that stays in the second cache. For decode a few cycles a row.
  */
 #include "block.h"
 
@@ -61,4 +61,98 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
                         : widen(a, kernels, &a->v, batch, kv_head, first, keys, wide.v),
         .in_place = k_in_place && v_in_place,
     };
+}
+
+/* Whether a decode tile can read the rows as they are. */
+static bool is_readable(const struct cache *c)
+{
+    return c->type != TYPE_I8 || c->scale_group % MAX_VECTOR == 0 || c->scale_group == c->dim;
+}
+
+static int64_t unreadable_floats(const struct cache *c)
+{
+    return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
+}
+
+int64_t attnkit_row_floats(const struct attention *a)
+{
+    return unreadable_floats(&a->k) + unreadable_floats(&a->v);
+}
+
+struct wide attnkit_take_row_floats(const struct attention *a, float *scratch)
+{
+    return (struct wide){scratch, scratch + unreadable_floats(&a->k)};
+}
+
+/* The addresses of `count` rows from key `first` on: page after page, because finding a page takes
+ * a division, and within it in steps. */
+static void point_in_place(const struct attention *a, const struct cache *c, int64_t batch,
+                           int64_t kv_head, int64_t first, int count, struct key_row *rows)
+{
+    for (int i = 0; i < count;) {
+        const int64_t left_in_page =
+            a->pages.table ? a->pages.size - (first + i) % a->pages.size : count;
+        const int end = left_in_page < count - i ? i + (int)left_in_page : count;
+        struct key_row row = key_row(a, c, batch, kv_head, first + i);
+        for (; i < end; i++) {
+            rows[i] = row;
+            row.data += c->stride.row;
+            if (row.scales)
+                row.scales = (const float *)((const char *)row.scales + c->scale_stride.row);
+        }
+    }
+}
+
+static void repeat_last(struct key_row *rows, int count)
+{
+    for (int i = count; i % MAX_VECTOR != 0; i++)
+        rows[i] = rows[count - 1];
+}
+
+/* Rows of one head of K or V, and none after them. */
+static struct key_rows point(const struct attention *a, const struct kernels *kernels,
+                             const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
+                             int keys, struct key_row *rows, float *wide)
+{
+    const bool readable = is_readable(c);
+    if (readable)
+        point_in_place(a, c, batch, kv_head, first, keys, rows);
+    else
+        widen(a, kernels, c, batch, kv_head, first, keys, wide);
+    for (int i = 0; i < keys && !readable; i++)
+        rows[i] = (struct key_row){(const char *)(wide + i * c->dim), NULL};
+    repeat_last(rows, keys);
+    return (struct key_rows){.type = readable ? c->type : TYPE_F32,
+                             .dim = c->dim,
+                             .scale_group = c->scale_group,
+                             .row = rows};
+}
+
+static int keys_of_block(int64_t first, int64_t end)
+{
+    return end - first < KEY_BLOCK ? (int)(end - first) : KEY_BLOCK;
+}
+
+void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels, int64_t batch,
+                           int64_t kv_head, int64_t first, int64_t end, struct row_room *room,
+                           struct decode_block *block)
+{
+    const int keys = keys_of_block(first, end);
+    const int64_t next = first + KEY_BLOCK;
+    struct key_row *const k = room->k[first / KEY_BLOCK % 2];
+    struct key_row *const next_k = room->k[next / KEY_BLOCK % 2];
+    if (room->next == first)
+        block->k = (struct key_rows){
+            .type = a->k.type, .dim = a->k.dim, .scale_group = a->k.scale_group, .row = k};
+    else
+        block->k = point(a, kernels, &a->k, batch, kv_head, first, keys, k, room->wide.k);
+    block->v = point(a, kernels, &a->v, batch, kv_head, first, keys, room->v, room->wide.v);
+    block->next_keys = 0;
+    block->next_k = next_k;
+    room->next = -1;
+    if (!block->far || next >= end || !is_readable(&a->k))
+        return;
+    block->next_keys = keys_of_block(next, end);
+    point(a, kernels, &a->k, batch, kv_head, next, block->next_keys, next_k, NULL);
+    room->next = next;
 }

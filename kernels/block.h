@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a block of keys as the tiles take them: rows of binary32 at one stride. They are used
- * where they lie if they are like that; rows of another type, and such that are spread over pages,
- * are brought into scratch, once for all query rows of an item.
+ * K and V of a block of keys as the tiles take them. Prefill takes rows of binary32 at one stride:
+ * they are used where they lie if they are like that; rows of another type, and such that are
+ * spread over pages, are brought into scratch, once for all query rows of an item. Decode takes
+ * rows of any type, each by its address; only TYPE_I8 with odd groups of scales goes through
+ * scratch.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H
@@ -30,5 +32,22 @@ struct block {
 /* The first `keys` keys of the block that starts at key `first`. */
 struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
                            int64_t kv_head, int64_t first, int keys, struct wide wide);
+
+/* Room for the addresses of a block's rows, and for those that a decode tile cannot read. */
+struct row_room {
+    struct key_row k[2][KEY_BLOCK], v[KEY_BLOCK];
+    int64_t next; /* the first key of those in k[1], -1 where there are none */
+    struct wide wide;
+};
+
+/* Floats of the last, which may be none, taken at `scratch`. */
+int64_t attnkit_row_floats(const struct attention *a);
+struct wide attnkit_take_row_floats(const struct attention *a, float *scratch);
+
+/* Points `block` to the rows of the keys from `first` to `end`, or to the end of their block, and
+ * where block->far, to the next ones of K. */
+void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels, int64_t batch,
+                           int64_t kv_head, int64_t first, int64_t end, struct row_room *room,
+                           struct decode_block *block);
 
 #endif

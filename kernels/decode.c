@@ -22,7 +22,7 @@ struct walk {
     struct decode_block block;
     struct state total; /* over the chunks so far */
     struct state chunk; /* over the blocks of this chunk so far */
-    struct wide wide;
+    struct row_room rows;
 };
 
 int64_t attnkit_decode_state(const struct attention *a, int rows)
@@ -33,7 +33,7 @@ int64_t attnkit_decode_state(const struct attention *a, int rows)
 size_t attnkit_decode_scratch(const struct attention *a, int rows)
 {
     const int64_t q_floats = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
-    return (size_t)(2 * attnkit_decode_state(a, rows) + q_floats + attnkit_wide_floats(a)) *
+    return (size_t)(2 * attnkit_decode_state(a, rows) + q_floats + attnkit_row_floats(a)) *
            sizeof(float);
 }
 
@@ -119,9 +119,10 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     w->block.visible = w->visible;
     /* Any rows before these have most likely brought the keys nearer, and few keys come sooner than
      * they can be asked for. */
-    w->block.prefetch =
+    w->block.far =
         item->first_row + item->panel_rows == 0 && w->end[item->decode_rows - 1] > FEW_KEYS;
-    w->wide = attnkit_take_wide(a, scratch);
+    w->rows.wide = attnkit_take_row_floats(a, scratch);
+    w->rows.next = -1;
     reset(&w->total, item->decode_rows, a->value_dim);
     if (a->before.out)
         resume(a, item, &w->total);
@@ -140,18 +141,12 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
     const int64_t last_end = w->end[rows - 1];
     const int64_t chunk_end = last_end < first + CHUNK_KEYS ? last_end : first + CHUNK_KEYS;
     w->block.st = needs_fold(a, first) ? &w->chunk : &w->total;
-    const bool prefetch = w->block.prefetch;
     for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
         for (int r = 0; r < rows; r++)
             w->visible[r] = visible_in_block(w->end[r], key);
-        const struct block block = attnkit_block(a, kernels, w->batch, w->kv_head, key,
-                                                 visible_in_block(last_end, key), w->wide);
-        w->block.k = block.k;
-        w->block.v = block.v;
-        w->block.prefetch = prefetch && block.in_place;
+        attnkit_point_to_rows(a, kernels, w->batch, w->kv_head, key, last_end, &w->rows, &w->block);
         kernels->decode(&w->block, rows, a->scale_log2);
     }
-    w->block.prefetch = prefetch;
 }
 
 /* A result of another type is made in the state first, and rounded from there. */

@@ -69,14 +69,33 @@ struct rows {
     int64_t dim;
 };
 
+/* A row of K or V, and its scales if it has any. */
+struct key_row {
+    const char *data;
+    const float *scales;
+};
+
+/* K or V of a block as they are stored, anywhere: row[i] is that of key i. From the last key that a
+ * query row sees to the end of its vector of MAX_VECTOR keys, entries repeat it. */
+struct key_rows {
+    enum type type;
+    int64_t dim;
+    int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim */
+    const struct key_row *row;
+};
+
 /* A block of keys for some query rows of a KV head, of which row r sees the first visible[r] keys
  * and touches no other. At least one row sees a key. */
 struct decode_block {
     const float *const *q;
     const int32_t *visible;
-    struct rows k, v;
+    struct key_rows k, v;
     const struct state *st;
-    bool prefetch; /* a hint: K and V are far and go on: to be asked for ahead */
+    /* Hints. Where K and V are far, the tile asks for V while it works on K, and for `next_keys`
+     * rows of K, those of the next block, while it works on V. */
+    bool far;
+    int next_keys;
+    const struct key_row *next_k;
 };
 
 /* The weights of one of the heads that share vectors: row r's for a key are at

@@ -67,12 +67,6 @@ static inline struct state state_row(const struct attention *a, struct state all
     return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
-/* A row of K or V, and its scales if it has any. */
-struct key_row {
-    const char *data;
-    const float *scales;
-};
-
 static inline struct key_row key_row(const struct attention *a, const struct cache *c,
                                      int64_t batch, int64_t kv_head, int64_t key)
 {

@@ -63,7 +63,9 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     const int rows = (int)(all_rows < most ? all_rows : most);
     const int64_t floats =
         (KEY_BLOCK + 1) * lanes + panel_floats(a) * whole_vectors(rows, kernels->vector);
-    return (size_t)floats * sizeof(float) + attnkit_decode_scratch(a, 1);
+    const size_t decode = attnkit_decode_scratch(a, 1);
+    const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float);
+    return (size_t)floats * sizeof(float) + (decode > wide ? decode : wide);
 }
 
 /* Takes `lanes` times `lines` floats off the scratch: aligned to a vector, as lanes are. */

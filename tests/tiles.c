@@ -55,7 +55,7 @@ struct round {
 enum {
     CANARY = 16, /* floats: a cache line, the alignment of scratch */
     MAX_BLOCKS = 16,
-    POOL_FLOATS = 4 * MAX_LANES * (MAX_DIM + 8),
+    POOL_FLOATS = 6 * MAX_LANES * (MAX_DIM + 8),
 };
 
 static struct {
@@ -119,6 +119,8 @@ enum region {
     OUT_ROWS,
     LSE_ROWS,
     VISIBLE_ROW,
+    K_SCALES,
+    V_SCALES,
 };
 
 enum {
@@ -126,7 +128,8 @@ enum {
     REGION_SLOTS = MAX_REGION_ROWS + 2,
 };
 
-static struct rows place_rows(struct round *w, enum region region, int count, int64_t dim)
+/* `count` rows of so many bytes. */
+static struct rows place_bytes(struct round *w, enum region region, int count, int64_t bytes)
 {
     const int slot = (int)region * REGION_SLOTS + 1;
     assert_in_range(count, 1, MAX_REGION_ROWS);
@@ -135,10 +138,17 @@ static struct rows place_rows(struct round *w, enum region region, int count, in
     for (int i = 0; i < count; i++)
         memset(first + i * SLOT_STRIDE, PATTERN, SLOT_BYTES);
     if (random_below(&w->random, 2))
-        first += SLOT_BYTES - dim * (int64_t)sizeof(float);
+        first += SLOT_BYTES - bytes;
     if (random_below(&w->random, 2))
-        return (struct rows){first + (count - 1) * SLOT_STRIDE, -SLOT_STRIDE, dim};
-    return (struct rows){first, SLOT_STRIDE, dim};
+        return (struct rows){first + (count - 1) * SLOT_STRIDE, -SLOT_STRIDE, bytes};
+    return (struct rows){first, SLOT_STRIDE, bytes};
+}
+
+static struct rows place_rows(struct round *w, enum region region, int count, int64_t dim)
+{
+    struct rows rows = place_bytes(w, region, count, dim * (int64_t)sizeof(float));
+    rows.dim = dim;
+    return rows;
 }
 
 static float *row_at(struct rows rows, int i)
@@ -610,6 +620,88 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
     return most;
 }
 
+/* K or V of decode: as they are stored, and the same widened for the model. */
+struct stored {
+    struct key_rows rows;
+    struct key_row row[KEY_BLOCK];
+    struct rows wide;
+};
+
+/* A type that rows of so many elements can have. */
+static enum type draw_type(struct round *w, int64_t dim)
+{
+    const enum type type = (enum type)random_below(&w->random, 5);
+    return type == TYPE_Q8_0 && dim % Q8_BLOCK != 0 ? TYPE_I8 : type;
+}
+
+/* The whole row, or a part of it that tiles have to know. */
+static int64_t draw_group(struct round *w, int64_t dim)
+{
+    int64_t group = MAX_VECTOR * (1 + random_below(&w->random, 4));
+    return dim % group == 0 ? group : dim;
+}
+
+/* Elements of a row, those of TYPE_I8 and TYPE_Q8_0 with any bits, others of the round's data; all
+ * bits of 16 come into it with TYPE_F16 and SPECIAL. */
+static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
+{
+    const int64_t bytes = bytes_of(rows->type, rows->dim);
+    const bool any_bits = w->data == SPECIAL && random_below(&w->random, 4) == 0;
+    float line[MAX_DIM];
+    draw_line(w, line, rows->dim, 1);
+    switch (rows->type) {
+    case TYPE_F32:
+        memcpy(data, line, (size_t)bytes);
+        break;
+    case TYPE_I8:
+    case TYPE_Q8_0:
+        for (int64_t i = 0; i < bytes; i++)
+            data[i] = (char)random_below(&w->random, 256);
+        draw_line(w, line, rows->dim, 1);
+        if (rows->type == TYPE_I8)
+            memcpy(scales, line, (size_t)(rows->dim / rows->scale_group) * sizeof *scales);
+        for (int64_t at = 0; rows->type == TYPE_Q8_0 && !any_bits && at < bytes;
+             at += Q8_BLOCK_BYTES) {
+            const uint16_t scale = f16_from_float(line[at / Q8_BLOCK_BYTES]);
+            memcpy(data + at, &scale, sizeof scale);
+        }
+        break;
+    default:
+        attnkit_scalar_narrow(rows->type, line, rows->dim, 0, data, NULL);
+        for (int64_t i = 0; any_bits && i < bytes; i++)
+            data[i] = (char)random_below(&w->random, 256);
+    }
+}
+
+/* `count` rows, each at its place in guarded slots, in an order of their own, with spare entries as
+ * the tile may want them to the end of the last vector. */
+static void draw_stored(struct round *w, struct stored *s, enum region region,
+                        enum region scale_region, int count, int64_t dim)
+{
+    const enum type type = draw_type(w, dim);
+    const int64_t group = type == TYPE_I8 ? draw_group(w, dim) : 0;
+    const int64_t groups = group ? dim / group : 1;
+    s->rows = (struct key_rows){.type = type, .dim = dim, .scale_group = group, .row = s->row};
+    const struct rows data = place_bytes(w, region, count, bytes_of(type, dim));
+    const struct rows scales = place_rows(w, scale_region, count, groups);
+    s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
+                            dim * (int64_t)sizeof(float), dim};
+    for (int i = 0; i < KEY_BLOCK; i++) {
+        if (i >= count) { /* those past the vector need not be there */
+            const bool is_in_vector = i < (count + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR;
+            s->row[i] = is_in_vector ? s->row[count - 1] : (struct key_row){NULL, NULL};
+            continue;
+        }
+        /* The rows lie in no order: 7 is prime to every count but its multiples. */
+        const int place = count % 7 ? i * 7 % count : i;
+        char *const at = (char *)(uintptr_t)data.first + place * data.stride;
+        float *const row_scales = row_at(scales, place);
+        draw_row(w, &s->rows, at, row_scales);
+        attnkit_scalar_widen(type, at, row_scales, group, dim, row_at(s->wide, i));
+        s->row[i] = (struct key_row){at, type == TYPE_I8 ? row_scales : NULL};
+    }
+}
+
 static void check_decode(struct round *w)
 {
     int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
@@ -617,8 +709,10 @@ static void check_decode(struct round *w)
     if (most == 0)
         visible[w->rows - 1] = most = 1;
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
-    const struct rows k = draw_rows(w, K_ROWS, most, w->head_dim);
-    const struct rows v = draw_rows(w, V_ROWS, most, w->value_dim);
+    static struct stored k, v;
+    static struct key_row nowhere[KEY_BLOCK]; /* to be asked for is all that may happen to it */
+    draw_stored(w, &k, K_ROWS, K_SCALES, most, w->head_dim);
+    draw_stored(w, &v, V_ROWS, V_SCALES, most, w->value_dim);
     const float scale_log2 = draw_scale(w);
     struct states got = take_decode_states(w), expected = take_decode_states(w);
     draw_states(w, &got);
@@ -626,9 +720,16 @@ static void check_decode(struct round *w)
     const float *q_rows[MAX_DECODE_ROWS];
     for (int r = 0; r < w->rows; r++) {
         q_rows[r] = row_at(q, r);
-        model_decode(&expected, r, q_rows[r], visible[r], k, v, scale_log2);
+        model_decode(&expected, r, q_rows[r], visible[r], k.wide, v.wide, scale_log2);
     }
-    const struct decode_block block = {q_rows, visible, k, v, &got.st, random_below(&w->random, 2)};
+    const struct decode_block block = {.q = q_rows,
+                                       .visible = visible,
+                                       .k = k.rows,
+                                       .v = v.rows,
+                                       .st = &got.st,
+                                       .far = random_below(&w->random, 2),
+                                       .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
+                                       .next_k = nowhere};
     w->kernels->decode(&block, w->rows, scale_log2);
     expect_max_and_sum(w, &got, &expected);
     /* A row that sees nothing may be left alone, or have +0 added to it. */

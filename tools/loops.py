@@ -4,7 +4,7 @@
 
     tools/loops.py BUILD_FOLDER [--write]
 
-Disassembles the objects of scores, weighted_v, softmax and decode, takes every loop that has FMAs
+Disassembles the objects of scores, weighted_v, softmax and the parts of decode, takes every loop that has FMAs
 and no jump but its own, and prints a line for all loops of a kernel with the same number of FMAs:
 instructions, loads into vectors (a broadcast is one), loads and stores of spilled vectors, and
 the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of the worst.
@@ -28,7 +28,7 @@ from collections import namedtuple
 from pathlib import Path
 
 STORE = Path(__file__).resolve().parent / "loops"
-KERNELS = ["scores", "weighted_v", "softmax", "decode"]
+KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_v"]
 TILES = ["scores", "weighted_v"]  # their full tiles have the limits
 LEAST_PERCENT = 90
 MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle

@@ -144,31 +144,94 @@ static uint64_t finish(const struct state *st, int lanes, int64_t value_dim, int
     return not_finite;
 }
 
-static void decode_row(const float *q, int visible, struct rows k, struct rows v, float scale_log2,
-                       float *row_max, float *row_sum, float *o)
+/* Element i of a row as binary32. */
+static inline float element(const enum type type, struct key_row row, int64_t group, int64_t i)
+{
+    const char *const at = row.data + bytes_of(type, i / Q8_BLOCK * Q8_BLOCK);
+    uint16_t half;
+    switch (type) {
+    case TYPE_F32:
+        return ((const float *)row.data)[i];
+    case TYPE_F16:
+        return float_from_f16(((const uint16_t *)row.data)[i]);
+    case TYPE_BF16:
+        return float_from_bf16(((const uint16_t *)row.data)[i]);
+    case TYPE_I8:
+        return (float)(int8_t)row.data[i] * row.scales[i / group];
+    default:
+        memcpy(&half, at, sizeof half);
+        return (float)(int8_t)at[sizeof half + i % Q8_BLOCK] * float_from_f16(half);
+    }
+}
+
+static inline float score_of(const enum type type, const float *q, const struct key_rows *k,
+                             int key)
+{
+    float sum = 0.0f;
+    for (int64_t d = 0; d < k->dim; d++)
+        sum = fmaf(q[d], element(type, k->row[key], k->scale_group, d), sum);
+    return sum;
+}
+
+static float score(const float *q, const struct key_rows *k, int key)
+{
+    switch (k->type) {
+    case TYPE_F32:
+        return score_of(TYPE_F32, q, k, key);
+    case TYPE_F16:
+        return score_of(TYPE_F16, q, k, key);
+    case TYPE_BF16:
+        return score_of(TYPE_BF16, q, k, key);
+    case TYPE_I8:
+        return score_of(TYPE_I8, q, k, key);
+    default:
+        return score_of(TYPE_Q8_0, q, k, key);
+    }
+}
+
+static inline float column_of(const enum type type, const float *p, const struct key_rows *v,
+                              int keys, int64_t c)
+{
+    float sum = 0.0f;
+    for (int key = 0; key < keys; key++)
+        sum = fmaf(p[key], element(type, v->row[key], v->scale_group, c), sum);
+    return sum;
+}
+
+/* A column of the weighted sum of V. */
+static float weighted_column(const float *p, const struct key_rows *v, int keys, int64_t c)
+{
+    switch (v->type) {
+    case TYPE_F32:
+        return column_of(TYPE_F32, p, v, keys, c);
+    case TYPE_F16:
+        return column_of(TYPE_F16, p, v, keys, c);
+    case TYPE_BF16:
+        return column_of(TYPE_BF16, p, v, keys, c);
+    case TYPE_I8:
+        return column_of(TYPE_I8, p, v, keys, c);
+    default:
+        return column_of(TYPE_Q8_0, p, v, keys, c);
+    }
+}
+
+static void decode_row(const float *q, int visible, const struct decode_block *block,
+                       float scale_log2, float *row_max, float *row_sum, float *o)
 {
     float s[KEY_BLOCK];
-    for (int key = 0; key < visible; key++) {
-        s[key] = 0.0f;
-        for (int64_t d = 0; d < k.dim; d++)
-            s[key] = fmaf(q[d], row_at(k, key)[d], s[key]);
-    }
+    for (int key = 0; key < visible; key++)
+        s[key] = score(q, &block->k, key);
     float rescale;
     softmax_row(s, 1, visible, visible, scale_log2, row_max, row_sum, &rescale);
-    for (int64_t c = 0; c < v.dim; c++) {
-        float acc = 0.0f;
-        for (int key = 0; key < visible; key++)
-            acc = fmaf(s[key], row_at(v, key)[c], acc);
-        o[c] = fmaf(o[c], rescale, acc);
-    }
+    for (int64_t c = 0; c < block->v.dim; c++)
+        o[c] = fmaf(o[c], rescale, weighted_column(s, &block->v, visible, c));
 }
 
 static void decode(const struct decode_block *block, int rows, float scale_log2)
 {
     for (int r = 0; r < rows; r++)
-        decode_row(block->q[r], block->visible[r], block->k, block->v, scale_log2,
-                   &block->st->row_max[r], &block->st->row_sum[r],
-                   block->st->out + r * block->v.dim);
+        decode_row(block->q[r], block->visible[r], block, scale_log2, &block->st->row_max[r],
+                   &block->st->row_sum[r], block->st->out + r * block->v.dim);
 }
 
 static void decode_fold(const struct state *total, const struct state *chunk, int rows,

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
+ * which is widened on the way. Called by decode.c.
+ *
+ * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 16 bytes of
+ * each of 8 keys at a time, as 4 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
+ * takes 4 loads, 4 inserts that load, and 8 shuffles; then an element of all keys takes what widens
+ * it and an FMA per row. A tile is 2 vectors of keys, so that their chains do not leave the FMA
+ * ports waiting, and a broadcast of q serves both. Registers: 8 units, at most 8 sums and a
+ * broadcast are more than 16 ymm: some wait on the stack.
+ *
+ * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
+ * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
+ * loads waiting.
+ */
+#include "decode.h"
+
+enum {
+    STEP = 16,    /* bytes of each key */
+    UNITS = 4,    /* of 32 bits, in them */
+    MAX_TILE = 2, /* vectors of keys */
+};
+
+/* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
+static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
+{
+    const __m256 low_01 = _mm256_unpacklo_ps(x[0], x[1]), high_01 = _mm256_unpackhi_ps(x[0], x[1]);
+    const __m256 low_23 = _mm256_unpacklo_ps(x[2], x[3]), high_23 = _mm256_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm256_shuffle_ps(low_01, low_23, 0x44);
+    x[1] = _mm256_shuffle_ps(low_01, low_23, 0xee);
+    x[2] = _mm256_shuffle_ps(high_01, high_23, 0x44);
+    x[3] = _mm256_shuffle_ps(high_01, high_23, 0xee);
+}
+
+/* The same for pairs of 16 bits, of which the first of 4 keys come first, then the second. */
+static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
+{
+    __m256i bits[4];
+    for (int i = 0; i < 4; i++)
+        bits[i] = _mm256_castps_si256(x[i]);
+    const __m256i low_01 = _mm256_unpacklo_epi16(bits[0], bits[1]);
+    const __m256i high_01 = _mm256_unpackhi_epi16(bits[0], bits[1]);
+    const __m256i low_23 = _mm256_unpacklo_epi16(bits[2], bits[3]);
+    const __m256i high_23 = _mm256_unpackhi_epi16(bits[2], bits[3]);
+    x[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi32(low_01, low_23));
+    x[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi32(low_01, low_23));
+    x[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi32(high_01, high_23));
+    x[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi32(high_01, high_23));
+}
+
+/* unit[i] = unit i of STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows; for
+ * TYPE_F16 in each 128 bits the first element of 4 keys, then the second. */
+static inline __attribute__((always_inline)) void
+load_units(const enum type type, const struct key_row *key, int64_t at, __m256 unit[UNITS])
+{
+    for (int i = 0; i < UNITS; i++)
+        unit[i] = _mm256_insertf128_ps(
+            _mm256_castps128_ps256(_mm_loadu_ps((const float *)(key[i].data + at))),
+            _mm_loadu_ps((const float *)(key[i + 4].data + at)), 1);
+    if (type == TYPE_F16)
+        transpose_pairs(unit);
+    else
+        transpose_4(unit);
+}
+
+static inline short f16_at(const struct key_row *key, int64_t at)
+{
+    short bits;
+    memcpy(&bits, key->data + at, sizeof bits);
+    return bits;
+}
+
+/* What element d of VECTOR keys is multiplied by, 1 vector of them for TYPE_I8 and TYPE_Q8_0. */
+static inline __attribute__((always_inline)) __m256
+scales_at(const enum type type, const struct key_rows *k, const struct key_row *key, int64_t d)
+{
+    if (type == TYPE_Q8_0) {
+        const int64_t at = bytes_of(type, d);
+        return _mm256_cvtph_ps(_mm_setr_epi16(
+            f16_at(key, at), f16_at(key + 1, at), f16_at(key + 2, at), f16_at(key + 3, at),
+            f16_at(key + 4, at), f16_at(key + 5, at), f16_at(key + 6, at), f16_at(key + 7, at)));
+    }
+    const int64_t at = d / k->scale_group;
+    return _mm256_setr_ps(key[0].scales[at], key[1].scales[at], key[2].scales[at],
+                          key[3].scales[at], key[4].scales[at], key[5].scales[at],
+                          key[6].scales[at], key[7].scales[at]);
+}
+
+/* k[i] = element i of a unit of each key, i < 1, 2 or 4. */
+static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m256 unit,
+                                                             __m256 scale, __m256 k[4])
+{
+    const __m256i bits = _mm256_castps_si256(unit);
+    if (type == TYPE_F32) {
+        k[0] = unit;
+    } else if (type == TYPE_BF16) {
+        k[0] = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+        k[1] = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)));
+    } else if (type == TYPE_F16) {
+        const __m256i halves = _mm256_permute4x64_epi64(bits, 0xd8);
+        k[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+        k[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+    } else {
+        for (int i = 0; i < 4; i++) {
+            const __m256i byte = _mm256_srai_epi32(_mm256_slli_epi32(bits, 24 - 8 * i), 24);
+            k[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(byte), scale);
+        }
+    }
+}
+
+/* STEP bytes of each key. A scale is one of at least STEP elements. */
+static inline __attribute__((always_inline)) void
+add_step(const enum type type, const struct panel *panel, const struct key_row *key,
+         __m256 s[][MAX_TILE], int64_t d, __m256 scale[], const int vectors, const int rows)
+{
+    const int in_unit = type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
+    const struct key_rows *const k = &panel->block->k;
+    const int64_t in_block = type == TYPE_Q8_0 ? d % Q8_BLOCK : 0;
+    const int64_t at = bytes_of(type, d - in_block) + (type == TYPE_Q8_0 ? 2 + in_block : 0);
+    const bool new_scale =
+        type == TYPE_Q8_0 ? in_block == 0 : type == TYPE_I8 && d % k->scale_group == 0;
+    __m256 unit[MAX_TILE][UNITS];
+    for (int j = 0; j < vectors; j++) {
+        if (new_scale)
+            scale[j] = scales_at(type, k, key + j * VECTOR, d);
+        load_units(type, key + j * VECTOR, at, unit[j]);
+    }
+    for (int i = 0; i < UNITS; i++) {
+        __m256 element[MAX_TILE][4];
+        for (int j = 0; j < vectors; j++)
+            widen_unit(type, unit[j][i], scale[j], element[j]);
+        for (int e = 0; e < in_unit; e++)
+            for (int r = 0; r < rows; r++) {
+                const __m256 q = _mm256_broadcast_ss(panel->q[r] + d + i * in_unit + e);
+                for (int j = 0; j < vectors; j++)
+                    s[r][j] = _mm256_fmadd_ps(q, element[j][e], s[r][j]);
+            }
+    }
+}
+
+/* Not TYPE_Q8_0, whose rows are whole steps. */
+static __m256 load_any(const struct key_rows *k, const struct key_row *row, int64_t d, int64_t n)
+{
+    switch (k->type) {
+    case TYPE_F32:
+        return load_as_f32(TYPE_F32, row->data, d, n);
+    case TYPE_F16:
+        return load_as_f32(TYPE_F16, row->data, d, n);
+    case TYPE_BF16:
+        return load_as_f32(TYPE_BF16, row->data, d, n);
+    default:
+        return load_scaled(TYPE_I8, row, d, n, 0, _mm256_set1_ps(row->scales[d / k->scale_group]));
+    }
+}
+
+/* The chains of the tile's scores go on from d, less than STEP bytes from the end. */
+static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
+                                                    int64_t d, struct scores *scores)
+{
+    const struct key_rows *const k = &panel->block->k;
+    for (; d < k->dim; d += VECTOR) {
+        const int64_t left = k->dim - d < VECTOR ? k->dim - d : VECTOR;
+        for (int key = first; key < first + keys; key += VECTOR) {
+            __m256 k_t[VECTOR];
+            for (int i = 0; i < VECTOR; i++)
+                k_t[i] = load_any(k, k->row + key + i, d, left);
+            transpose(k_t);
+            for (int r = 0; r < computed_rows(panel); r++) {
+                __m256 s = _mm256_load_ps(scores->s[r] + key);
+                for (int i = 0; i < left; i++)
+                    s = _mm256_fmadd_ps(_mm256_set1_ps(panel->q[r][d + i]), k_t[i], s);
+                _mm256_store_ps(scores->s[r] + key, s);
+            }
+        }
+    }
+}
+
+/* The scores of `vectors` vectors of keys from `first` on. */
+static inline __attribute__((always_inline)) void
+score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
+           struct ahead *ahead, const int vectors, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    const int step = type == TYPE_F32 ? 4 : type == TYPE_F16 || type == TYPE_BF16 ? 8 : 16;
+    __m256 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0};
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            s[r][j] = _mm256_setzero_ps();
+    int64_t d = 0;
+    for (; d + step <= k->dim; d += step) {
+        if (ahead)
+            work_on(ahead, step * vectors * VECTOR);
+        add_step(type, panel, k->row + first, s, d, scale, vectors, rows);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            _mm256_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+    if (d < k->dim)
+        add_last_dims(panel, first, vectors * VECTOR, d, scores);
+}
+
+static inline __attribute__((always_inline)) void
+score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k, *const v = &panel->block->v;
+    struct ahead asked = {v->row, v->row + panel->most, bytes_of(v->type, v->dim), k->dim, 0};
+    struct ahead *const ahead = panel->far ? &asked : NULL;
+    int key = 0;
+    for (; key + VECTOR < panel->most; key += 2 * VECTOR)
+        score_tile(type, panel, key, scores, ahead, 2, rows);
+    for (; key < panel->most; key += VECTOR)
+        score_tile(type, panel, key, scores, ahead, 1, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_type(const enum type type, const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_keys(type, panel, scores, 1);
+        break;
+    case 2:
+        score_keys(type, panel, scores, 2);
+        break;
+    default:
+        score_keys(type, panel, scores, PANEL_ROWS);
+        break;
+    }
+}
+
+static __attribute__((noinline)) void score_f32(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_F32, panel, scores);
+}
+
+static __attribute__((noinline)) void score_f16(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_F16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_bf16(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_BF16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_i8(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_I8, panel, scores);
+}
+
+static __attribute__((noinline)) void score_q8_0(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_Q8_0, panel, scores);
+}
+
+void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores)
+{
+    switch (panel->block->k.type) {
+    case TYPE_F32:
+        score_f32(panel, scores);
+        break;
+    case TYPE_F16:
+        score_f16(panel, scores);
+        break;
+    case TYPE_BF16:
+        score_bf16(panel, scores);
+        break;
+    case TYPE_I8:
+        score_i8(panel, scores);
+        break;
+    case TYPE_Q8_0:
+        score_q8_0(panel, scores);
+        break;
+    }
+}

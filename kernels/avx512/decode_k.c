@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
+ * which is widened on the way. Called by decode.c.
+ *
+ * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 32 bytes of
+ * each of 16 keys at a time, as 8 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
+ * takes 8 loads, 8 inserts that load, and 24 shuffles; then an element of all keys takes what
+ * widens it and an FMA per row, whose broadcast of q is part of it. Registers: 8 units, as many in
+ * between, and the sums, 4 of them or 2 vectors of keys for 1 or 2 rows, so that their chains do
+ * not leave the FMA ports waiting: 24 of 32 zmm.
+ *
+ * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
+ * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
+ * loads waiting.
+ */
+#include "decode.h"
+
+enum {
+    STEP = 32,    /* bytes of each key */
+    UNITS = 8,    /* of 32 bits, in them */
+    MAX_TILE = 2, /* vectors of keys */
+};
+
+/* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
+static inline __attribute__((always_inline)) void transpose_4(__m512 x[4])
+{
+    const __m512 low_01 = _mm512_unpacklo_ps(x[0], x[1]), high_01 = _mm512_unpackhi_ps(x[0], x[1]);
+    const __m512 low_23 = _mm512_unpacklo_ps(x[2], x[3]), high_23 = _mm512_unpackhi_ps(x[2], x[3]);
+    x[0] = _mm512_shuffle_ps(low_01, low_23, 0x44);
+    x[1] = _mm512_shuffle_ps(low_01, low_23, 0xee);
+    x[2] = _mm512_shuffle_ps(high_01, high_23, 0x44);
+    x[3] = _mm512_shuffle_ps(high_01, high_23, 0xee);
+}
+
+static inline __m512 permute_halves(__m512 a, __m512i indices, __m512 b)
+{
+    return _mm512_castsi512_ps(
+        _mm512_permutex2var_epi16(_mm512_castps_si512(a), indices, _mm512_castps_si512(b)));
+}
+
+/* unit[i] = unit i of STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows; for
+ * TYPE_F16 the first element of them all, then the second. */
+static inline __attribute__((always_inline)) void
+load_units(const enum type type, const struct key_row *key, int64_t at, __m512 unit[UNITS])
+{
+    __m512 x[UNITS]; /* keys 0 and 4, 1 and 5, ... 3 and 7, then 8 and 12 ... */
+    for (int i = 0; i < UNITS; i++) {
+        const struct key_row *const low = key + i % 4 + i / 4 * 8;
+        x[i] = _mm512_insertf32x8(
+            _mm512_castps256_ps512(_mm256_loadu_ps((const float *)(low[0].data + at))),
+            _mm256_loadu_ps((const float *)(low[4].data + at)), 1);
+    }
+    transpose_4(x); /* x[i]: unit i of keys 0 .. 3, unit i + 4 of them, the same of keys 4 .. 7 */
+    transpose_4(x + 4);
+    const __m512i first_halves =
+        _mm512_set_epi16(55, 53, 51, 49, 39, 37, 35, 33, 23, 21, 19, 17, 7, 5, 3, 1, 54, 52, 50, 48,
+                         38, 36, 34, 32, 22, 20, 18, 16, 6, 4, 2, 0);
+    const __m512i last_halves = _mm512_add_epi16(first_halves, _mm512_set1_epi16(8));
+    for (int i = 0; i < 4; i++) {
+        if (type == TYPE_F16) {
+            unit[i] = permute_halves(x[i], first_halves, x[i + 4]);
+            unit[i + 4] = permute_halves(x[i], last_halves, x[i + 4]);
+        } else {
+            unit[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
+            unit[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
+        }
+    }
+}
+
+static inline short f16_at(const struct key_row *key, int64_t at)
+{
+    short bits;
+    memcpy(&bits, key->data + at, sizeof bits);
+    return bits;
+}
+
+/* What element d of VECTOR keys is multiplied by, 1 vector of them for TYPE_I8 and TYPE_Q8_0. */
+static inline __attribute__((always_inline)) __m512
+scales_at(const enum type type, const struct key_rows *k, const struct key_row *key, int64_t d)
+{
+    if (type == TYPE_Q8_0) {
+        const int64_t at = bytes_of(type, d);
+        return _mm512_cvtph_ps(_mm256_setr_epi16(
+            f16_at(key, at), f16_at(key + 1, at), f16_at(key + 2, at), f16_at(key + 3, at),
+            f16_at(key + 4, at), f16_at(key + 5, at), f16_at(key + 6, at), f16_at(key + 7, at),
+            f16_at(key + 8, at), f16_at(key + 9, at), f16_at(key + 10, at), f16_at(key + 11, at),
+            f16_at(key + 12, at), f16_at(key + 13, at), f16_at(key + 14, at),
+            f16_at(key + 15, at)));
+    }
+    const int64_t at = d / k->scale_group;
+    return _mm512_setr_ps(
+        key[0].scales[at], key[1].scales[at], key[2].scales[at], key[3].scales[at],
+        key[4].scales[at], key[5].scales[at], key[6].scales[at], key[7].scales[at],
+        key[8].scales[at], key[9].scales[at], key[10].scales[at], key[11].scales[at],
+        key[12].scales[at], key[13].scales[at], key[14].scales[at], key[15].scales[at]);
+}
+
+/* k[i] = element i of a unit of each key, i < 1, 2 or 4. */
+static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m512 unit,
+                                                             __m512 scale, __m512 k[4])
+{
+    const __m512i bits = _mm512_castps_si512(unit);
+    if (type == TYPE_F32) {
+        k[0] = unit;
+    } else if (type == TYPE_BF16) {
+        k[0] = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+        k[1] = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+    } else if (type == TYPE_F16) {
+        k[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
+        k[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
+    } else {
+        for (int i = 0; i < 4; i++) {
+            const __m512i byte = _mm512_srai_epi32(_mm512_slli_epi32(bits, 24 - 8 * i), 24);
+            k[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(byte), scale);
+        }
+    }
+}
+
+/* STEP bytes of each key. */
+static inline __attribute__((always_inline)) void
+add_step(const enum type type, const struct panel *panel, const struct key_row *key,
+         __m512 s[][MAX_TILE], int64_t d, __m512 scale[], const int vectors, const int rows)
+{
+    const int in_unit = type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
+    const struct key_rows *const k = &panel->block->k;
+    const int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
+    for (int j = 0; j < vectors; j++) {
+        const struct key_row *const row = key + j * VECTOR;
+        __m512 unit[UNITS];
+        load_units(type, row, at, unit);
+        for (int i = 0; i < UNITS; i++) {
+            __m512 element[4];
+            if (type == TYPE_Q8_0
+                    ? i == 0
+                    : type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
+                scale[j] = scales_at(type, k, row, d + 4 * i);
+            widen_unit(type, unit[i], scale[j], element);
+            for (int e = 0; e < in_unit; e++)
+                for (int r = 0; r < rows; r++)
+                    s[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(panel->q[r][d + i * in_unit + e]),
+                                              element[e], s[r][j]);
+        }
+    }
+}
+
+/* Not TYPE_Q8_0, whose rows are whole steps. */
+static __m512 load_any(const struct key_rows *k, const struct key_row *row, int64_t d, int64_t n)
+{
+    switch (k->type) {
+    case TYPE_F32:
+        return load_as_f32(TYPE_F32, row->data, d, n);
+    case TYPE_F16:
+        return load_as_f32(TYPE_F16, row->data, d, n);
+    case TYPE_BF16:
+        return load_as_f32(TYPE_BF16, row->data, d, n);
+    default:
+        return load_scaled(TYPE_I8, row, d, n, 0, _mm512_set1_ps(row->scales[d / k->scale_group]));
+    }
+}
+
+/* The chains of the tile's scores go on from d, less than STEP bytes from the end. */
+static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
+                                                    int64_t d, struct scores *scores)
+{
+    const struct key_rows *const k = &panel->block->k;
+    for (; d < k->dim; d += VECTOR) {
+        const int64_t left = k->dim - d < VECTOR ? k->dim - d : VECTOR;
+        for (int key = first; key < first + keys; key += VECTOR) {
+            __m512 k_t[VECTOR];
+            for (int i = 0; i < VECTOR; i++)
+                k_t[i] = load_any(k, k->row + key + i, d, left);
+            transpose(k_t);
+            for (int r = 0; r < computed_rows(panel); r++) {
+                __m512 s = _mm512_load_ps(scores->s[r] + key);
+                for (int i = 0; i < left; i++)
+                    s = _mm512_fmadd_ps(_mm512_set1_ps(panel->q[r][d + i]), k_t[i], s);
+                _mm512_store_ps(scores->s[r] + key, s);
+            }
+        }
+    }
+}
+
+/* The scores of `vectors` vectors of keys from `first` on. */
+static inline __attribute__((always_inline)) void
+score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
+           struct ahead *ahead, const int vectors, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    const int step = type == TYPE_F32 ? 8 : type == TYPE_F16 || type == TYPE_BF16 ? 16 : 32;
+    __m512 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0};
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            s[r][j] = _mm512_setzero_ps();
+    int64_t d = 0;
+    for (; d + step <= k->dim; d += step) {
+        if (ahead)
+            work_on(ahead, step * vectors * VECTOR);
+        add_step(type, panel, k->row + first, s, d, scale, vectors, rows);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            _mm512_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+    if (d < k->dim)
+        add_last_dims(panel, first, vectors * VECTOR, d, scores);
+}
+
+static inline __attribute__((always_inline)) void
+score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k, *const v = &panel->block->v;
+    struct ahead asked = {v->row, v->row + panel->most, bytes_of(v->type, v->dim), k->dim, 0};
+    struct ahead *const ahead = panel->far ? &asked : NULL;
+    int key = 0;
+    for (; rows <= 2 && key + VECTOR < panel->most; key += 2 * VECTOR)
+        score_tile(type, panel, key, scores, ahead, 2, rows);
+    for (; key < panel->most; key += VECTOR)
+        score_tile(type, panel, key, scores, ahead, 1, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_type(const enum type type, const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_keys(type, panel, scores, 1);
+        break;
+    case 2:
+        score_keys(type, panel, scores, 2);
+        break;
+    default:
+        score_keys(type, panel, scores, PANEL_ROWS);
+        break;
+    }
+}
+
+static __attribute__((noinline)) void score_f32(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_F32, panel, scores);
+}
+
+static __attribute__((noinline)) void score_f16(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_F16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_bf16(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_BF16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_i8(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_I8, panel, scores);
+}
+
+static __attribute__((noinline)) void score_q8_0(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_Q8_0, panel, scores);
+}
+
+void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores)
+{
+    switch (panel->block->k.type) {
+    case TYPE_F32:
+        score_f32(panel, scores);
+        break;
+    case TYPE_F16:
+        score_f16(panel, scores);
+        break;
+    case TYPE_BF16:
+        score_bf16(panel, scores);
+        break;
+    case TYPE_I8:
+        score_i8(panel, scores);
+        break;
+    case TYPE_Q8_0:
+        score_q8_0(panel, scores);
+        break;
+    }
+}
