@@ -166,8 +166,8 @@ static void call_decode(void *argument)
     const struct operands *const o = argument;
     const struct decode_block block = {.q = o->q_rows,
                                        .visible = o->visible,
-                                       .k = {TYPE_F32, o->dim, 0, o->k_rows},
-                                       .v = {TYPE_F32, o->dim, 0, o->v_rows},
+                                       .k = {.type = TYPE_F32, .dim = o->dim, .row = o->k_rows},
+                                       .v = {.type = TYPE_F32, .dim = o->dim, .row = o->v_rows},
                                        .st = &o->state};
     o->kernels->decode(&block, ROWS, 0.125f);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Types, scales and pages of a cache: a step for each page of a batch entry, constant otherwise.
+ * Types, scales, pages and tiles of a cache: a step for each page of a batch entry, constant
+ * otherwise.
  */
 #include "cache.h"
 
 #include <stdbool.h>
 
 #include "message.h"
+
+_Static_assert((int)TILE_KEYS == ATTNKIT_TILE_KEYS, "the same tiles");
 
 int64_t attnkit_alignment(enum type type)
 {
@@ -91,6 +94,16 @@ attnkit_status attnkit_check_pages(const struct pages *pages, int64_t batch, int
         return refuse(message, ATTNKIT_OVERFLOW, "page_table_stride is %lld: too large",
                       (long long)pages->stride);
     return ATTNKIT_OK;
+}
+
+attnkit_status attnkit_check_tiled_pages(const struct pages *pages, char *message)
+{
+    if (!pages->table || pages->size % TILE_KEYS == 0)
+        return ATTNKIT_OK;
+    return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                  "page_size is %lld: must be a multiple of ATTNKIT_TILE_KEYS (%d) with "
+                  "ATTNKIT_TILED",
+                  (long long)pages->size, TILE_KEYS);
 }
 
 attnkit_status attnkit_check_page_table(const struct pages *pages, int64_t b, int64_t first,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a KV cache is stored: element types with their scales, and pages. What attention reads and
- * what append writes is checked here in the same words.
+ * How a KV cache is stored: element types with their scales, pages, and tiles. What attention reads
+ * and what append writes is checked here in the same words.
  */
 #ifndef ATTNKIT_CACHE_H
 #define ATTNKIT_CACHE_H
@@ -29,6 +29,9 @@ attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *mess
 /* The fields of the pages, for `capacity` rows of each of `batch` entries. */
 attnkit_status attnkit_check_pages(const struct pages *pages, int64_t batch, int64_t capacity,
                                    const char *capacity_name, char *message);
+
+/* That a page is a whole number of tiles. */
+attnkit_status attnkit_check_tiled_pages(const struct pages *pages, char *message);
 
 /* That rows first .. end - 1 of entry b lie in pages that there are. */
 attnkit_status attnkit_check_page_table(const struct pages *pages, int64_t b, int64_t first,

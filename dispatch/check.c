@@ -20,7 +20,7 @@ _Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 
 static attnkit_status check_options(const attnkit_attention_args *args, char *message)
 {
-    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;
+    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED | ATTNKIT_TILED;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
@@ -53,6 +53,10 @@ static attnkit_status check_packed(const attnkit_attention_args *args, char *mes
     if (args->kv_starts && args->page_table)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "kv_starts is given, but page_table, too: keys in pages are not packed");
+    if (args->kv_starts && (args->flags & ATTNKIT_TILED))
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "kv_starts is given, but flags has ATTNKIT_TILED: keys in tiles are not "
+                      "packed");
     return ATTNKIT_OK;
 }
 
@@ -106,7 +110,10 @@ static attnkit_status check_storage(const attnkit_attention_args *args, char *me
         status = attnkit_check_stored_row(&rows[i], message);
     if (status != ATTNKIT_OK)
         return status;
-    return attnkit_check_pages(&pages, args->batch, args->kv_len, "kv_len", message);
+    status = attnkit_check_pages(&pages, args->batch, args->kv_len, "kv_len", message);
+    if (status == ATTNKIT_OK && (args->flags & ATTNKIT_TILED))
+        status = attnkit_check_tiled_pages(&pages, message);
+    return status;
 }
 
 static attnkit_status check_dims(const attnkit_attention_args *args, char *message)
@@ -168,6 +175,15 @@ static struct tensor key_tensor(const attnkit_attention_args *args, enum type ty
     };
 }
 
+/* K or its scales. */
+static struct tensor k_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
+{
+    struct tensor t = key_tensor(args, type, dim);
+    if (args->flags & ATTNKIT_TILED)
+        attnkit_lay_in_tiles(&t);
+    return t;
+}
+
 static struct tensor named(struct tensor t, const char *name, const char *strides_name,
                            const void *data, const int64_t *strides, struct strides *stride,
                            struct layout *layout)
@@ -216,12 +232,12 @@ static int list_tensors(const attnkit_attention_args *args, struct problem *p,
     n += list_state(args, before_names, before, p, p->before_strides, p->before, tensors + n);
     tensors[n++] = named(query_tensor(args, a->q_type, args->head_dim), "q", "q_strides", args->q,
                          args->q_strides, &a->q_stride, &p->q);
-    tensors[n++] = named(key_tensor(args, a->k.type, args->head_dim), "k", "k_strides", args->k,
+    tensors[n++] = named(k_tensor(args, a->k.type, args->head_dim), "k", "k_strides", args->k,
                          args->k_strides, &a->k.stride, &p->k);
     tensors[n++] = named(key_tensor(args, a->v.type, a->value_dim), "v", "v_strides", args->v,
                          args->v_strides, &a->v.stride, &p->v);
     if (a->k.type == TYPE_I8)
-        tensors[n++] = named(key_tensor(args, TYPE_F32, args->head_dim / a->k.scale_group),
+        tensors[n++] = named(k_tensor(args, TYPE_F32, args->head_dim / a->k.scale_group),
                              "k_scales", "k_scale_strides", args->k_scales, args->k_scale_strides,
                              &a->k.scale_stride, &p->k_scales);
     if (a->v.type == TYPE_I8)
@@ -314,6 +330,7 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .kv_starts = args->kv_starts,
         .q_offsets = args->q_offsets,
     };
+    p->a.k.tiled = args->flags & ATTNKIT_TILED;
     status = set_scale(args, &p->a, message);
     return status == ATTNKIT_OK ? set_strides(args, p, message) : status;
 }

@@ -16,13 +16,14 @@ static const double DEFAULT_BASE = 10000.0;
 
 enum {
     TENSORS = 5,
-    FLOAT = sizeof(float),  /* bytes */
-    MOST_BYTES = 3 * FLOAT, /* for an element of a row, in dst and its scales, or in scratch */
+    FLOAT = sizeof(float), /* bytes */
+    /* For an element of a row in scratch, or of a tile in dst or its scales. */
+    MOST_BYTES = TILE_KEYS * FLOAT,
 };
 
 static attnkit_status check_options(const attnkit_append_args *args, char *message)
 {
-    const uint32_t known = ATTNKIT_STRIDED;
+    const uint32_t known = ATTNKIT_STRIDED | ATTNKIT_TILED;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
@@ -62,10 +63,12 @@ static attnkit_status check_storage(const attnkit_append_args *args, char *messa
     const struct stored_row row = {args->dst_type, args->dim,  args->scale_group, args->dst_scales,
                                    "dim",          "dst_type", "scale_group",     "dst_scales"};
     const struct pages pages = pages_of(args);
-    const attnkit_status status = attnkit_check_stored_row(&row, message);
-    if (status != ATTNKIT_OK)
-        return status;
-    return attnkit_check_pages(&pages, args->batch, args->capacity, "capacity", message);
+    attnkit_status status = attnkit_check_stored_row(&row, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_pages(&pages, args->batch, args->capacity, "capacity", message);
+    if (status == ATTNKIT_OK && (args->flags & ATTNKIT_TILED))
+        status = attnkit_check_tiled_pages(&pages, message);
+    return status;
 }
 
 static attnkit_status check_no_rope(const attnkit_append_args *args, char *message)
@@ -126,24 +129,27 @@ static attnkit_status check_rope(const attnkit_append_args *args, char *message)
 }
 
 /* dst, or with other rows its scales. */
-static struct tensor output(const attnkit_append_args *args)
+static struct tensor output(const attnkit_append_args *args, int64_t row_bytes)
 {
     const bool paged = args->page_table;
-    return (struct tensor){
+    struct tensor t = {
         .count = {paged ? args->pages : args->batch, args->heads,
                   paged ? args->page_size : args->capacity},
+        .row_bytes = row_bytes,
         .output = true,
         .paged = paged,
     };
+    if (args->flags & ATTNKIT_TILED)
+        attnkit_lay_in_tiles(&t);
+    return t;
 }
 
 static struct tensor dst_tensor(const attnkit_append_args *args, struct append_problem *p)
 {
-    struct tensor t = output(args);
+    struct tensor t = output(args, bytes_of(p->a.dst_type, p->a.dim));
     t.name = "dst";
     t.strides_name = "dst_strides";
     t.data = args->dst;
-    t.row_bytes = bytes_of(p->a.dst_type, p->a.dim);
     t.alignment = attnkit_alignment(p->a.dst_type);
     t.strides = args->dst_strides;
     t.stride = &p->a.dst_stride;
@@ -153,11 +159,10 @@ static struct tensor dst_tensor(const attnkit_append_args *args, struct append_p
 
 static struct tensor scales_tensor(const attnkit_append_args *args, struct append_problem *p)
 {
-    struct tensor t = output(args);
+    struct tensor t = output(args, p->a.dim / p->a.group * FLOAT);
     t.name = "dst_scales";
     t.strides_name = "dst_scale_strides";
     t.data = args->dst_scales;
-    t.row_bytes = p->a.dim / p->a.group * FLOAT;
     t.alignment = FLOAT;
     t.strides = args->dst_scale_strides;
     t.stride = &p->a.scale_stride;
@@ -205,7 +210,7 @@ static int list_tensors(const attnkit_append_args *args, struct append_problem *
     if (a->dst_type == TYPE_I8)
         tensors[n++] = scales_tensor(args, p);
     tensors[n] = src_tensor(args, p);
-    if (!a->starts && !a->pages.table && a->src_type == a->dst_type)
+    if (!a->starts && !a->pages.table && !a->tiled && a->src_type == a->dst_type)
         tensors[n].in_place = &tensors[0];
     n++;
     if (a->cos) {
@@ -263,6 +268,7 @@ static attnkit_status check_full_shape(const attnkit_append_args *args, struct a
               .src = args->src,
               .dst = args->dst,
               .scales = (char *)args->dst_scales,
+              .tiled = args->flags & ATTNKIT_TILED,
               .starts = args->starts,
               .lens = args->lens,
               .pages = pages_of(args)},

@@ -10,7 +10,14 @@
 static const char *axis_name(const struct tensor *t, int axis)
 {
     static const char *const names[3] = {"batch", "head", "row"};
-    return axis == 0 && t->paged ? "page" : names[axis];
+    return axis == 0 && t->paged ? "page" : axis == 2 && t->tiled ? "tile" : names[axis];
+}
+
+void attnkit_lay_in_tiles(struct tensor *t)
+{
+    t->count[2] = t->count[2] / TILE_KEYS + (t->count[2] % TILE_KEYS > 0);
+    t->row_bytes *= TILE_KEYS;
+    t->tiled = true;
 }
 
 static attnkit_status set_dense(const struct tensor *t, char *message)
@@ -26,9 +33,9 @@ static attnkit_status set_dense(const struct tensor *t, char *message)
     if (__builtin_mul_overflow(s->row, t->count[2], &s->head) ||
         __builtin_mul_overflow(s->head, t->count[1], &s->batch) ||
         __builtin_mul_overflow(s->batch, t->count[0], &all))
-        return refuse(message, ATTNKIT_OVERFLOW, "%s has %lld x %lld x %lld rows of %lld bytes",
+        return refuse(message, ATTNKIT_OVERFLOW, "%s has %lld x %lld x %lld %ss of %lld bytes",
                       t->name, (long long)t->count[0], (long long)t->count[1],
-                      (long long)t->count[2], (long long)t->row_bytes);
+                      (long long)t->count[2], axis_name(t, 2), (long long)t->row_bytes);
     return ATTNKIT_OK;
 }
 
@@ -74,9 +81,9 @@ static attnkit_status check_tensor(const struct tensor *t, char *message)
                       (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name);
     if (repeats && t->output)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s are {%lld, %lld, %lld}: rows of %s (%lld bytes) overlap or interleave",
+                      "%s are {%lld, %lld, %lld}: %ss of %s (%lld bytes) overlap or interleave",
                       t->strides_name, (long long)stride[0], (long long)stride[1],
-                      (long long)stride[2], t->name, (long long)t->row_bytes);
+                      (long long)stride[2], axis_name(t, 2), t->name, (long long)t->row_bytes);
     return ATTNKIT_OK;
 }
 

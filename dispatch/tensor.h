@@ -22,9 +22,13 @@ struct tensor {
     struct layout *layout;  /* where the bytes lie, for more checks */
     bool output;            /* no two of its rows may share a byte */
     bool paged;             /* count[0] are pages */
+    bool tiled;             /* what is a row here is a tile, as attnkit_lay_in_tiles makes it */
     /* An input may be this output, row i of one being row i of the other; or NULL. */
     const struct tensor *in_place;
 };
+
+/* Makes a tensor of rows one of tiles: rows go together, the last ones with room for more. */
+void attnkit_lay_in_tiles(struct tensor *t);
 
 /* The caller's strides, taken literally, or those of a dense tensor. */
 attnkit_status attnkit_set_strides(const struct tensor *t, bool strided, char *message);

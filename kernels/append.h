@@ -15,10 +15,12 @@ struct append {
     enum type src_type, dst_type;
     int64_t group; /* elements of a TYPE_I8 row that share a scale */
     const char *src;
-    char *dst, *scales;                                  /* scales for TYPE_I8 */
-    struct strides src_stride, dst_stride, scale_stride; /* of pages, where batch is, if paged */
-    const int64_t *starts;                               /* or NULL: 0 */
-    const int64_t *lens;                                 /* or NULL: len */
+    char *dst, *scales; /* scales for TYPE_I8 */
+    bool tiled;         /* dst, as K in struct key_rows */
+    /* Of pages, where batch is, if paged; of tiles, where row is, if tiled. */
+    struct strides src_stride, dst_stride, scale_stride;
+    const int64_t *starts; /* or NULL: 0 */
+    const int64_t *lens;   /* or NULL: len */
     struct pages pages;
 
     int64_t pairs; /* that are turned; 0: no rotation */

@@ -24,8 +24,9 @@ struct strides {
 /* K or V as they are stored. */
 struct cache {
     const char *first;
-    struct strides stride; /* of pages, where batch is, if there are any */
+    struct strides stride; /* of pages, where batch is, if there are any; row: of tiles, if tiled */
     enum type type;
+    bool tiled; /* as in struct key_rows; a page has whole tiles, and K is not packed */
     int64_t dim;
     const char *scales; /* TYPE_I8: a float for each `scale_group` elements of a row */
     struct strides scale_stride;

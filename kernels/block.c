@@ -10,7 +10,7 @@
 bool attnkit_needs_wide(const struct attention *a)
 {
     return a->q_type != TYPE_F32 || a->k.type != TYPE_F32 || a->v.type != TYPE_F32 ||
-           a->out_type != TYPE_F32 || a->pages.table;
+           a->out_type != TYPE_F32 || a->k.tiled || a->pages.table;
 }
 
 int64_t attnkit_wide_floats(const struct attention *a)
@@ -28,17 +28,20 @@ struct wide attnkit_take_wide(const struct attention *a, float *scratch)
 static bool is_at_one_stride(const struct attention *a, const struct cache *c, int64_t first,
                              int keys)
 {
-    return c->type == TYPE_F32 &&
+    return c->type == TYPE_F32 && !c->tiled &&
            (!a->pages.table || first / a->pages.size == (first + keys - 1) / a->pages.size);
 }
 
+/* Tiles as a whole: the keys end with a tile or the block, and a block has whole tiles. */
 static struct rows widen(const struct attention *a, const struct kernels *kernels,
                          const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                          int keys, float *wide)
 {
-    for (int i = 0; i < keys; i++) {
+    const int step = c->tiled ? TILE_KEYS : 1;
+    for (int i = 0; i < keys; i += step) {
         const struct key_row row = key_row(a, c, batch, kv_head, first + i);
-        kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide + i * c->dim);
+        (c->tiled ? kernels->widen_tile : kernels->widen)(
+            c->type, row.data, row.scales, c->scale_group, c->dim, wide + i * c->dim);
     }
     return (struct rows){(const char *)wide, c->dim * (int64_t)sizeof *wide, c->dim};
 }
@@ -66,7 +69,8 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
 /* Whether a decode tile can read the rows as they are. */
 static bool is_readable(const struct cache *c)
 {
-    return c->type != TYPE_I8 || c->scale_group % MAX_VECTOR == 0 || c->scale_group == c->dim;
+    return c->type != TYPE_I8 || c->tiled || c->scale_group % MAX_VECTOR == 0 ||
+           c->scale_group == c->dim;
 }
 
 static int64_t unreadable_floats(const struct cache *c)
@@ -84,6 +88,33 @@ struct wide attnkit_take_row_floats(const struct attention *a, float *scratch)
     return (struct wide){scratch, scratch + unreadable_floats(&a->k)};
 }
 
+/* Rows i to end - 1, of which `row` is the first. */
+static void point_to_lines(const struct cache *c, struct key_row row, int i, int end,
+                           struct key_row *rows)
+{
+    for (; i < end; i++) {
+        rows[i] = row;
+        row.data += c->stride.row;
+        if (row.scales)
+            row.scales = (const float *)((const char *)row.scales + c->scale_stride.row);
+    }
+}
+
+/* The same where they are tiles: the sixteenths of each. */
+static void point_to_tiles(const struct cache *c, struct key_row tile, int i, int end,
+                           struct key_row *rows)
+{
+    const int64_t bytes = bytes_of(c->type, c->dim), scales = c->dim / c->scale_group;
+    for (; i < end; i += TILE_KEYS) {
+        for (int part = 0; part < TILE_KEYS; part++)
+            rows[i + part] = (struct key_row){tile.data + part * bytes,
+                                              tile.scales ? tile.scales + part * scales : NULL};
+        tile.data += c->stride.row;
+        if (tile.scales)
+            tile.scales = (const float *)((const char *)tile.scales + c->scale_stride.row);
+    }
+}
+
 /* The addresses of `count` rows from key `first` on: page after page, because finding a page takes
  * a division, and within it in steps. */
 static void point_in_place(const struct attention *a, const struct cache *c, int64_t batch,
@@ -93,13 +124,9 @@ static void point_in_place(const struct attention *a, const struct cache *c, int
         const int64_t left_in_page =
             a->pages.table ? a->pages.size - (first + i) % a->pages.size : count;
         const int end = left_in_page < count - i ? i + (int)left_in_page : count;
-        struct key_row row = key_row(a, c, batch, kv_head, first + i);
-        for (; i < end; i++) {
-            rows[i] = row;
-            row.data += c->stride.row;
-            if (row.scales)
-                row.scales = (const float *)((const char *)row.scales + c->scale_stride.row);
-        }
+        const struct key_row row = key_row(a, c, batch, kv_head, first + i);
+        (c->tiled ? point_to_tiles : point_to_lines)(c, row, i, end, rows);
+        i = end;
     }
 }
 
@@ -109,12 +136,19 @@ static void repeat_last(struct key_row *rows, int count)
         rows[i] = rows[count - 1];
 }
 
+/* Tiles are read as a whole. */
+static int whole_tiles(const struct cache *c, int keys)
+{
+    return c->tiled ? (keys + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : keys;
+}
+
 /* Rows of one head of K or V, and none after them. */
 static struct key_rows point(const struct attention *a, const struct kernels *kernels,
                              const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                              int keys, struct key_row *rows, float *wide)
 {
     const bool readable = is_readable(c);
+    keys = whole_tiles(c, keys);
     if (readable)
         point_in_place(a, c, batch, kv_head, first, keys, rows);
     else
@@ -123,6 +157,7 @@ static struct key_rows point(const struct attention *a, const struct kernels *ke
         rows[i] = (struct key_row){(const char *)(wide + i * c->dim), NULL};
     repeat_last(rows, keys);
     return (struct key_rows){.type = readable ? c->type : TYPE_F32,
+                             .tiled = c->tiled,
                              .dim = c->dim,
                              .scale_group = c->scale_group,
                              .row = rows};
@@ -142,8 +177,11 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     struct key_row *const k = room->k[first / KEY_BLOCK % 2];
     struct key_row *const next_k = room->k[next / KEY_BLOCK % 2];
     if (room->next == first)
-        block->k = (struct key_rows){
-            .type = a->k.type, .dim = a->k.dim, .scale_group = a->k.scale_group, .row = k};
+        block->k = (struct key_rows){.type = a->k.type,
+                                     .tiled = a->k.tiled,
+                                     .dim = a->k.dim,
+                                     .scale_group = a->k.scale_group,
+                                     .row = k};
     else
         block->k = point(a, kernels, &a->k, batch, kv_head, first, keys, k, room->wide.k);
     block->v = point(a, kernels, &a->v, batch, kv_head, first, keys, room->v, room->wide.v);
@@ -152,7 +190,7 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     room->next = -1;
     if (!block->far || next >= end || !is_readable(&a->k))
         return;
-    block->next_keys = keys_of_block(next, end);
+    block->next_keys = whole_tiles(&a->k, keys_of_block(next, end));
     point(a, kernels, &a->k, batch, kv_head, next, block->next_keys, next_k, NULL);
     room->next = next;
 }

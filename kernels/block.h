@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * K and V of a block of keys as the tiles take them. Prefill takes rows of binary32 at one stride:
- * they are used where they lie if they are like that; rows of another type, and such that are
- * spread over pages, are brought into scratch, once for all query rows of an item. Decode takes
- * rows of any type, each by its address; only TYPE_I8 with odd groups of scales goes through
- * scratch.
+ * they are used where they lie if they are like that; rows of another type, such that are spread
+ * over pages, and tiled K are brought into scratch, once for all query rows of an item. Decode
+ * takes rows of any type, each by its address, and tiled K; only rows of TYPE_I8 with odd groups of
+ * scales go through scratch.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H

@@ -26,6 +26,7 @@ enum {
     MAX_LANES = 64,       /* most query rows in a panel */
     MAX_VECTOR = 16,      /* most lanes in a vector; at least 4 */
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
+    TILE_KEYS = 16,       /* keys of a tile of K, where it is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
 };
 
@@ -76,11 +77,18 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, anywhere: row[i] is that of key i. From the last key that a
- * query row sees to the end of its vector of MAX_VECTOR keys, entries repeat it. */
+ * query row sees to the end of its vector of MAX_VECTOR keys, entries repeat it.
+ *
+ * Tiled K has TILE_KEYS keys in a tile, all elements 0 of them first, then all elements 1 ...:
+ * element d of key i is at d * TILE_KEYS + i, and so is scale d / scale_group in the scales of the
+ * tile. TYPE_Q8_0: for each Q8_BLOCK of d TILE_KEYS scales, then the bytes in that order. All of a
+ * tile can be read. Its keys have the sixteenths of it as their rows, so that row[i] is the tile's
+ * beginning where i is a multiple of TILE_KEYS, and all rows together are all of its bytes. */
 struct key_rows {
     enum type type;
+    bool tiled;
     int64_t dim;
-    int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim */
+    int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim; tiled: any */
     const struct key_row *row;
 };
 
@@ -127,6 +135,10 @@ struct kernels {
      * exact as well, have no use for scales and group. */
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
+
+    /* The TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. */
+    void (*widen_tile)(enum type type, const void *tile, const float *scales, int64_t group,
+                       int64_t n, float *out);
 
     /* row[i] = x[i] to nearest even; for TYPE_I8 and TYPE_Q8_0 by groups (of `group` and of
      * Q8_BLOCK, which n is a multiple of), whose scale goes to scales[i / group] or the block:

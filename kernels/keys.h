@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where the rows of a problem lie: query, output and log-sum-exp rows by their place, which follows
- * from their number in the group (see attention.h), K and V rows by absolute key index.
+ * from their number in the group (see attention.h), K and V rows, and tiles of K, by absolute key
+ * index.
  */
 #ifndef ATTNKIT_KEYS_H
 #define ATTNKIT_KEYS_H
@@ -67,12 +68,15 @@ static inline struct state state_row(const struct attention *a, struct state all
     return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
+/* The row of a key, or the tile that has it, and its scales. */
 static inline struct key_row key_row(const struct attention *a, const struct cache *c,
                                      int64_t batch, int64_t kv_head, int64_t key)
 {
     struct index at = row_index(&a->pages, batch, key);
     if (a->kv_starts)
         at = (struct index){0, a->kv_starts[batch] + key};
+    if (c->tiled)
+        at.row /= TILE_KEYS;
     const struct strides s = c->stride, scale = c->scale_stride;
     const char *scales = c->scales;
     if (scales)

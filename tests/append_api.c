@@ -385,7 +385,7 @@ static void unknown_flags_and_types_are_unsupported(void **state)
     (void)state;
     const struct refusal table[] = {
         {"flags is 0x1: bits 0x1", {SET(args.flags, 1)}},
-        {"flags is 0xfffffffb: bits 0xfffffffb", {SET(args.flags, ~4)}},
+        {"flags is 0xfffffff3: bits 0xfffffff3", {SET(args.flags, ~12)}},
         {"rope is 3: not known", {SET(args.rope, 3)}},
         {"rope is -1: not known", {SET(args.rope, -1)}},
         {"src_type is 3: must be ATTNKIT_F32 (0)", {SET(args.src_type, ATTNKIT_I8)}},

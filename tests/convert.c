@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of every element type to binary32 and back, by every instruction set or the one that is
- * named: against the scalar conversions by memcmp, and against what the formats mean (formats.h).
+ * Rows of every element type to binary32 and back, and tiles of K, by every instruction set or the
+ * one that is named: against the scalar conversions by memcmp, and against what the formats mean
+ * (formats.h).
  *
  * `convert [ISA [bochs]]`: of the 2^32 patterns of a binary32 every 1021st is narrowed, with
  * ATTNKIT_TEST_LONG in the environment every one, which takes minutes. `bochs` leaves out what
@@ -50,9 +51,11 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* The position of the first float that differs, or `count`. */
+/* The position of the first element that differs, or `count`. */
 static int64_t first_difference(const void *a, const void *b, size_t size, int64_t count)
 {
+    if (memcmp(a, b, size * (size_t)count) == 0)
+        return count;
     for (int64_t i = 0; i < count; i++)
         if (memcmp((const char *)a + (size_t)i * size, (const char *)b + (size_t)i * size, size))
             return i;
@@ -391,9 +394,9 @@ static void the_largest_nan_is_kept(const struct kernels *kernels)
 
 /* --- Bounds: rows of every length at every place, beside an unmapped page --------------------- */
 
-enum { WINDOW = 1024, FARTHEST = 64 };
+enum { FARTHEST = 64 };
 
-/* The first or the last bytes of a slot, and a tensor's row in it, `offset` bytes from the edge. */
+/* A slot, and a tensor's row in it, `offset` bytes from its beginning or end. */
 struct window {
     unsigned char *bytes;
     int64_t place, size;
@@ -401,11 +404,10 @@ struct window {
 
 static struct window place(int slot, bool at_end, int64_t offset, int64_t size)
 {
-    char *first = memory_slots(slot, 1);
-    struct window w = {(unsigned char *)first + (at_end ? SLOT_BYTES - WINDOW : 0),
-                       at_end ? WINDOW - offset - size : offset, size};
-    assert_true(size + offset <= WINDOW);
-    memset(w.bytes, PATTERN, WINDOW);
+    struct window w = {(unsigned char *)memory_slots(slot, 1),
+                       at_end ? SLOT_BYTES - offset - size : offset, size};
+    assert_true(size + offset <= SLOT_BYTES);
+    memset(w.bytes, PATTERN, SLOT_BYTES);
     return w;
 }
 
@@ -417,11 +419,11 @@ static void *row_in(struct window w)
 /* Nothing in the window but the row, which is `expected`. */
 static void expect_window(struct window w, const void *expected, const char *what)
 {
-    unsigned char all[WINDOW];
+    unsigned char all[SLOT_BYTES];
     memset(all, PATTERN, sizeof all);
     memcpy(all + w.place, expected, (size_t)w.size);
-    const int64_t at = first_difference(w.bytes, all, 1, WINDOW);
-    if (at < WINDOW)
+    const int64_t at = first_difference(w.bytes, all, 1, SLOT_BYTES);
+    if (at < SLOT_BYTES)
         fail_msg("%s: byte %lld of %lld is wrong", what, (long long)(at - w.place),
                  (long long)w.size);
 }
@@ -486,6 +488,106 @@ static void no_byte_outside_a_row_is_touched(const struct kernels *kernels)
     }
 }
 
+/* --- Tiles of K, of any bits, beside an unmapped page ----------------------------------------- */
+
+enum {
+    MAX_TILE_DIM = 64, /* whose tile and rows fit into a slot as binary32 */
+    TILE_ROUNDS = 12,  /* for each type and dim */
+};
+
+/* All patterns as a tile, whose 16 keys have every 16th of them. */
+static void every_pattern_of_a_tile_widens(const struct kernels *kernels)
+{
+    list_patterns();
+    const int n = PATTERNS / TILE_KEYS;
+    for (int f = 0; f < FORMATS; f++) {
+        kernels->widen_tile(formats[f].type, halves, NULL, 0, n, floats);
+        for (int i = 0; i < PATTERNS; i++) {
+            const uint32_t got = bits_of(floats[i % TILE_KEYS * n + i / TILE_KEYS]);
+            const uint32_t expected = widened_bits(&formats[f], (uint16_t)i);
+            if (got != expected)
+                fail_msg("%s %04x of a tile widens to %08x, not %08x", formats[f].name, (unsigned)i,
+                         (unsigned)got, (unsigned)expected);
+        }
+    }
+}
+
+/* Every 16th of `count` elements. */
+static void gather(void *to, const void *from, int64_t size, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy((char *)to + i * size, (const char *)from + i * TILE_KEYS * size, (size_t)size);
+}
+
+/* The row of a tile's key. */
+static void gather_row(enum type type, const char *tile, int key, int64_t n, char *row)
+{
+    const int64_t size = bytes_of(type, 1);
+    if (type != TYPE_Q8_0) {
+        gather(row, tile + key * size, size, n);
+        return;
+    }
+    for (; n > 0; n -= Q8_BLOCK, row += Q8_BLOCK_BYTES, tile += TILE_KEYS * Q8_BLOCK_BYTES) {
+        memcpy(row, tile + key * 2, 2);
+        gather(row + 2, tile + TILE_KEYS * 2 + key, 1, Q8_BLOCK);
+    }
+}
+
+/* Scales are any bits as well, or numbers by which no byte is lost. */
+static void draw_tile(uint64_t *random, struct window tile, struct window scales)
+{
+    const bool any_bits = random_below(random, 2);
+    for (int64_t i = 0; i < tile.size; i++)
+        tile.bytes[tile.place + i] = (unsigned char)random_below(random, 256);
+    for (int64_t i = 0; i < scales.size; i += 4) {
+        const float scale = any_bits ? draw(random, ANY_BITS) : random_uniform(random);
+        memcpy(scales.bytes + scales.place + i, &scale, sizeof scale);
+    }
+}
+
+/* A place for a tile's part, up to a vector from the edge. */
+static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
+{
+    const int64_t room = (SLOT_BYTES - size) / align;
+    const int64_t offset = align * random_below(random, room < FARTHEST ? room + 1 : FARTHEST);
+    return place(slot, random_below(random, 2), offset, size);
+}
+
+static void widens_tile(const struct kernels *kernels, enum type type, int64_t n, uint64_t *random)
+{
+    const int64_t group = draw_group(random, n), groups = type == TYPE_I8 ? n / group : 0;
+    const int64_t align = type == TYPE_Q8_0 ? 2 : bytes_of(type, 1);
+    const struct window tile = place_part(random, 1, align, TILE_KEYS * bytes_of(type, n));
+    const struct window scales = place_part(random, 3, 4, TILE_KEYS * 4 * groups);
+    const struct window wide = place_part(random, 5, 4, TILE_KEYS * 4 * n);
+    char before[SLOT_BYTES], row[MAX_TILE_DIM * sizeof(float)];
+    float scales_before[SLOT_BYTES / 4], row_scales[MAX_TILE_DIM];
+    float expected[TILE_KEYS * MAX_TILE_DIM];
+    draw_tile(random, tile, scales);
+    memcpy(before, row_in(tile), (size_t)tile.size);
+    memcpy(scales_before, row_in(scales), (size_t)scales.size);
+    for (int key = 0; key < TILE_KEYS; key++) {
+        gather_row(type, before, key, n, row);
+        gather(row_scales, scales_before + key, 4, groups);
+        scalar->widen(type, row, row_scales, group, n, expected + key * n);
+    }
+    kernels->widen_tile(type, row_in(tile), groups ? row_in(scales) : NULL, group, n, row_in(wide));
+    expect_window(wide, expected, "keys of a tile");
+    expect_window(tile, before, "tile to widen");
+    expect_window(scales, scales_before, "scales of a tile");
+}
+
+static void tiles_widen_as_their_rows(const struct kernels *kernels)
+{
+    uint64_t random = 1;
+    for (int type = TYPE_F32; type <= TYPE_Q8_0; type++) {
+        const int step = type == TYPE_Q8_0 ? Q8_BLOCK : 1;
+        for (int n = step; n <= MAX_TILE_DIM; n += step)
+            for (int round = 0; round < TILE_ROUNDS * step; round++)
+                widens_tile(kernels, (enum type)type, n, &random);
+    }
+}
+
 /* --- Every test on every instruction set ------------------------------------------------------ */
 
 static const struct check {
@@ -503,6 +605,8 @@ static const struct check {
     {"random rows are quantised", random_rows_are_quantised, true},
     {"the largest NaN is kept", the_largest_nan_is_kept, false},
     {"no byte outside a row is touched", no_byte_outside_a_row_is_touched, false},
+    {"every pattern of a tile widens", every_pattern_of_a_tile_widens, false},
+    {"tiles widen as their rows", tiles_widen_as_their_rows, false},
 };
 
 enum { CHECKS = sizeof checks / sizeof checks[0] };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "memory.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,4 +78,23 @@ void memory_end(void)
         munmap(slots - (SLOT_STRIDE - SLOT_BYTES), (size_t)SLOT_STRIDE * (MAX_SLOTS + 1));
     slots = NULL;
     memset(slot_usable, 0, sizeof slot_usable);
+}
+
+struct guarded memory_guarded(size_t size, size_t beyond, bool at_end)
+{
+    const size_t page = SLOT_BYTES, usable = (size + page - 1) / page * page;
+    struct guarded m = {.mapping_size = page + usable + page + beyond};
+    m.mapping =
+        mmap(NULL, m.mapping_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (m.mapping == MAP_FAILED)
+        die("mmap");
+    if (usable > 0 && mprotect(m.mapping + page, usable, PROT_READ | PROT_WRITE))
+        die("mprotect");
+    m.data = m.mapping + page + (at_end ? usable - size : 0);
+    return m;
+}
+
+void memory_unguard(struct guarded *memory)
+{
+    munmap(memory->mapping, memory->mapping_size);
 }

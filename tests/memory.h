@@ -2,11 +2,12 @@
  *
  * Memory for the tensors of a test: plain arenas with room for gaps, and slots for single rows,
  * each a page between two unmapped ones, so that a row which ends (or begins) with its slot
- * faults on the first byte read or written outside.
+ * faults on the first byte read or written outside; and the same for pieces of any size.
  */
 #ifndef ATTNKIT_TEST_MEMORY_H
 #define ATTNKIT_TEST_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,5 +27,16 @@ char *memory_slots(int first, int count);
 void memory_hide_slots(int first, int count);
 
 void memory_end(void);
+
+/* Bytes between unmapped pages, at the end or at the beginning of what lies between them. */
+struct guarded {
+    char *data;
+    char *mapping;
+    size_t mapping_size;
+};
+
+/* `beyond`: bytes after these that are unmapped, and that no other memory takes. */
+struct guarded memory_guarded(size_t size, size_t beyond, bool at_end);
+void memory_unguard(struct guarded *memory);
 
 #endif

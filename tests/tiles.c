@@ -15,6 +15,7 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "../dispatch/isa.h"
 #include "../kernels/scalar/scalar.h"
@@ -162,6 +163,43 @@ static bool is_all_else_untouched(float *row, int64_t dim)
     const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
     memset(row, PATTERN, (size_t)dim * sizeof *row);
     return is_untouched((const void *)slot, SLOT_BYTES);
+}
+
+/* --- Tiles of K: each at the end or the beginning of a place of its own ----------------------- */
+
+enum {
+    MAX_TILES = KEY_BLOCK / TILE_KEYS,
+    PLACE_BYTES = 10 * SLOT_BYTES, /* of one */
+    PLACE_STRIDE = PLACE_BYTES + SLOT_BYTES,
+    PLACES_BYTES = 2 * MAX_TILES * PLACE_STRIDE + SLOT_BYTES,
+};
+
+_Static_assert(TILE_KEYS *MAX_DIM * sizeof(float) < PLACE_BYTES, "room for a tile of any type");
+
+/* For the tiles of a block, then for their scales; each between unmapped pages. */
+static char *places;
+
+static void map_places(void)
+{
+    places = mmap(NULL, PLACES_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(places != MAP_FAILED);
+    for (int i = 0; i < 2 * MAX_TILES; i++)
+        assert_int_equal(
+            mprotect(places + SLOT_BYTES + i * PLACE_STRIDE, PLACE_BYTES, PROT_READ | PROT_WRITE),
+            0);
+}
+
+/* So many bytes in a place, now and then some elements of `align` bytes from its edge. All of it is
+ * NaN, whatever the type. */
+static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
+{
+    if (!places)
+        map_places();
+    char *const first = places + SLOT_BYTES + index * PLACE_STRIDE;
+    const int64_t gap = random_below(&w->random, 2) ? align * random_below(&w->random, 16) : 0;
+    assert_true(gap + bytes <= PLACE_BYTES);
+    memset(first, 0xff, PLACE_BYTES);
+    return random_below(&w->random, 2) ? first + gap : first + PLACE_BYTES - bytes - gap;
 }
 
 /* --- Drawing ---------------------------------------------------------------------------------- */
@@ -702,6 +740,90 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     }
 }
 
+/* Element i of a row goes to i * TILE_KEYS. */
+static void spread(char *to, const char *row, int64_t size, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy(to + i * TILE_KEYS * size, row + i * size, (size_t)size);
+}
+
+/* A row to its place in a tile. */
+static void put_row(enum type type, char *tile, int key, const char *row, int64_t dim)
+{
+    const int64_t size = bytes_of(type, 1);
+    if (type != TYPE_Q8_0) {
+        spread(tile + key * size, row, size, dim);
+        return;
+    }
+    for (; dim > 0; dim -= Q8_BLOCK, row += Q8_BLOCK_BYTES, tile += TILE_KEYS * Q8_BLOCK_BYTES) {
+        memcpy(tile + key * 2, row, 2);
+        spread(tile + TILE_KEYS * 2 + key, row + 2, 1, Q8_BLOCK);
+    }
+}
+
+/* Any part of a row. */
+static int64_t draw_tile_group(struct round *w, int64_t dim)
+{
+    int64_t group = 1 + random_below(&w->random, dim);
+    while (dim % group != 0)
+        group--;
+    return group;
+}
+
+/* A key's sixteenth of its tile, which is its row for the library. */
+static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
+{
+    const int64_t in_tile = key % TILE_KEYS;
+    tile.data += in_tile * bytes_of(k->type, k->dim);
+    if (tile.scales)
+        tile.scales += in_tile * (k->dim / k->scale_group);
+    return tile;
+}
+
+/* The tile with key `first`, its keys from `count` on NaN. */
+static void draw_tile(struct round *w, struct stored *s, int index, int first, int count)
+{
+    const struct key_rows *const k = &s->rows;
+    const int64_t groups = k->type == TYPE_I8 ? k->dim / k->scale_group : 0;
+    const int64_t align = k->type == TYPE_Q8_0 ? 2 : bytes_of(k->type, 1);
+    char *const data = take_place(w, index, TILE_KEYS * bytes_of(k->type, k->dim), align);
+    float *const scales =
+        take_place(w, MAX_TILES + index, TILE_KEYS * groups * (int64_t)sizeof(float), 4);
+    const struct key_row tile = {data, groups ? scales : NULL};
+    for (int key = first; key < first + TILE_KEYS; key++) {
+        s->row[key] = key < count ? row_of_tile(k, tile, key) : s->row[count - 1];
+        if (key >= count)
+            continue;
+        char row[MAX_DIM * sizeof(float)];
+        float row_scales[MAX_DIM];
+        draw_row(w, k, row, row_scales);
+        attnkit_scalar_widen(k->type, row, row_scales, k->scale_group, k->dim,
+                             row_at(s->wide, key));
+        put_row(k->type, data, key - first, row, k->dim);
+        for (int64_t g = 0; g < groups; g++)
+            scales[g * TILE_KEYS + key - first] = row_scales[g];
+    }
+}
+
+/* K in tiles that lie in no order. */
+static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim)
+{
+    const enum type type = draw_type(w, dim);
+    const int tiles = (count + TILE_KEYS - 1) / TILE_KEYS;
+    s->rows = (struct key_rows){.type = type,
+                                .tiled = true,
+                                .dim = dim,
+                                .scale_group = type == TYPE_I8 ? draw_tile_group(w, dim) : 0,
+                                .row = s->row};
+    s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
+                            dim * (int64_t)sizeof(float), dim};
+    for (int i = 0; i < MAX_TILES; i++)
+        if (i < tiles)
+            draw_tile(w, s, tiles % 7 ? i * 7 % tiles : i, i * TILE_KEYS, count);
+        else
+            memset(s->row + i * TILE_KEYS, 0, TILE_KEYS * sizeof s->row[0]);
+}
+
 static void check_decode(struct round *w)
 {
     int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
@@ -711,7 +833,10 @@ static void check_decode(struct round *w)
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     static struct stored k, v;
     static struct key_row nowhere[KEY_BLOCK]; /* to be asked for is all that may happen to it */
-    draw_stored(w, &k, K_ROWS, K_SCALES, most, w->head_dim);
+    if (random_below(&w->random, 2))
+        draw_tiled(w, &k, most, w->head_dim);
+    else
+        draw_stored(w, &k, K_ROWS, K_SCALES, most, w->head_dim);
     draw_stored(w, &v, V_ROWS, V_SCALES, most, w->value_dim);
     const float scale_log2 = draw_scale(w);
     struct states got = take_decode_states(w), expected = take_decode_states(w);
@@ -915,5 +1040,7 @@ int main(int argc, char **argv)
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = _cmocka_run_group_tests("tiles", tests, count, NULL, NULL);
     memory_end();
+    if (places)
+        munmap(places, PLACES_BYTES);
     return failed;
 }

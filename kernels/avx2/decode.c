@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores
- * (decode_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the parent folder. Rows
- * go in panels of at most 4 that share the loads of K and V.
+ * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
+ * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
  */
 #include "decode.h"
 
@@ -129,7 +129,10 @@ void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale
         begin_panel(&panel, block, first, rows - first < PANEL_ROWS ? rows - first : PANEL_ROWS);
         if (panel.most == 0)
             continue;
-        attnkit_avx2_decode_k(&panel, &scores);
+        if (block->k.tiled)
+            attnkit_avx2_decode_tiled_k(&panel, &scores);
+        else
+            attnkit_avx2_decode_k(&panel, &scores);
         softmax(&panel, &scores, scale_log2, &weights);
         attnkit_avx2_decode_v(&panel, &weights);
     }

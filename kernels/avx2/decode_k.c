@@ -203,9 +203,8 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const struct key_rows *const k = &panel->block->k, *const v = &panel->block->v;
-    struct ahead asked = {v->row, v->row + panel->most, bytes_of(v->type, v->dim), k->dim, 0};
-    struct ahead *const ahead = panel->far ? &asked : NULL;
+    struct ahead v = v_ahead(panel);
+    struct ahead *const ahead = panel->far ? &v : NULL;
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
         score_tile(type, panel, key, scores, ahead, 2, rows);

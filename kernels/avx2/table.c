@@ -11,6 +11,7 @@ const struct kernels attnkit_avx2 = {
     .decode_rows = DECODE_ROWS,
     .exp2 = attnkit_avx2_exp2,
     .widen = attnkit_avx2_widen,
+    .widen_tile = attnkit_avx2_widen_tile,
     .narrow = attnkit_avx2_narrow,
     .rotate = attnkit_avx2_rotate,
     .pack_q = attnkit_avx2_pack_q,

@@ -20,6 +20,7 @@ enum {
     MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
 };
 
 enum {
@@ -189,6 +190,8 @@ static inline void transpose(__m512 r[VECTOR])
 void attnkit_avx512_exp2(const float *x, float *y, size_t n);
 void attnkit_avx512_widen(enum type type, const void *row, const float *scales, int64_t group,
                           int64_t n, float *out);
+void attnkit_avx512_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
+                               int64_t n, float *out);
 void attnkit_avx512_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
                            float *scales);
 void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);

@@ -99,6 +99,17 @@ static inline __attribute__((always_inline)) __m512 load_scaled(const enum type 
     return load_as_f32(type, row->data, at, n);
 }
 
+/* The rows of V that the scores ask for while they go through K. */
+static inline struct ahead v_ahead(const struct panel *panel)
+{
+    const struct key_rows *const v = &panel->block->v;
+    return (struct ahead){.row = v->row,
+                          .end = v->row + panel->most,
+                          .bytes = bytes_of(v->type, v->dim),
+                          .cost = panel->block->k.dim};
+}
+
+void attnkit_avx512_decode_tiled_k(const struct panel *panel, struct scores *scores);
 void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores);
 void attnkit_avx512_decode_v(const struct panel *panel, const struct weights *weights);
 

@@ -11,6 +11,7 @@ const struct kernels attnkit_avx512 = {
     .decode_rows = DECODE_ROWS,
     .exp2 = attnkit_avx512_exp2,
     .widen = attnkit_avx512_widen,
+    .widen_tile = attnkit_avx512_widen_tile,
     .narrow = attnkit_avx512_narrow,
     .rotate = attnkit_avx512_rotate,
     .pack_q = attnkit_avx512_pack_q,

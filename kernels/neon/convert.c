@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit, byte and block types to binary32 and back, 4 elements at a time. Bound by loads
- * and stores, but for the division of each element that becomes a byte.
+ * Rows of 16 bit, byte and block types to binary32 and back, 4 elements at a time, and tiles of K
+ * to binary32, 4 elements of 4 keys at a time. Bound by loads and stores, but for the division of
+ * each element that becomes a byte.
  */
 #include "neon.h"
 
@@ -65,6 +66,83 @@ void attnkit_neon_widen(enum type type, const void *row, const float *scales, in
         break;
     case TYPE_Q8_0:
         widen_q8_0(row, n, out);
+        break;
+    }
+}
+
+/* The first `lines` lines of a tile, 1 .. 4, to as many columns of rows of n, times the scale of
+ * each key where `scale` is not NULL. */
+static inline __attribute__((always_inline)) void widen_columns(const enum type type,
+                                                                const char *line,
+                                                                const float32x4_t *scale, int lines,
+                                                                int64_t n, float *out)
+{
+    float32x4_t x[4][TILE_VECTORS];
+    for (int i = 0; i < 4; i++)
+        load_line(type, line + bytes_of(type, i < lines ? i * TILE_KEYS : 0), x[i]);
+    for (int j = 0; j < TILE_VECTORS; j++) {
+        float32x4_t key[4];
+        for (int i = 0; i < 4; i++)
+            key[i] = scale ? vmulq_f32(x[i][j], scale[j]) : x[i][j];
+        transpose(key);
+        for (int i = 0; i < 4; i++)
+            store_n(out + (j * VECTOR + i) * n, key[i], lines);
+    }
+}
+
+static inline __attribute__((always_inline)) void widen_lines(const enum type type,
+                                                              const char *line,
+                                                              const float32x4_t *scale,
+                                                              int64_t count, int64_t n, float *out)
+{
+    int64_t d = 0;
+    for (; d + 4 <= count; d += 4)
+        widen_columns(type, line + bytes_of(type, d * TILE_KEYS), scale, 4, n, out + d);
+    if (d < count)
+        widen_columns(type, line + bytes_of(type, d * TILE_KEYS), scale, lanes_at(d, count), n,
+                      out + d);
+}
+
+static void widen_tile_i8(const char *tile, const float *scales, int64_t group, int64_t n,
+                          float *out)
+{
+    for (int64_t d = 0; d < n; d += group) {
+        float32x4_t scale[TILE_VECTORS];
+        load_line(TYPE_F32, scales, scale);
+        widen_lines(TYPE_I8, tile, scale, group, n, out + d);
+        tile += group * TILE_KEYS;
+        scales += TILE_KEYS;
+    }
+}
+
+static void widen_tile_q8_0(const char *tile, int64_t n, float *out)
+{
+    for (int64_t d = 0; d < n; d += Q8_BLOCK) {
+        float32x4_t scale[TILE_VECTORS];
+        load_line(TYPE_F16, tile, scale);
+        widen_lines(TYPE_I8, tile + bytes_of(TYPE_F16, TILE_KEYS), scale, Q8_BLOCK, n, out + d);
+        tile += Q8_BLOCK_BYTES * TILE_KEYS;
+    }
+}
+
+void attnkit_neon_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
+                             int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_F32:
+        widen_lines(TYPE_F32, tile, NULL, n, n, out);
+        break;
+    case TYPE_F16:
+        widen_lines(TYPE_F16, tile, NULL, n, n, out);
+        break;
+    case TYPE_BF16:
+        widen_lines(TYPE_BF16, tile, NULL, n, n, out);
+        break;
+    case TYPE_I8:
+        widen_tile_i8(tile, scales, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_tile_q8_0(tile, n, out);
         break;
     }
 }

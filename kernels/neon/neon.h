@@ -179,6 +179,49 @@ load_as_f32(const enum type type, const void *row, int64_t at, int n)
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(narrow)))));
 }
 
+/* 8 elements as binary32, of TYPE_I8 as integers of 16 bits. */
+static inline __attribute__((always_inline)) void widen_halves(const enum type type, uint16x8_t x,
+                                                               float32x4_t wide[2])
+{
+    if (type == TYPE_F16) {
+        wide[0] = vcvt_f32_f16(vget_low_f16(vreinterpretq_f16_u16(x)));
+        wide[1] = vcvt_high_f32_f16(vreinterpretq_f16_u16(x));
+    } else if (type == TYPE_BF16) {
+        wide[0] = vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), x));
+        wide[1] = vreinterpretq_f32_u16(vzip2q_u16(vdupq_n_u16(0), x));
+    } else {
+        const int16x8_t integers = vreinterpretq_s16_u16(x);
+        wide[0] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(integers)));
+        wide[1] = vcvtq_f32_s32(vmovl_high_s16(integers));
+    }
+}
+
+enum {
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* of keys, in a tile of K */
+};
+
+/* TILE_KEYS elements as binary32, those of TYPE_I8 without a scale. */
+static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
+                                                            float32x4_t x[TILE_VECTORS])
+{
+    if (type == TYPE_F32) {
+        for (int i = 0; i < TILE_VECTORS; i++)
+            x[i] = vld1q_f32((const float *)from + i * VECTOR);
+        return;
+    }
+    uint16x8_t halves[2];
+    if (type == TYPE_I8) {
+        const int8x16_t bytes = vld1q_s8(from);
+        halves[0] = vreinterpretq_u16_s16(vmovl_s8(vget_low_s8(bytes)));
+        halves[1] = vreinterpretq_u16_s16(vmovl_high_s8(bytes));
+    } else {
+        halves[0] = vld1q_u16(from);
+        halves[1] = vld1q_u16((const uint16_t *)from + 8);
+    }
+    for (int i = 0; i < 2; i++)
+        widen_halves(type, halves[i], x + 2 * i);
+}
+
 /* x[i][j] becomes x[j][i]:
  *   a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
  *   b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
@@ -212,6 +255,8 @@ static inline float32x4_t result(float32x4_t o, float32x4_t divisor)
 void attnkit_neon_exp2(const float *x, float *y, size_t n);
 void attnkit_neon_widen(enum type type, const void *row, const float *scales, int64_t group,
                         int64_t n, float *out);
+void attnkit_neon_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
+                             int64_t n, float *out);
 void attnkit_neon_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
                          float *scales);
 void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);

@@ -12,6 +12,7 @@ const struct kernels attnkit_neon = {
     .decode_rows = 8,
     .exp2 = attnkit_neon_exp2,
     .widen = attnkit_neon_widen,
+    .widen_tile = attnkit_neon_widen_tile,
     .narrow = attnkit_neon_narrow,
     .rotate = attnkit_neon_rotate,
     .pack_q = attnkit_neon_pack_q,

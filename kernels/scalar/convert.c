@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit, byte and block types to binary32 and back, an element at a time: what the
- * convert.c of every other folder has to give, bit by bit.
+ * Rows of 16 bit, byte and block types to binary32 and back, and tiles of K to binary32, an element
+ * at a time: what the convert.c of every other folder has to give, bit by bit.
  */
 #include "scalar.h"
 
@@ -56,6 +56,37 @@ void attnkit_scalar_widen(enum type type, const void *row, const float *scales, 
         break;
     case TYPE_Q8_0:
         widen_q8_0(row, n, out);
+        break;
+    }
+}
+
+static inline void widen_tile(const enum type type, struct key_row tile, int64_t group, int64_t n,
+                              float *out)
+{
+    for (int key = 0; key < TILE_KEYS; key++)
+        for (int64_t d = 0; d < n; d++)
+            *out++ = tile_element(type, tile, group, key, d);
+}
+
+void attnkit_scalar_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
+                               int64_t n, float *out)
+{
+    const struct key_row stored = {tile, scales};
+    switch (type) {
+    case TYPE_F32:
+        widen_tile(TYPE_F32, stored, group, n, out);
+        break;
+    case TYPE_F16:
+        widen_tile(TYPE_F16, stored, group, n, out);
+        break;
+    case TYPE_BF16:
+        widen_tile(TYPE_BF16, stored, group, n, out);
+        break;
+    case TYPE_I8:
+        widen_tile(TYPE_I8, stored, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_tile(TYPE_Q8_0, stored, group, n, out);
         break;
     }
 }

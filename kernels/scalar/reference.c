@@ -31,10 +31,49 @@ static struct buffers new_buffers(const struct attention *a)
     return b;
 }
 
+static uint16_t half_at(const char *halves, int64_t i)
+{
+    uint16_t half;
+    memcpy(&half, halves + i * (int64_t)sizeof half, sizeof half);
+    return half;
+}
+
+static float float_at(const void *floats, int64_t i)
+{
+    float x;
+    memcpy(&x, (const char *)floats + i * (int64_t)sizeof x, sizeof x);
+    return x;
+}
+
+/* Element d of key i of a tile. */
+static float element_in_tile(const struct cache *c, struct key_row tile, int64_t d, int64_t i)
+{
+    const int64_t at = d * TILE_KEYS + i;
+    const char *const block = tile.data + d / Q8_BLOCK * TILE_KEYS * Q8_BLOCK_BYTES;
+    const int64_t in_block = TILE_KEYS * (int64_t)sizeof(uint16_t) + at % (Q8_BLOCK * TILE_KEYS);
+    switch (c->type) {
+    case TYPE_F16:
+        return float_from_f16(half_at(tile.data, at));
+    case TYPE_BF16:
+        return float_from_bf16(half_at(tile.data, at));
+    case TYPE_I8:
+        return (float)(int8_t)tile.data[at] *
+               float_at(tile.scales, d / c->scale_group * TILE_KEYS + i);
+    case TYPE_Q8_0:
+        return (float)(int8_t)block[in_block] * float_from_f16(half_at(block, i));
+    default:
+        return float_at(tile.data, at);
+    }
+}
+
 static void widen_key(const struct attention *a, const struct cache *c, int64_t batch,
                       int64_t kv_head, int64_t key, float *out)
 {
     const struct key_row row = key_row(a, c, batch, kv_head, key);
+    for (int64_t d = 0; d < c->dim && c->tiled; d++)
+        out[d] = element_in_tile(c, row, d, key % TILE_KEYS);
+    if (c->tiled)
+        return;
     attnkit_scalar_widen(c->type, row.data, row.scales, c->scale_group, c->dim, out);
 }
 

@@ -159,8 +159,33 @@ static inline uint16_t bf16_from_float(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* Element d of key `key` of a tile of K, see struct key_rows, as binary32. */
+static inline float tile_element(const enum type type, struct key_row tile, int64_t group, int key,
+                                 int64_t d)
+{
+    const int64_t at = d * TILE_KEYS + key;
+    const char *const block = tile.data + bytes_of(type, d / Q8_BLOCK * Q8_BLOCK * TILE_KEYS);
+    uint16_t half;
+    switch (type) {
+    case TYPE_F32:
+        return ((const float *)tile.data)[at];
+    case TYPE_F16:
+        return float_from_f16(((const uint16_t *)tile.data)[at]);
+    case TYPE_BF16:
+        return float_from_bf16(((const uint16_t *)tile.data)[at]);
+    case TYPE_I8:
+        return (float)(int8_t)tile.data[at] * tile.scales[d / group * TILE_KEYS + key];
+    default:
+        memcpy(&half, block + key * 2, sizeof half);
+        return (float)(int8_t)block[2 * TILE_KEYS + at % (Q8_BLOCK * TILE_KEYS)] *
+               float_from_f16(half);
+    }
+}
+
 void attnkit_scalar_widen(enum type type, const void *row, const float *scales, int64_t group,
                           int64_t n, float *out);
+void attnkit_scalar_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
+                               int64_t n, float *out);
 void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
                            float *scales);
 void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t pairs,

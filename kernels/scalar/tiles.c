@@ -164,12 +164,21 @@ static inline float element(const enum type type, struct key_row row, int64_t gr
     }
 }
 
+/* Element d of a row of K, wherever it is. */
+static inline float key_element(const enum type type, const struct key_rows *k, int key, int64_t d)
+{
+    if (!k->tiled)
+        return element(type, k->row[key], k->scale_group, d);
+    const int in_tile = key % TILE_KEYS;
+    return tile_element(type, k->row[key - in_tile], k->scale_group, in_tile, d);
+}
+
 static inline float score_of(const enum type type, const float *q, const struct key_rows *k,
                              int key)
 {
     float sum = 0.0f;
     for (int64_t d = 0; d < k->dim; d++)
-        sum = fmaf(q[d], element(type, k->row[key], k->scale_group, d), sum);
+        sum = fmaf(q[d], key_element(type, k, key, d), sum);
     return sum;
 }
 
@@ -288,6 +297,7 @@ const struct kernels attnkit_scalar = {
     .decode_rows = DECODE_ROWS,
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
+    .widen_tile = attnkit_scalar_widen_tile,
     .narrow = attnkit_scalar_narrow,
     .rotate = attnkit_scalar_rotate,
     .pack_q = pack_q,

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
+ * Called by decode.c.
+ *
+ * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
+ * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 32 zmm.
+ * Bound by FMA, of which a quantised element takes one more, or by memory.
+ */
+#include "decode.h"
+
+enum {
+    STEP = 8,        /* elements of d between prefetches */
+    MAX_VECTORS = 4, /* of keys, for 1 or 2 rows */
+};
+
+/* Where the next elements of a tile of K are, and their scales. */
+struct tile {
+    const char *k;
+    const char *scales; /* of TYPE_I8 */
+};
+
+static inline __attribute__((always_inline)) void find_tiles(const struct panel *panel, int first,
+                                                             struct tile tile[], const int tiles)
+{
+    for (int i = 0; i < tiles; i++) {
+        const struct key_row *const row = panel->block->k.row + first + i * TILE_KEYS;
+        tile[i] = (struct tile){row->data, (const char *)row->scales};
+    }
+}
+
+/* The scales of the next elements, until the next call. */
+static inline __attribute__((always_inline)) void
+next_scales(const enum type type, struct tile tile[], __m512 scale[], const int vectors)
+{
+    const enum type scale_type = type == TYPE_I8 ? TYPE_F32 : TYPE_F16;
+    for (int j = 0; j < vectors; j++) {
+        const struct tile *const t = tile + j / TILE_VECTORS;
+        scale[j] = load_as_f32(scale_type, type == TYPE_I8 ? t->scales : t->k,
+                               j % TILE_VECTORS * VECTOR, VECTOR);
+    }
+    for (int i = 0; i < vectors / TILE_VECTORS; i++)
+        if (type == TYPE_I8)
+            tile[i].scales += TILE_KEYS * sizeof(float);
+        else
+            tile[i].k += bytes_of(scale_type, TILE_KEYS);
+}
+
+/* Element d of all keys. */
+static inline __attribute__((always_inline)) void
+add_element(const enum type type, const float *const q[], int64_t d, struct tile tile[],
+            const __m512 scale[], __m512 s[][MAX_VECTORS], const int vectors, const int rows)
+{
+    const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    __m512 k[MAX_VECTORS];
+    for (int j = 0; j < vectors; j++) {
+        k[j] = load_as_f32(stored, tile[j / TILE_VECTORS].k, j % TILE_VECTORS * VECTOR, VECTOR);
+        if (scaled)
+            k[j] = _mm512_mul_ps(k[j], scale[j]);
+    }
+    for (int i = 0; i < vectors / TILE_VECTORS; i++)
+        tile[i].k += bytes_of(stored, TILE_KEYS);
+    for (int r = 0; r < rows; r++) {
+        const __m512 q_d = _mm512_set1_ps(q[r][d]);
+        for (int j = 0; j < vectors; j++)
+            s[r][j] = _mm512_fmadd_ps(q_d, k[j], s[r][j]);
+    }
+}
+
+/* The scores of `vectors` vectors of keys from `first` on. */
+static inline __attribute__((always_inline)) void
+score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
+            struct ahead *ahead, const int vectors, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    const int64_t group = type == TYPE_I8     ? k->scale_group
+                          : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
+                                              : k->dim;
+    struct tile tile[MAX_VECTORS / TILE_VECTORS];
+    find_tiles(panel, first, tile, vectors / TILE_VECTORS);
+    __m512 s[PANEL_ROWS][MAX_VECTORS], scale[MAX_VECTORS];
+    for (int j = 0; j < vectors; j++) {
+        scale[j] = _mm512_setzero_ps();
+        for (int r = 0; r < rows; r++)
+            s[r][j] = _mm512_setzero_ps();
+    }
+    for (int64_t d = 0; d < k->dim;) {
+        const int64_t end = d + group;
+        if (type == TYPE_I8 || type == TYPE_Q8_0)
+            next_scales(type, tile, scale, vectors);
+        for (; d + STEP <= end; d += STEP) {
+            if (ahead)
+                work_on(ahead, STEP * vectors * VECTOR);
+            for (int i = 0; i < STEP; i++)
+                add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
+        }
+        for (; d < end; d++)
+            add_element(type, panel->q, d, tile, scale, s, vectors, rows);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            _mm512_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+}
+
+static inline __attribute__((always_inline)) void
+score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
+{
+    const int vectors = rows <= 2 ? MAX_VECTORS : 2;
+    struct ahead v = v_ahead(panel);
+    struct ahead *const ahead = panel->far ? &v : NULL;
+    int key = 0;
+    for (; key + (vectors - TILE_VECTORS) * VECTOR < panel->most; key += vectors * VECTOR)
+        score_tiles(type, panel, key, scores, ahead, vectors, rows);
+    for (; vectors > TILE_VECTORS && key < panel->most; key += TILE_KEYS)
+        score_tiles(type, panel, key, scores, ahead, TILE_VECTORS, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_type(const enum type type, const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_keys(type, panel, scores, 1);
+        break;
+    case 2:
+        score_keys(type, panel, scores, 2);
+        break;
+    default:
+        score_keys(type, panel, scores, PANEL_ROWS);
+        break;
+    }
+}
+
+static __attribute__((noinline)) void score_f32(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_F32, panel, scores);
+}
+
+static __attribute__((noinline)) void score_f16(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_F16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_bf16(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_BF16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_i8(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_I8, panel, scores);
+}
+
+static __attribute__((noinline)) void score_q8_0(const struct panel *panel, struct scores *scores)
+{
+    score_type(TYPE_Q8_0, panel, scores);
+}
+
+void attnkit_avx512_decode_tiled_k(const struct panel *panel, struct scores *scores)
+{
+    switch (panel->block->k.type) {
+    case TYPE_F32:
+        score_f32(panel, scores);
+        break;
+    case TYPE_F16:
+        score_f16(panel, scores);
+        break;
+    case TYPE_BF16:
+        score_bf16(panel, scores);
+        break;
+    case TYPE_I8:
+        score_i8(panel, scores);
+        break;
+    case TYPE_Q8_0:
+        score_q8_0(panel, scores);
+        break;
+    }
+}

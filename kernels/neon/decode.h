@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of the decode tile hand to each other: a panel of query rows, its scores and its
+ * weights. decode.c has the order of things.
+ */
+#ifndef ATTNKIT_NEON_DECODE_H
+#define ATTNKIT_NEON_DECODE_H
+
+#include "neon.h"
+
+enum {
+    DECODE_PANEL = 4,
+};
+
+/* Some query rows, with their part of the state. */
+struct panel {
+    const struct decode_block *block;
+    const float *q[DECODE_PANEL]; /* past `rows` the last one again */
+    int32_t visible[DECODE_PANEL];
+    int rows;         /* <= DECODE_PANEL */
+    int fewest, most; /* of visible */
+    struct state st;
+};
+
+/* Scaled scores of a panel for whole vectors of keys, -inf from visible[r] on. */
+struct scores {
+    float t[DECODE_PANEL][KEY_BLOCK];
+};
+
+/* Weights of a panel: those of its rows for a key next to each other, 0 from visible[r] on. */
+struct weights {
+    float p[KEY_BLOCK][DECODE_PANEL];
+};
+
+/* 3 rows are worked on as 4. */
+static inline int computed_rows(const struct panel *panel)
+{
+    return panel->rows <= 2 ? panel->rows : DECODE_PANEL;
+}
+
+/* Where the 4 elements from `at` on have their scale: TYPE_I8 the index of it, TYPE_Q8_0 the bytes
+ * to their block. */
+static inline int64_t scale_place(const enum type type, int64_t group, int64_t at)
+{
+    if (type == TYPE_I8)
+        return at / group;
+    return type == TYPE_Q8_0 ? bytes_of(type, at / Q8_BLOCK * Q8_BLOCK) : 0;
+}
+
+/* Elements `at` on of a row, the first n of them, 1 <= n <= 4, times their scale; the others are 0.
+ */
+static inline __attribute__((always_inline)) float32x4_t
+load_scaled(const enum type type, const struct key_row *row, int64_t at, int n, int64_t place)
+{
+    if (type == TYPE_I8)
+        return vmulq_n_f32(load_as_f32(TYPE_I8, row->data, at, n), row->scales[place]);
+    if (type == TYPE_Q8_0) {
+        const char *const block = row->data + place;
+        uint16_t bits;
+        memcpy(&bits, block, sizeof bits);
+        const float32x4_t scale = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits)));
+        return vmulq_f32(load_as_f32(TYPE_I8, block + sizeof bits, at % Q8_BLOCK, n), scale);
+    }
+    return load_as_f32(type, row->data, at, n);
+}
+
+/* The scores of 4 keys, as they are used. */
+static inline void store_scores(const struct panel *panel, int r, int first, float32x4_t s,
+                                float scale_log2, struct scores *scores)
+{
+    const int32x4_t count = {0, 1, 2, 3};
+    const int32x4_t key = vaddq_s32(vdupq_n_s32(first), count);
+    const uint32x4_t seen = vcltq_s32(key, vdupq_n_s32(panel->visible[r]));
+    const float32x4_t t = vbslq_f32(seen, vmulq_n_f32(s, scale_log2), vdupq_n_f32(-INFINITY));
+    vst1q_f32(scores->t[r] + first, t);
+}
+
+/* Scores of the keys that a row of the panel sees. */
+void attnkit_neon_decode_k(const struct panel *panel, float scale_log2, struct scores *scores);
+void attnkit_neon_decode_tiled_k(const struct panel *panel, float scale_log2,
+                                 struct scores *scores);
+
+/* The rows' o, each times its lane of `rescale`, and V by weights added. */
+void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights,
+                           float32x4_t rescale);
+
+#endif

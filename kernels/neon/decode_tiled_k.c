@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scores of decode where K lies in tiles: t[r][key] = scale_log2 * chain over d of fma(q[r][d],
+ * k[key][d]). Called by decode.c. Types and rows are constants in all that is inlined.
+ *
+ * Lanes are keys, as they lie: element d of all keys of a tile is 4 vectors, which are loaded,
+ * widened, and take an fmla per row, whose q comes with one load for 4 elements. A single row goes
+ * through 2 tiles of binary32 at once, because 4 sums would wait for themselves; other types are
+ * bound by what widens them. Registers: at most 16 sums, 4 of q, 4 of K and their scales, 28 of 32.
+ */
+#include "decode.h"
+
+enum {
+    MAX_TILES = 2,
+};
+
+/* A tile of K on the way through d: where its next elements are, and of TYPE_I8 the next scales. */
+struct tile {
+    const char *k;
+    const float *scales;
+    float32x4_t scale[TILE_VECTORS]; /* of the elements now */
+};
+
+static inline __attribute__((always_inline)) void next_scales(const enum type type,
+                                                              struct tile *tile)
+{
+    if (type == TYPE_I8) {
+        load_line(TYPE_F32, tile->scales, tile->scale);
+        tile->scales += TILE_KEYS;
+    }
+    if (type == TYPE_Q8_0) {
+        load_line(TYPE_F16, tile->k, tile->scale);
+        tile->k += bytes_of(TYPE_F16, TILE_KEYS);
+    }
+}
+
+/* The next element of all keys. */
+static inline __attribute__((always_inline)) void next_line(const enum type type, struct tile *tile,
+                                                            float32x4_t k[TILE_VECTORS])
+{
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    load_line(stored, tile->k, k);
+    tile->k += bytes_of(stored, TILE_KEYS);
+    for (int j = 0; j < TILE_VECTORS && stored == TYPE_I8; j++)
+        k[j] = vmulq_f32(k[j], tile->scale[j]);
+}
+
+/* Has these sums done before the tile's next line is loaded. The empty statement keeps compilers
+ * from loading lines ahead of 16 sums, for which there are no registers. */
+static inline __attribute__((always_inline)) void add_first(struct tile *tile,
+                                                            float32x4_t s[TILE_VECTORS])
+{
+    __asm__("" : "+r"(tile->k), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
+}
+
+/* The next element, which is the `lane`th of the 4 of q. */
+static inline __attribute__((always_inline)) void
+add_line(const enum type type, const float32x4_t q_4[], const int lane, struct tile tile[],
+         float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
+{
+    for (int at = 0; at < tiles; at++) {
+        float32x4_t k[TILE_VECTORS];
+        next_line(type, &tile[at], k);
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                s[r][at][j] = fma_lane(s[r][at][j], k[j], q_4[r], lane);
+        if (rows == DECODE_PANEL)
+            for (int r = 0; r < rows; r++)
+                add_first(&tile[at], s[r][at]);
+    }
+}
+
+/* n elements, 4 or 1, from d on. No loop over them, which gcc would not always unroll. */
+static inline __attribute__((always_inline)) void
+add_d(const enum type type, const struct panel *panel, int64_t d, const int n, struct tile tile[],
+      float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
+{
+    float32x4_t q_4[DECODE_PANEL];
+    for (int r = 0; r < rows; r++)
+        q_4[r] = load_n(panel->q[r] + d, n);
+    add_line(type, q_4, 0, tile, s, tiles, rows);
+    if (n == 1)
+        return;
+    add_line(type, q_4, 1, tile, s, tiles, rows);
+    add_line(type, q_4, 2, tile, s, tiles, rows);
+    add_line(type, q_4, 3, tile, s, tiles, rows);
+}
+
+static inline __attribute__((always_inline)) void
+begin_tiles(const struct panel *panel, int first, struct tile tile[],
+            float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
+{
+    for (int at = 0; at < tiles; at++) {
+        const struct key_row *const row = panel->block->k.row + first + at * TILE_KEYS;
+        tile[at].k = row->data;
+        tile[at].scales = row->scales;
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                s[r][at][j] = vdupq_n_f32(0.0f);
+    }
+}
+
+/* Where the elements end that share their scales with d, or all of them. */
+static inline int64_t end_of_group(const enum type type, const struct key_rows *k, int64_t d)
+{
+    return type == TYPE_I8 ? d + k->scale_group : type == TYPE_Q8_0 ? d + Q8_BLOCK : k->dim;
+}
+
+/* The keys of some tiles from key `first` on. */
+static inline __attribute__((always_inline)) void
+score_tiles(const enum type type, const struct panel *panel, int first, float scale_log2,
+            struct scores *scores, const int tiles, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    struct tile tile[MAX_TILES];
+    float32x4_t s[DECODE_PANEL][MAX_TILES][TILE_VECTORS];
+    begin_tiles(panel, first, tile, s, tiles, rows);
+    for (int64_t d = 0; d < k->dim;) {
+        const int64_t end = end_of_group(type, k, d);
+        for (int at = 0; at < tiles; at++)
+            next_scales(type, &tile[at]);
+        for (; d + 4 <= end; d += 4)
+            add_d(type, panel, d, 4, tile, s, tiles, rows);
+        for (; d < end; d++)
+            add_d(type, panel, d, 1, tile, s, tiles, rows);
+    }
+    for (int at = 0; at < tiles; at++)
+        for (int r = 0; r < rows; r++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                store_scores(panel, r, first + at * TILE_KEYS + j * VECTOR, s[r][at][j], scale_log2,
+                             scores);
+}
+
+static inline __attribute__((always_inline)) void score_keys(const enum type type,
+                                                             const struct panel *panel,
+                                                             float scale_log2,
+                                                             struct scores *scores, const int rows)
+{
+    int key = 0;
+    for (; type == TYPE_F32 && rows == 1 && key + TILE_KEYS < panel->most; key += 2 * TILE_KEYS)
+        score_tiles(type, panel, key, scale_log2, scores, 2, rows);
+    for (; key < panel->most; key += TILE_KEYS)
+        score_tiles(type, panel, key, scale_log2, scores, 1, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_type(const enum type type, const struct panel *panel, float scale_log2, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_keys(type, panel, scale_log2, scores, 1);
+        break;
+    case 2:
+        score_keys(type, panel, scale_log2, scores, 2);
+        break;
+    default:
+        score_keys(type, panel, scale_log2, scores, DECODE_PANEL);
+        break;
+    }
+}
+
+static __attribute__((noinline)) void score_f32(const struct panel *panel, float scale_log2,
+                                                struct scores *scores)
+{
+    score_type(TYPE_F32, panel, scale_log2, scores);
+}
+
+static __attribute__((noinline)) void score_f16(const struct panel *panel, float scale_log2,
+                                                struct scores *scores)
+{
+    score_type(TYPE_F16, panel, scale_log2, scores);
+}
+
+static __attribute__((noinline)) void score_bf16(const struct panel *panel, float scale_log2,
+                                                 struct scores *scores)
+{
+    score_type(TYPE_BF16, panel, scale_log2, scores);
+}
+
+static __attribute__((noinline)) void score_i8(const struct panel *panel, float scale_log2,
+                                               struct scores *scores)
+{
+    score_type(TYPE_I8, panel, scale_log2, scores);
+}
+
+static __attribute__((noinline)) void score_q8_0(const struct panel *panel, float scale_log2,
+                                                 struct scores *scores)
+{
+    score_type(TYPE_Q8_0, panel, scale_log2, scores);
+}
+
+void attnkit_neon_decode_tiled_k(const struct panel *panel, float scale_log2, struct scores *scores)
+{
+    switch (panel->block->k.type) {
+    case TYPE_F32:
+        score_f32(panel, scale_log2, scores);
+        break;
+    case TYPE_F16:
+        score_f16(panel, scale_log2, scores);
+        break;
+    case TYPE_BF16:
+        score_bf16(panel, scale_log2, scores);
+        break;
+    case TYPE_I8:
+        score_i8(panel, scale_log2, scores);
+        break;
+    case TYPE_Q8_0:
+        score_q8_0(panel, scale_log2, scores);
+        break;
+    }
+}
