@@ -139,8 +139,31 @@ static void make_paged_bytes(struct call *c)
     make_paged(c);
 }
 
-static const maker makers[] = {make_halves, make_bytes, make_value_bytes,
-                               make_blocks, make_paged, make_paged_bytes};
+static void make_tiled(struct call *c)
+{
+    c->args.flags |= ATTNKIT_TILED;
+}
+
+/* A page of one tile for each batch entry. */
+static void make_tiled_pages(struct call *c)
+{
+    make_paged(c);
+    make_tiled(c);
+    c->args.page_size = TILE_KEYS;
+    c->args.pages = BATCH;
+    c->page_table[0] = 1;
+    c->page_table[PAGES_EACH] = 0;
+}
+
+static void make_tiled_bytes(struct call *c)
+{
+    make_bytes(c);
+    make_tiled(c);
+}
+
+static const maker makers[] = {make_halves,      make_bytes, make_value_bytes,
+                               make_blocks,      make_paged, make_paged_bytes,
+                               make_tiled_bytes, make_tiled, make_tiled_pages};
 
 static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t row_bytes)
 {
@@ -153,14 +176,16 @@ static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t
 static void make_strided(struct call *c)
 {
     attnkit_attention_args *a = &c->args;
-    const int64_t rows = a->page_table ? PAGE_SIZE : KV_LEN;
+    const bool tiled = a->flags & ATTNKIT_TILED;
+    const int64_t rows = a->page_table ? a->page_size : KV_LEN;
+    const int64_t k_rows = tiled ? 1 : rows, keys = tiled ? TILE_KEYS : 1; /* of a row */
     a->flags |= ATTNKIT_STRIDED;
     set_strides(a->q_strides, Q_HEADS, Q_LEN, bytes_of((enum type)a->q_type, HEAD_DIM));
-    set_strides(a->k_strides, KV_HEADS, rows, bytes_of((enum type)a->k_type, HEAD_DIM));
+    set_strides(a->k_strides, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k_type, HEAD_DIM));
     set_strides(a->v_strides, KV_HEADS, rows, bytes_of((enum type)a->v_type, VALUE_DIM));
     set_strides(a->out_strides, Q_HEADS, Q_LEN, bytes_of((enum type)a->out_type, VALUE_DIM));
     set_strides(a->lse_strides, Q_HEADS, Q_LEN, 4);
-    set_strides(a->k_scale_strides, KV_HEADS, rows, HEAD_DIM / GROUP * 4);
+    set_strides(a->k_scale_strides, KV_HEADS, k_rows, keys * (HEAD_DIM / GROUP * 4));
     set_strides(a->v_scale_strides, KV_HEADS, rows, 4);
 }
 
@@ -736,6 +761,108 @@ static void pages_may_be_shared(void **state)
     expect_result(c);
 }
 
+/* --- Tiles ------------------------------------------------------------------------------- */
+
+static void make_strided_tiles(struct call *c)
+{
+    make_tiled(c);
+    make_strided(c);
+    c->args.kv_len = 2 * TILE_KEYS + 1;
+    set_strides(c->args.k_strides, KV_HEADS, 3, TILE_KEYS * HEAD_DIM * 4);
+}
+
+static void tiles_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal pages[] = {
+        {"page_size is 20: must be a multiple of ATTNKIT_TILE_KEYS (16) with ATTNKIT_TILED",
+         {SET(args.page_size, 20)}},
+        {"page_size is 8: must be a multiple of ATTNKIT_TILE_KEYS (16)", {SET(args.page_size, 8)}},
+    };
+    expect_shape_refusals(pages, COUNT(pages), make_tiled_pages, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal dense[] = {
+        {"k_strides[2] (tile) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.k_strides[2], 4)}},
+        {"k_scale_strides[2] (tile) is 4, but flags lacks", {SET(args.k_scale_strides[2], 4)}},
+        {"v_strides[2] (row) is 4, but flags lacks", {SET(args.v_strides[2], 4)}},
+    };
+    expect_shape_refusals(dense, COUNT(dense), make_tiled_bytes, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal odd[] = {
+        {"k_strides[2] (tile) is 2050: must be a multiple of 4", {SET(args.k_strides[2], 2050)}}};
+    expect_shape_refusals(odd, COUNT(odd), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal huge[] = {
+        {"k has 2 x 2 x 576460752303423488 tiles of 2048 bytes", {SET(args.kv_len, INT64_MAX)}},
+        {"head_dim is 2305843009213693952", {SET(args.head_dim, INT64_C(1) << 61)}},
+    };
+    expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
+    const struct refusal large[] = {
+        {"k_strides[2] (tile) is 4611686018427387904: too large for 3 of them",
+         {SET(args.k_strides[2], INT64_C(1) << 62)}},
+    };
+    expect_shape_refusals(large, COUNT(large), make_strided_tiles, ATTNKIT_OVERFLOW);
+}
+
+static void packed_tiles_are_unsupported(void **state)
+{
+    (void)state;
+    static const int64_t starts[BATCH + 1] = {0, 5, KV_LEN};
+    struct call *c = made_call(make_tiled);
+    c->args.kv_starts = starts;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED,
+                   "kv_starts is given, but flags has ATTNKIT_TILED: keys in tiles are not packed");
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "kv_starts is given");
+    c->args.flags = 0;
+    expect_result(c);
+}
+
+static void tiles_may_repeat_overlap_and_go_backwards(void **state)
+{
+    (void)state;
+    static const int64_t strides[] = {0, 4, -4, -2048, 2052};
+    for (int axis = 0; axis < 3; axis++)
+        for (size_t i = 0; i < COUNT(strides); i++) {
+            struct call *c = made_call(make_strided_tiles);
+            c->args.k = c->k + ROOM / 2;
+            c->args.k_strides[0] = c->args.k_strides[1] = 0;
+            c->args.k_strides[axis] = strides[i];
+            expect_result(c);
+        }
+}
+
+/* A NaN wherever there is no key. */
+static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_tiled);
+    char *const tiles = c->k + MARGIN;
+    for (int64_t key = KV_LEN; key < TILE_KEYS; key++)
+        for (int64_t d = 0; d < BATCH * KV_HEADS * HEAD_DIM; d++)
+            memset(tiles + (d * TILE_KEYS + key) * 4, 0xff, 4);
+    expect_result(c);
+    for (int64_t i = 0; i < BATCH * Q_HEADS * Q_LEN * VALUE_DIM; i++)
+        assert_true(isfinite(((const float *)c->args.out)[i]));
+    c->args.kv_lens = c->kv_lens;
+    expect_result(c);
+}
+
+/* The last tile counts as a whole, half of which are no keys. */
+static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
+{
+    (void)state;
+    const int64_t bytes = BATCH * KV_HEADS * TILE_KEYS * HEAD_DIM;
+    struct call *c = made_call(make_tiled_bytes);
+    c->args.out = c->k + MARGIN + bytes - 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k (0x");
+    c->args.out = c->k + MARGIN + bytes;
+    expect_result(c);
+    c = made_call(make_tiled_bytes);
+    c->args.lse = (float *)(c->k_scales + MARGIN + bytes / GROUP * 4 - 4);
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k_scales (0x");
+    c->args.lse += 1;
+    expect_result(c);
+    c->exec.workspace = c->k + MARGIN + bytes - 1;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps k");
+}
+
 /* --- Overlaps ---------------------------------------------------------------------------- */
 
 /* Bytes of each dense tensor of make_bytes. */
@@ -927,7 +1054,7 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 static void make_last_value_nan(const struct call *c, char *v)
 {
     const enum type type = (enum type)c->args.v_type;
-    const int64_t last = c->args.page_table ? PAGE_SIZE - 1 : c->args.kv_len - 1;
+    const int64_t last = c->args.page_table ? c->args.page_size - 1 : c->args.kv_len - 1;
     const uint16_t nan_half = type == TYPE_Q8_0 ? 0x7e00 : 0x7fc0;
     const float nan_scale = NAN;
     memset(v, 0, (size_t)bytes_of(type, (last + 1) * c->args.value_dim));
@@ -943,13 +1070,13 @@ static void make_last_value_nan(const struct call *c, char *v)
  * which rows are computed again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
-    enum { KEYS = 600 };
+    enum { KEYS = 608 };
     static char k[KEYS * HEAD_DIM * 4], v[KEYS * HEAD_DIM * 4];
     static const int32_t table[KEYS / PAGE_SIZE];
     struct call *c = made_call(make);
     c->args.batch = c->args.q_heads = c->args.kv_heads = 1;
     c->args.q_len = q_len;
-    c->args.kv_len = KEYS;
+    c->args.kv_len = KEYS - 8; /* with half a tile */
     c->args.value_dim = HEAD_DIM;
     c->args.k = k;
     c->args.v = v;
@@ -1006,6 +1133,11 @@ int main(void)
         cmocka_unit_test(tables_are_not_read_where_there_is_nothing_to_do),
         cmocka_unit_test(strides_of_pages_are_named_so),
         cmocka_unit_test(pages_may_be_shared),
+        cmocka_unit_test(tiles_that_do_not_fit_are_refused),
+        cmocka_unit_test(packed_tiles_are_unsupported),
+        cmocka_unit_test(tiles_may_repeat_overlap_and_go_backwards),
+        cmocka_unit_test(what_a_tile_holds_of_no_key_changes_no_bit),
+        cmocka_unit_test(outputs_and_workspaces_that_overlap_tiles_are_refused),
         cmocka_unit_test(outputs_that_overlap_bytes_or_scales_are_refused),
         cmocka_unit_test(outputs_that_overlap_pages_are_refused),
         cmocka_unit_test(outputs_may_lie_in_the_gaps_of_bytes_and_scales),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appending to a KV cache: every instruction set, type, rotation and layout against a plain loop,
- * by memcmp over all the memory that dst lies in; cos and sin against long double; and one result
- * however a call is cut, threaded or laid out.
+ * Appending to a KV cache: every instruction set, type, rotation and layout, rows and tiles,
+ * against a plain loop, by memcmp over all the memory that dst lies in; cos and sin against long
+ * double; and one result however a call is cut, threaded or laid out.
  *
  * `append [ISA [bochs]]`: that emulator rounds f16 wrongly, which leaves out what is narrowed to
  * it.
@@ -158,6 +158,7 @@ struct kind {
     attnkit_rope rope;
     enum layout layout;
     int page_size; /* 0: not paged */
+    bool tiled;
 };
 
 static int64_t pick(struct call *c, const int64_t *values, int64_t count)
@@ -175,13 +176,16 @@ static void draw_dims(struct call *c, const struct kind *k)
     static const int64_t even[] = {2, 6, 8, 16, 30, 34, 64, 66, 96, 128, 130, 160, 256};
     static const int64_t any[] = {1, 3, 7, 15, 17, 31, 33, 63, 65, 127, 129, 200};
     static const int64_t blocks[] = {32, 64, 96, 128, 160, 256};
+    const int64_t most = k->tiled ? 64 : MAX_DIM; /* a tile has room between unmapped pages */
     attnkit_append_args *a = &c->args;
-    if (k->dst_type == ATTNKIT_Q8_0)
+    if (k->tiled)
+        a->dim = k->dst_type == ATTNKIT_Q8_0 ? pick(c, blocks, 2) : pick(c, even, 7);
+    else if (k->dst_type == ATTNKIT_Q8_0)
         a->dim = pick(c, blocks, 6);
     else
         a->dim = k->rope || random_below(&c->random, 2) ? pick(c, even, 13) : pick(c, any, 12);
     if (k->rope && random_below(&c->random, 2)) {
-        a->dim += k->dst_type != ATTNKIT_Q8_0 && a->dim < MAX_DIM; /* odd, too */
+        a->dim += k->dst_type != ATTNKIT_Q8_0 && a->dim < most; /* odd, too */
         a->rope_dim = 2 * (1 + random_below(&c->random, a->dim / 2));
     }
     if (k->dst_type == ATTNKIT_I8) {
@@ -196,7 +200,7 @@ static void draw_rows(struct call *c)
     a->batch = 1 + random_below(&c->random, MAX_BATCH);
     a->heads = 1 + random_below(&c->random, 3);
     a->len = 1 + random_below(&c->random, 5);
-    a->capacity = a->len + random_below(&c->random, 9);
+    a->capacity = a->len + random_below(&c->random, a->flags & ATTNKIT_TILED ? 40 : 9);
     for (int b = 0; b < MAX_BATCH; b++) {
         c->lens[b] = random_below(&c->random, a->len + 1);
         c->starts[b] = random_below(&c->random, a->capacity - a->len + 1);
@@ -324,10 +328,13 @@ static void place_tensors(struct call *c, const struct kind *k)
     const int64_t group = a->scale_group ? a->scale_group : a->dim;
     c->src = (struct tensor){.count = {a->batch, a->heads, a->len},
                              .row_bytes = bytes_of((enum type)a->src_type, a->dim)};
-    c->dst = (struct tensor){.count = {outer, a->heads, rows},
-                             .row_bytes = bytes_of((enum type)a->dst_type, a->dim)};
-    c->scales =
-        (struct tensor){.count = {outer, a->heads, rows}, .row_bytes = 4 * (a->dim / group)};
+    /* What is a row of these is a tile, if there are tiles. */
+    const int64_t together = a->flags & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
+    const int64_t lines = (rows + together - 1) / together;
+    c->dst = (struct tensor){.count = {outer, a->heads, lines},
+                             .row_bytes = together * bytes_of((enum type)a->dst_type, a->dim)};
+    c->scales = (struct tensor){.count = {outer, a->heads, lines},
+                                .row_bytes = together * 4 * (a->dim / group)};
     const int first_dst = (int)rows_in(&c->src) + 1;
     place(&c->src, k->layout, 0, 0, alignment_of(a->src_type));
     place(&c->dst, k->layout, 1, first_dst, alignment_of(a->dst_type));
@@ -338,7 +345,7 @@ static void place_tensors(struct call *c, const struct kind *k)
         a->dst_scales = (float *)c->scales.first;
     if (k->layout == DENSE)
         return;
-    a->flags = ATTNKIT_STRIDED;
+    a->flags |= ATTNKIT_STRIDED;
     memcpy(a->src_strides, c->src.strides, sizeof a->src_strides);
     memcpy(a->dst_strides, c->dst.strides, sizeof a->dst_strides);
     memcpy(a->dst_scale_strides, c->scales.strides, sizeof a->dst_scale_strides);
@@ -349,8 +356,11 @@ static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
     c->random = seed;
-    c->args = (attnkit_append_args){
-        .size = sizeof c->args, .rope = k->rope, .src_type = k->src_type, .dst_type = k->dst_type};
+    c->args = (attnkit_append_args){.size = sizeof c->args,
+                                    .flags = k->tiled ? ATTNKIT_TILED : 0,
+                                    .rope = k->rope,
+                                    .src_type = k->src_type,
+                                    .dst_type = k->dst_type};
     draw_dims(c, k);
     draw_rows(c);
     draw_rope(c);
@@ -436,6 +446,29 @@ static void expected_row(const struct call *c, const char *src, int64_t position
                    scales);
 }
 
+/* Where byte n of a row lies in a tile of which the row is key `key`. */
+static int64_t byte_in_tile(attnkit_type type, int64_t n, int64_t key)
+{
+    const int64_t size = alignment_of(type), in_block = n % Q8_BLOCK_BYTES - 2;
+    if (type == ATTNKIT_Q8_0)
+        return n / Q8_BLOCK_BYTES * Q8_BLOCK_BYTES * 16 +
+               (in_block < 0 ? key * 2 + in_block + 2 : 16 * 2 + in_block * 16 + key);
+    return (n / size * 16 + key) * size + n % size;
+}
+
+/* The row that is expected, and its scales, in their places of a tile and its scales. */
+static void expected_in_tile(const struct call *c, const char *src, int64_t position, int64_t key,
+                             char *tile, char *scales)
+{
+    _Alignas(4) char row[4 * MAX_DIM], row_scales[4 * MAX_DIM];
+    const attnkit_type type = c->args.dst_type;
+    expected_row(c, src, position, row, (float *)row_scales);
+    for (int64_t n = 0; n < c->dst.row_bytes / 16; n++)
+        tile[byte_in_tile(type, n, key)] = row[n];
+    for (int64_t n = 0; n < c->scales.row_bytes / 16 && type == ATTNKIT_I8; n++)
+        scales[byte_in_tile(ATTNKIT_F32, n, key)] = row_scales[n];
+}
+
 /* All rows, into copies of dst's and the scales' memory. */
 static void expected_memory(const struct call *c, char *dst, char *scales)
 {
@@ -448,10 +481,14 @@ static void expected_memory(const struct call *c, char *dst, char *scales)
                     outer = a->page_table[b * a->page_table_stride + row / a->page_size];
                     row %= a->page_size;
                 }
-                expected_row(
-                    c, row_of(&c->src, b, h, i), position_of(c, b) + i,
-                    in_copy(&c->dst, dst, row_of(&c->dst, outer, h, row)),
-                    (float *)in_copy(&c->scales, scales, row_of(&c->scales, outer, h, row)));
+                const int64_t line = a->flags & ATTNKIT_TILED ? row / 16 : row;
+                const char *from = row_of(&c->src, b, h, i);
+                char *to = in_copy(&c->dst, dst, row_of(&c->dst, outer, h, line));
+                char *its_scales = in_copy(&c->scales, scales, row_of(&c->scales, outer, h, line));
+                if (a->flags & ATTNKIT_TILED)
+                    expected_in_tile(c, from, position_of(c, b) + i, row % 16, to, its_scales);
+                else
+                    expected_row(c, from, position_of(c, b) + i, to, (float *)its_scales);
             }
 }
 
@@ -473,10 +510,10 @@ static const char *check_call(const struct call *c, const char *isa, int64_t thr
 /* Other draws for every kind. */
 static uint64_t seed_of(const struct kind *k, uint64_t draw)
 {
-    const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope, (int)k->layout,
-                          k->page_size};
+    const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope,
+                          (int)k->layout,   k->page_size,     k->tiled};
     uint64_t seed = draw;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         seed = seed * 31 + (uint64_t)fields[i];
     return seed;
 }
@@ -494,19 +531,18 @@ static int check_kind(const struct kind *k, const char *isa)
         struct call *c = make_call(k, seed_of(k, draw));
         const char *wrong = check_call(c, isa, 1 + (int64_t)draw % 5);
         if (wrong && differ++ == 0)
-            printf("# %s: %s: src %d dst %d rope %d layout %d page_size %d dim %lld rope_dim %lld "
-                   "draw %d\n",
+            printf("# %s: %s: src %d dst %d rope %d layout %d page_size %d tiled %d dim %lld "
+                   "rope_dim %lld draw %d\n",
                    isa, wrong, (int)k->src_type, (int)k->dst_type, (int)k->rope, (int)k->layout,
-                   k->page_size, (long long)c->args.dim, (long long)c->args.rope_dim, (int)draw);
+                   k->page_size, k->tiled, (long long)c->args.dim, (long long)c->args.rope_dim,
+                   (int)draw);
         free_call(c);
     }
     return differ;
 }
 
-static void isa_has_the_bits_of_a_plain_loop(void **state)
+static int check_kinds(const char *isa, const int page_sizes[4], bool tiled)
 {
-    const struct isa *isa = *state;
-    static const int page_sizes[] = {0, 1, 3, 16};
     int differ = 0;
     for (int src = 0; src < SRC_TYPES; src++)
         for (int dst = 0; dst < DST_TYPES; dst++)
@@ -515,9 +551,21 @@ static void isa_has_the_bits_of_a_plain_loop(void **state)
                     for (int p = 0; p < 4 && differ < REPORTED; p++)
                         differ += check_kind(&(struct kind){(attnkit_type)src, (attnkit_type)dst,
                                                             (attnkit_rope)rope, (enum layout)layout,
-                                                            page_sizes[p]},
-                                             isa->name);
-    assert_int_equal(differ, 0);
+                                                            page_sizes[p], tiled},
+                                             isa);
+    return differ;
+}
+
+static void isa_has_the_bits_of_a_plain_loop(void **state)
+{
+    const struct isa *isa = *state;
+    assert_int_equal(check_kinds(isa->name, (const int[4]){0, 1, 3, 16}, false), 0);
+}
+
+static void isa_writes_tiles_as_a_plain_loop_does(void **state)
+{
+    const struct isa *isa = *state;
+    assert_int_equal(check_kinds(isa->name, (const int[4]){0, 16, 32, 48}, true), 0);
 }
 
 /* --- Rotation ----------------------------------------------------------------------------- */
@@ -746,7 +794,7 @@ static void append_one_row(const struct call *whole, int64_t i, const char *isa)
 {
     int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
     attnkit_append_args args = whole->args;
-    args.flags = ATTNKIT_STRIDED;
+    args.flags |= ATTNKIT_STRIDED;
     args.len = 1;
     args.src = row_of(&whole->src, 0, 0, i);
     memcpy(args.src_strides, whole->src.strides, sizeof args.src_strides);
@@ -763,25 +811,33 @@ static void append_one_row(const struct call *whole, int64_t i, const char *isa)
     run(&args, isa, 1);
 }
 
+static void check_row_at_a_time(const struct kind *k, const char *isa)
+{
+    for (uint64_t draw = 100; draw < 110 && !leave_out(k->dst_type); draw++) {
+        struct call *c = make_call(k, seed_of(k, draw));
+        char *expected = copy_of(&c->dst), *scales = copy_of(&c->scales);
+        expected_memory(c, expected, scales);
+        for (int64_t i = 0; i < c->args.len; i++)
+            append_one_row(c, i, isa);
+        assert_true(is_as_in(&c->dst, expected) && is_as_in(&c->scales, scales));
+        free(expected);
+        free(scales);
+        free_call(c);
+    }
+}
+
+/* Those that share a tile, too. */
 static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
 {
     const struct isa *isa = *state;
     for (int dst = 0; dst < DST_TYPES; dst++)
         for (int rope = 0; rope < ROPES; rope++)
             for (int page_size = 0; page_size < 4; page_size++)
-                for (uint64_t draw = 100; draw < 110 && !leave_out((attnkit_type)dst); draw++) {
-                    const struct kind k = {ATTNKIT_F32, (attnkit_type)dst, (attnkit_rope)rope,
-                                           DENSE, page_size};
-                    struct call *c = make_call(&k, seed_of(&k, draw));
-                    char *expected = copy_of(&c->dst), *scales = copy_of(&c->scales);
-                    expected_memory(c, expected, scales);
-                    for (int64_t i = 0; i < c->args.len; i++)
-                        append_one_row(c, i, isa->name);
-                    assert_true(is_as_in(&c->dst, expected) && is_as_in(&c->scales, scales));
-                    free(expected);
-                    free(scales);
-                    free_call(c);
-                }
+                for (int tiled = 0; tiled < 2; tiled++)
+                    check_row_at_a_time(&(struct kind){ATTNKIT_F32, (attnkit_type)dst,
+                                                       (attnkit_rope)rope, DENSE,
+                                                       page_size * (tiled ? 16 : 1), tiled},
+                                        isa->name);
 }
 
 /* The caller's rounding does not matter, and is his again. */
@@ -815,6 +871,7 @@ static size_t add_isa_tests(struct CMUnitTest *tests, const struct isa *isa)
         CMUnitTestFunction test;
     } all[] = {
         {"has the bits of a plain loop", isa_has_the_bits_of_a_plain_loop},
+        {"writes tiles as a plain loop does", isa_writes_tiles_as_a_plain_loop_does},
         {"rotates every number of pairs", isa_rotates_every_number_of_pairs},
         {"interleaved and half differ by the order of elements",
          interleaved_and_half_differ_by_the_order_of_elements},
@@ -838,7 +895,7 @@ static size_t add_isa_tests(struct CMUnitTest *tests, const struct isa *isa)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[2 + 8 * MAX_ISAS] = {
+    struct CMUnitTest tests[2 + 9 * MAX_ISAS] = {
         cmocka_unit_test(cos_and_sin_are_right_and_the_same_on_every_machine),
         cmocka_unit_test(angles_of_far_positions_are_finite),
     };

@@ -103,6 +103,23 @@ static void make_quantised(struct call *c)
     c->args.scale_group = 8;
 }
 
+/* The good call, in tiles. */
+static void make_tiled(struct call *c)
+{
+    c->args.flags |= ATTNKIT_TILED;
+}
+
+static void make_tiled_pages(struct call *c)
+{
+    make_paged(c);
+    make_tiled(c);
+    c->args.page_table_stride = 1;
+    c->args.page_size = 16;
+    c->args.pages = BATCH;
+    c->page_table[0] = 1;
+    c->page_table[1] = 0;
+}
+
 static void set_dense_strides(int64_t strides[3], int64_t rows, int64_t row_bytes)
 {
     strides[2] = row_bytes;
@@ -112,9 +129,19 @@ static void set_dense_strides(int64_t strides[3], int64_t rows, int64_t row_byte
 
 static void make_strided(struct call *c)
 {
-    c->args.flags = ATTNKIT_STRIDED;
+    c->args.flags |= ATTNKIT_STRIDED;
     set_dense_strides(c->args.src_strides, LEN, DIM * 4);
     set_dense_strides(c->args.dst_strides, CAPACITY, DIM * 4);
+}
+
+enum { TILED_CAPACITY = 40, TILES = 3 };
+
+static void make_strided_tiles(struct call *c)
+{
+    make_strided(c);
+    make_tiled(c);
+    c->args.capacity = TILED_CAPACITY;
+    set_dense_strides(c->args.dst_strides, TILES, 16 * DIM * 4);
 }
 
 /* --- What is expected -------------------------------------------------------------------- */
@@ -244,7 +271,8 @@ static void expect_call_refusals(const struct refusal *table, size_t count, make
 static void the_good_calls_are_right(void **state)
 {
     (void)state;
-    const maker makers[] = {make_paged, make_quantised, make_strided};
+    const maker makers[] = {make_paged, make_quantised,   make_strided,
+                            make_tiled, make_tiled_pages, make_strided_tiles};
     expect_ok(good_call());
     for (size_t i = 0; i < COUNT(makers); i++) {
         struct call *c = good_call();
@@ -305,6 +333,30 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
         c->args.rope_positions = 0;
         c->exec.threads = 1 + dim % 4;
         assert_true(expect_query(c) <= (size_t)((12 * dim + 128) * c->exec.threads));
+        make_tiled(c);
+        assert_true(expect_query(c) <= (size_t)((17 * dim + 128) * c->exec.threads));
+        make_quantised(c);
+        c->args.scale_group = 1;
+        assert_true(expect_query(c) <= (size_t)((17 * dim + 128) * c->exec.threads));
+    }
+}
+
+/* Every byte of it, with a pattern behind. */
+static void a_workspace_for_tiles_is_enough(void **state)
+{
+    (void)state;
+    for (int64_t group = 0; group <= DIM; group = group ? 2 * group : 1) { /* 0: floats */
+        struct call *c = good_call();
+        make_tiled(c);
+        if (group > 0)
+            make_quantised(c);
+        c->args.scale_group = group;
+        const size_t bytes = expect_query(c);
+        memset(workspace, PATTERN, bytes + 64);
+        c->exec.workspace_size = bytes;
+        expect_ok(c);
+        for (size_t at = bytes; at < bytes + 64; at++)
+            assert_true(is_untouched(&workspace[at]));
     }
 }
 
@@ -751,6 +803,65 @@ static void a_place_that_is_not_the_same_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
+/* A tile has the bytes of 16 rows, wherever rows are spoken of. */
+static void tiles_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal pages[] = {
+        {"page_size is 20: must be a multiple of ATTNKIT_TILE_KEYS (16) with ATTNKIT_TILED",
+         {SET(args.page_size, 20)}},
+        {"page_size is 24: must be a multiple", {SET(args.page_size, 24)}},
+    };
+    expect_shape_refusals(pages, COUNT(pages), make_tiled_pages, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal strides[] = {
+        {"dst_strides[2] (tile) is 2, but flags lacks ATTNKIT_STRIDED",
+         {SET(args.dst_strides[2], 2)}},
+    };
+    expect_shape_refusals(strides, COUNT(strides), make_tiled, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal odd[] = {{"dst_strides[2] (tile) is 2050: must be a multiple of 4",
+                                   {SET(args.dst_strides[2], 2050)}}};
+    expect_shape_refusals(odd, COUNT(odd), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal nested[] = {
+        {"dst_strides are {18432, 6144, 2044}: tiles of dst (2048 bytes) overlap or interleave",
+         {SET(args.dst_strides[2], 2044)}},
+        {"tiles of dst (2048 bytes) overlap or interleave", {SET(args.dst_strides[1], 2048)}},
+        {"tiles of dst (2048 bytes) overlap or interleave", {SET(args.dst_strides[0], 0)}},
+    };
+    expect_call_refusals(nested, COUNT(nested), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal huge[] = {
+        {"dst has 2 x 3 x 576460752303423488 tiles of 2048 bytes", {SET(args.capacity, INT64_MAX)}},
+        {"dim is 288230376151711744: too large", {SET(args.dim, INT64_C(1) << 58)}},
+    };
+    expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
+}
+
+/* Its last tile is whole, though few rows of it can be written. */
+static void tiles_that_overlap_are_refused(void **state)
+{
+    (void)state;
+    const int64_t floats = BATCH * HEADS * 16 * DIM; /* of dst: a tile for each head */
+    struct call *c = good_call();
+    make_tiled(c);
+    c->args.dst = c->dst + MARGIN;
+    c->args.src = c->dst + MARGIN + floats - 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
+    c->args.src = c->dst + MARGIN + floats;
+    expect_ok(c);
+    c = good_call();
+    make_tiled(c);
+    make_quantised(c);
+    c->args.dst_scales = (float *)((char *)c->args.dst + floats) - 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps dst_scales (0x");
+    c->args.dst_scales += 1;
+    expect_ok(c);
+    c->exec.workspace = (char *)c->args.dst + floats - 1;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps dst");
+    c = good_call();
+    make_in_place(c);
+    make_tiled(c);
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
+}
+
 /* As a cache may be laid out: a row's scales behind its elements. */
 static void scales_may_lie_between_rows(void **state)
 {
@@ -800,6 +911,7 @@ int main(void)
         cmocka_unit_test(entries_without_rows_are_untouched),
         cmocka_unit_test(only_table_entries_of_written_pages_are_read),
         cmocka_unit_test(workspace_is_within_the_bound_of_the_header),
+        cmocka_unit_test(a_workspace_for_tiles_is_enough),
         cmocka_unit_test(workspace_does_not_depend_on_lengths),
         cmocka_unit_test(null_structs_are_refused),
         cmocka_unit_test(struct_sizes_of_no_version_are_refused),
@@ -822,6 +934,8 @@ int main(void)
         cmocka_unit_test(rows_of_dst_that_overlap_are_refused),
         cmocka_unit_test(tensors_that_overlap_are_refused),
         cmocka_unit_test(a_place_that_is_not_the_same_is_refused),
+        cmocka_unit_test(tiles_that_do_not_fit_are_refused),
+        cmocka_unit_test(tiles_that_overlap_are_refused),
         cmocka_unit_test(scales_may_lie_between_rows),
         cmocka_unit_test(a_bad_workspace_is_refused),
     };
