@@ -55,6 +55,9 @@ static const struct workload {
     {"B1_H32_8_L1x16384_D128", BF16 | I8, 2, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F32, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x4096_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 2, NEVER_QUICK, false},
 };
 
 /* A call and its memory. */
@@ -141,7 +144,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
     call->row = row;
     call->args = (attnkit_attention_args){
         .size = sizeof call->args,
-        .flags = s->causal ? ATTNKIT_CAUSAL : 0,
+        .flags = (s->causal ? ATTNKIT_CAUSAL : 0) | (s->tiled ? ATTNKIT_TILED : 0),
         .align = s->causal ? ATTNKIT_ALIGN_BOTTOM_RIGHT : ATTNKIT_ALIGN_NONE,
         .batch = s->batch,
         .q_heads = s->q_heads,

@@ -30,25 +30,27 @@ void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major, int6
 }
 
 /* Makes room for K or V at the end of a copy. */
-static struct kv_part place(const struct row *row, int64_t dim, size_t *end)
+static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size_t *end)
 {
     const struct shape *const s = &row->shape;
-    const int64_t bytes = type_row_bytes(row->type, dim);
-    const int64_t scale_bytes = type_scale_bytes(row->type);
-    const size_t rows = (size_t)(s->batch * s->kv_heads) * (size_t)s->kv_len;
-    struct kv_part part = {.dim = dim, .rows = *end};
+    const int64_t keys = tiled ? ATTNKIT_TILE_KEYS : 1; /* of what is a row */
+    const int64_t len = (s->kv_len + keys - 1) / keys;
+    const int64_t bytes = keys * type_row_bytes(row->type, dim);
+    const int64_t scale_bytes = keys * type_scale_bytes(row->type);
+    const size_t rows = (size_t)(s->batch * s->kv_heads) * (size_t)len;
+    struct kv_part part = {.dim = dim, .tiled = tiled, .rows = *end};
     part.scales = part.rows + whole_lines(rows * (size_t)bytes);
     *end = part.scales + whole_lines(rows * (size_t)scale_bytes);
-    set_strides(s->kv_heads, s->kv_len, bytes, s->token_major, part.strides);
-    set_strides(s->kv_heads, s->kv_len, scale_bytes, s->token_major, part.scale_strides);
+    set_strides(s->kv_heads, len, bytes, s->token_major, part.strides);
+    set_strides(s->kv_heads, len, scale_bytes, s->token_major, part.scale_strides);
     return part;
 }
 
 void kv_plan(const struct row *row, bool cold, struct kv *kv)
 {
     *kv = (struct kv){.copies = 1};
-    kv->k = place(row, row->shape.head_dim, &kv->copy_bytes);
-    kv->v = place(row, row->shape.value_dim, &kv->copy_bytes);
+    kv->k = place(row, row->shape.head_dim, row->shape.tiled, &kv->copy_bytes);
+    kv->v = place(row, row->shape.value_dim, false, &kv->copy_bytes);
     if (cold && kv->copy_bytes > 0) /* a type that a row is too short for has none */
         kv->copies += (int64_t)((level_buffer(0) - 1) / kv->copy_bytes);
 }
@@ -97,7 +99,7 @@ static attnkit_append_args describe(const struct row *row, const struct kv_part 
     const struct shape *const s = &row->shape;
     attnkit_append_args args = {
         .size = sizeof args,
-        .flags = ATTNKIT_STRIDED,
+        .flags = ATTNKIT_STRIDED | (part->tiled ? ATTNKIT_TILED : 0),
         .batch = s->batch,
         .heads = s->kv_heads,
         .len = s->kv_len,
@@ -131,7 +133,7 @@ static attnkit_status append_to_copies(const struct row *row, const struct kv *k
 /* The largest workspace that an append of one thread needs. */
 static size_t workspace_bytes(const struct kv_part *part)
 {
-    return (size_t)(12 * part->dim + 128);
+    return (size_t)(17 * part->dim + 128);
 }
 
 static bool fill(const struct row *row, const struct kv *kv, const struct kv_part *part,

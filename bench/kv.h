@@ -12,6 +12,7 @@
 /* K or V: where it begins in a copy of both, and its strides. */
 struct kv_part {
     int64_t dim;
+    bool tiled;          /* what is a row of it is a tile */
     size_t rows, scales; /* bytes from the start of the copy */
     int64_t strides[3], scale_strides[3];
 };

@@ -254,7 +254,8 @@ static void print_help(const struct option *options, int count)
         "  D64x128    head dim, value dim; D64 if they are equal\n"
         "  _causal    a row sees the keys up to its own, the last row all of them\n"
         "  _pad       batch entry b has (16 - b % 8) / 16 of the keys\n"
-        "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n");
+        "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
+        "  _tiles     K is in tiles of 16 keys, V is not\n");
     options_print_help(options, count);
 }
 

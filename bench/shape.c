@@ -55,6 +55,7 @@ bool shape_parse(const char *text, struct shape *shape)
     shape->causal = take_word(&text, "_causal");
     shape->padded = take_word(&text, "_pad");
     shape->token_major = take_word(&text, "_token");
+    shape->tiled = !shape->token_major && take_word(&text, "_tiles");
     return !*text;
 }
 
@@ -81,7 +82,7 @@ const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])
     append_pair(text, "_D", "x", shape->head_dim, shape->value_dim);
     strcat(text, shape->causal ? "_causal" : "");
     strcat(text, shape->padded ? "_pad" : "");
-    return strcat(text, shape->token_major ? "_token" : "");
+    return strcat(text, shape->token_major ? "_token" : shape->tiled ? "_tiles" : "");
 }
 
 int64_t shape_keys(const struct shape *shape, int64_t batch)

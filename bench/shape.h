@@ -10,6 +10,7 @@
  *   _causal    a row sees the keys up to its own, the last row all of them
  *   _pad       batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 % on average
  *   _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]
+ *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
  */
 #ifndef ATTNKIT_SHAPE_H
 #define ATTNKIT_SHAPE_H
@@ -23,7 +24,7 @@ enum { SHAPE_TEXT = 128 };
 
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
-    bool causal, padded, token_major;
+    bool causal, padded, token_major, tiled; /* the last two not both */
 };
 
 /* False: text is no shape. */

@@ -64,10 +64,10 @@ class Smoke(unittest.TestCase):
 
     def test_types_and_layouts(self):
         for kv in ("f32", "f16", "bf16", "i8", "q8_0"):
-            shape = "B2_H4_2_L1x9_D32x64_pad_token"
-            done = self.bench("--shape", shape, "--type", kv, "--isa", "scalar", "--quick")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertRegex(done.stdout, rf"(?m)^decode/{kv}/scalar/{shape} .* GB/s .* %")
+            for shape in "B2_H4_2_L1x9_D32x64_pad_token", "B2_H4_2_L1x39_D32x64_pad_tiles":
+                done = self.bench("--shape", shape, "--type", kv, "--isa", "scalar", "--quick")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stdout, rf"(?m)^decode/{kv}/scalar/{shape} .* GB/s .* %")
 
     def test_the_bytes_of_a_decode(self):
         keys = 2 * (16 + 15)  # of both KV heads; the second batch entry has 15/16 of 16
@@ -97,6 +97,7 @@ class Smoke(unittest.TestCase):
         self.refuse("no row is left", "--filter", "no such row")
         self.refuse(r"--filter is '\('", "--filter", "(")
         self.refuse("must look like", "--shape", "B1_L7")
+        self.refuse("must look like", "--shape", TINY + "_token_tiles")
         self.refuse("--type is 'f64': must be f32, f16", "--shape", TINY, "--type", "f64")
         self.refuse("--type needs --shape", "--type", "f16")
         self.refuse("no such instruction set", "--isa", "mmx")
