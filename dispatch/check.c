@@ -272,11 +272,12 @@ static attnkit_status set_strides(const attnkit_attention_args *args, struct pro
 }
 
 static struct cache cache_of(const void *first, attnkit_type type, int64_t dim, const void *scales,
-                             int64_t scale_group)
+                             int64_t scale_group, bool tiled)
 {
     return (struct cache){
         .first = first,
         .type = (enum type)type,
+        .tiled = tiled,
         .dim = dim,
         .scales = scales,
         .scale_group = scale_group ? scale_group : dim,
@@ -316,9 +317,10 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .lse = (char *)args->lse,
         .q_type = (enum type)args->q_type,
         .out_type = (enum type)args->out_type,
-        .k = cache_of(args->k, args->k_type, args->head_dim, args->k_scales, args->k_scale_group),
+        .k = cache_of(args->k, args->k_type, args->head_dim, args->k_scales, args->k_scale_group,
+                      args->flags & ATTNKIT_TILED),
         .v = cache_of(args->v, args->v_type, value_dim_of(args), args->v_scales,
-                      args->v_scale_group),
+                      args->v_scale_group, false),
         .pages = pages_of(args),
         .first_key = args->first_key,
         .before = {(float *)args->before_max, (float *)args->before_sum, (float *)args->before_out},
@@ -330,7 +332,6 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .kv_starts = args->kv_starts,
         .q_offsets = args->q_offsets,
     };
-    p->a.k.tiled = args->flags & ATTNKIT_TILED;
     status = set_scale(args, &p->a, message);
     return status == ATTNKIT_OK ? set_strides(args, p, message) : status;
 }

@@ -70,11 +70,10 @@ static void widen_key(const struct attention *a, const struct cache *c, int64_t 
                       int64_t kv_head, int64_t key, float *out)
 {
     const struct key_row row = key_row(a, c, batch, kv_head, key);
+    if (!c->tiled)
+        attnkit_scalar_widen(c->type, row.data, row.scales, c->scale_group, c->dim, out);
     for (int64_t d = 0; d < c->dim && c->tiled; d++)
         out[d] = element_in_tile(c, row, d, key % TILE_KEYS);
-    if (c->tiled)
-        return;
-    attnkit_scalar_widen(c->type, row.data, row.scales, c->scale_group, c->dim, out);
 }
 
 /* Steps 2 to 7 for the `keys` visible keys from `first` on, those of one block. */
