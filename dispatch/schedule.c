@@ -52,11 +52,31 @@ static int most_decode_rows(const struct attention *a, const struct kernels *ker
     return a->q_starts ? kernels->decode_rows : rest.decode_rows;
 }
 
+static int64_t distance(int64_t stride)
+{
+    return stride < 0 ? -stride : stride;
+}
+
+/* Whether the rows of a key of all heads lie together, so that heads share pages of memory, as in
+ * token-major tensors: walked through one after the other, each head would find all of its pages
+ * forgotten by the tables of the CPU. */
+static bool heads_share_pages(const struct attention *a)
+{
+    const struct strides k = a->k.stride, v = a->v.stride;
+    return a->kv_heads > 1 && a->kv_len > CHUNK_KEYS && !a->pages.table &&
+           (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
+}
+
 /* More rows or keys need no less: a workspace for the longest call serves the shorter ones. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
-    size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest));
+    size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
+    if (s->walks > 1) {
+        const int64_t rows = a->q_len * a->group;
+        const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
+        bytes = larger(bytes, attnkit_decode_scratch(a, most, s->walks));
+    }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
     if (a->q_starts || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
@@ -76,6 +96,7 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     if (a->kv_len <= FEW_KEYS && rows <= kernels->lanes / kernels->vector &&
         has_heads_to_join(a, kernels))
         s.heads_per_item = kernels->vector;
+    s.walks = heads_share_pages(a) ? MAX_WALKS : 1;
     s.items = divide_up(heads, s.heads_per_item) * s.items_per_head;
     s.scratch = scratch_bytes(a, kernels, &s, rest_of(kernels, rows, s.rows_per_item));
     s.threads = threads < s.items ? threads : s.items;
@@ -177,7 +198,7 @@ static void run_heads(const struct attention *a, const struct kernels *kernels,
         return;
     }
     for (int left = item.heads; left > 0; left--) {
-        attnkit_decode(a, kernels, item, scratch);
+        attnkit_decode(a, kernels, &item, 1, scratch);
         if (++item.kv_head == a->kv_heads) {
             item.kv_head = 0;
             item.batch++;
@@ -185,18 +206,46 @@ static void run_heads(const struct attention *a, const struct kernels *kernels,
     }
 }
 
+/* Items from `first` on that are worked on in turns: of one batch entry, all of their rows in
+ * decode tiles. None where that has no use. */
+static int collect_walks(const struct attention *a, const struct schedule *s, struct share items,
+                         struct work_item walks[MAX_WALKS])
+{
+    int count = 0;
+    if (s->walks == 1 || s->items_per_head > 1)
+        return 0;
+    for (int64_t i = items.first; i < items.end && count < s->walks; i++) {
+        const struct work_item item = attnkit_work_item(a, s, i);
+        if (item.panel_rows > 0 || item.decode_rows == 0 || (count && item.batch != walks->batch))
+            break;
+        walks[count++] = item;
+    }
+    return count;
+}
+
+static void run_item(const struct attention *a, const struct kernels *kernels,
+                     const struct schedule *s, struct work_item item, char *scratch)
+{
+    if (s->heads_per_item > 1) {
+        run_heads(a, kernels, item, scratch);
+        return;
+    }
+    if (item.panel_rows > 0)
+        attnkit_prefill(a, kernels, item, scratch);
+    if (item.decode_rows > 0)
+        attnkit_decode(a, kernels, &item, 1, scratch);
+}
+
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, struct share items, char *scratch)
 {
-    for (int64_t i = items.first; i < items.end; i++) {
-        const struct work_item item = attnkit_work_item(a, s, i);
-        if (s->heads_per_item > 1) {
-            run_heads(a, kernels, item, scratch);
-            continue;
-        }
-        if (item.panel_rows > 0)
-            attnkit_prefill(a, kernels, item, scratch);
-        if (item.decode_rows > 0)
-            attnkit_decode(a, kernels, item, scratch);
+    while (items.first < items.end) {
+        struct work_item walks[MAX_WALKS];
+        const int count = collect_walks(a, s, items, walks);
+        if (count > 1)
+            attnkit_decode(a, kernels, walks, count, scratch);
+        else
+            run_item(a, kernels, s, attnkit_work_item(a, s, items.first), scratch);
+        items.first += count > 1 ? count : 1;
     }
 }

@@ -18,6 +18,7 @@ struct schedule {
     int rows_per_item;
     int64_t items_per_head; /* for each batch entry and KV head; packed, some have no rows */
     int heads_per_item;     /* 1, or a vector of heads with all their rows, for few rows and keys */
+    int walks;              /* items of decode rows that are worked on in turns: 1, or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
     int64_t threads; /* that have something to do: at most the items */

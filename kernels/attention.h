@@ -15,6 +15,7 @@
 
 enum {
     ROW_BLOCK = 256, /* most query rows that share a walk over the keys */
+    MAX_WALKS = 8,   /* most heads that are walked through in turns, which share pages of memory */
 };
 
 struct strides {
@@ -65,18 +66,19 @@ struct work_item {
     int heads;       /* from this one on whose rows, all of them, go together; 1 but for few keys */
 };
 
-/* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for one with so
- * many rows. Neither grows with kv_len. */
+/* Bytes of scratch that a loop needs: prefill for any item of this problem, decode for so many with
+ * so many rows. Neither grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
-size_t attnkit_decode_scratch(const struct attention *a, int rows);
+size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
-/* The loops: each computes and writes its rows of the item, at least one. `scratch` is aligned to
+/* The loops: each computes and writes its rows of the item, at least one; decode those of up to
+ * MAX_WALKS items, chunk by chunk of their keys in turns. `scratch` is aligned to
  * 64 bytes for prefill and heads, to 4 for decode. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      struct work_item item, char *scratch);
-void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
-                    char *scratch);
+void attnkit_decode(const struct attention *a, const struct kernels *kernels,
+                    const struct work_item *items, int count, char *scratch);
 void attnkit_heads(const struct attention *a, const struct kernels *kernels, struct work_item item,
                    char *scratch);
 

@@ -142,55 +142,55 @@ static int whole_tiles(const struct cache *c, int keys)
     return c->tiled ? (keys + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : keys;
 }
 
-/* Rows of one head of K or V, and none after them. */
+static int keys_of_block(struct key_range keys)
+{
+    return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
+}
+
+static struct key_rows describe(const struct cache *c, const struct key_row *rows)
+{
+    return (struct key_rows){is_readable(c) ? c->type : TYPE_F32, c->tiled, c->dim, c->scale_group,
+                             rows};
+}
+
+/* K or V of a block, and no rows after it. */
 static struct key_rows point(const struct attention *a, const struct kernels *kernels,
-                             const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
-                             int keys, struct key_row *rows, float *wide)
+                             const struct cache *c, struct key_range keys, struct key_row *rows,
+                             float *wide)
 {
-    const bool readable = is_readable(c);
-    keys = whole_tiles(c, keys);
-    if (readable)
-        point_in_place(a, c, batch, kv_head, first, keys, rows);
-    else
-        widen(a, kernels, c, batch, kv_head, first, keys, wide);
-    for (int i = 0; i < keys && !readable; i++)
-        rows[i] = (struct key_row){(const char *)(wide + i * c->dim), NULL};
-    repeat_last(rows, keys);
-    return (struct key_rows){.type = readable ? c->type : TYPE_F32,
-                             .tiled = c->tiled,
-                             .dim = c->dim,
-                             .scale_group = c->scale_group,
-                             .row = rows};
+    const int count = whole_tiles(c, keys_of_block(keys));
+    if (is_readable(c)) {
+        point_in_place(a, c, keys.batch, keys.kv_head, keys.first, count, rows);
+    } else {
+        widen(a, kernels, c, keys.batch, keys.kv_head, keys.first, count, wide);
+        for (int i = 0; i < count; i++)
+            rows[i] = (struct key_row){(const char *)(wide + i * c->dim), NULL};
+    }
+    repeat_last(rows, count);
+    return describe(c, rows);
 }
 
-static int keys_of_block(int64_t first, int64_t end)
+static bool is_same(struct key_range a, struct key_range b)
 {
-    return end - first < KEY_BLOCK ? (int)(end - first) : KEY_BLOCK;
+    return a.batch == b.batch && a.kv_head == b.kv_head && a.first == b.first && a.end == b.end;
 }
 
-void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels, int64_t batch,
-                           int64_t kv_head, int64_t first, int64_t end, struct row_room *room,
+void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
+                           struct key_range keys, struct key_range next, struct row_room *room,
                            struct decode_block *block)
 {
-    const int keys = keys_of_block(first, end);
-    const int64_t next = first + KEY_BLOCK;
-    struct key_row *const k = room->k[first / KEY_BLOCK % 2];
-    struct key_row *const next_k = room->k[next / KEY_BLOCK % 2];
-    if (room->next == first)
-        block->k = (struct key_rows){.type = a->k.type,
-                                     .tiled = a->k.tiled,
-                                     .dim = a->k.dim,
-                                     .scale_group = a->k.scale_group,
-                                     .row = k};
+    if (is_same(room->known, keys))
+        block->k = describe(&a->k, room->k[room->next]);
     else
-        block->k = point(a, kernels, &a->k, batch, kv_head, first, keys, k, room->wide.k);
-    block->v = point(a, kernels, &a->v, batch, kv_head, first, keys, room->v, room->wide.v);
+        block->k = point(a, kernels, &a->k, keys, room->k[room->next], room->wide.k);
+    block->v = point(a, kernels, &a->v, keys, room->v, room->wide.v);
+    room->next = !room->next;
+    room->known = (struct key_range){0};
     block->next_keys = 0;
-    block->next_k = next_k;
-    room->next = -1;
-    if (!block->far || next >= end || !is_readable(&a->k))
+    if (!block->far || next.first == next.end || !is_readable(&a->k))
         return;
-    block->next_keys = whole_tiles(&a->k, keys_of_block(next, end));
-    point(a, kernels, &a->k, batch, kv_head, next, block->next_keys, next_k, NULL);
-    room->next = next;
+    point(a, kernels, &a->k, next, room->k[room->next], NULL);
+    block->next_k = room->k[room->next];
+    block->next_keys = whole_tiles(&a->k, keys_of_block(next));
+    room->known = next;
 }

@@ -33,10 +33,17 @@ struct block {
 struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
                            int64_t kv_head, int64_t first, int keys, struct wide wide);
 
-/* Room for the addresses of a block's rows, and for those that a decode tile cannot read. */
+/* Keys of a head, of which a block has the first ones; none where first is end. */
+struct key_range {
+    int64_t batch, kv_head, first, end;
+};
+
+/* Room for the addresses of the rows of a block and of K of the next one, which take turns, and for
+ * the rows that a decode tile cannot read. */
 struct row_room {
     struct key_row k[2][KEY_BLOCK], v[KEY_BLOCK];
-    int64_t next; /* the first key of those in k[1], -1 where there are none */
+    int next;               /* of the two, that of the next block */
+    struct key_range known; /* whose rows are there, or none */
     struct wide wide;
 };
 
@@ -44,10 +51,10 @@ struct row_room {
 int64_t attnkit_row_floats(const struct attention *a);
 struct wide attnkit_take_row_floats(const struct attention *a, float *scratch);
 
-/* Points `block` to the rows of the keys from `first` to `end`, or to the end of their block, and
- * where block->far, to the next ones of K. */
-void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels, int64_t batch,
-                           int64_t kv_head, int64_t first, int64_t end, struct row_room *room,
+/* Points `block` to the rows of the first block of `keys` and, where block->far, to those of K of
+ * `next`. */
+void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
+                           struct key_range keys, struct key_range next, struct row_room *room,
                            struct decode_block *block);
 
 #endif

@@ -11,18 +11,23 @@
 #include "keys.h"
 #include "mask.h"
 
-/* What goes on for one item. The states are in scratch. */
+/* What goes on for one item. The state is in scratch. */
 struct walk {
     int64_t batch, kv_head;
+    int rows;
+    bool far; /* K and V most likely are in no near cache */
     const float *q[MAX_DECODE_ROWS];
     void *out[MAX_DECODE_ROWS];
     float *lse[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
-    int32_t visible[MAX_DECODE_ROWS]; /* of the block */
-    struct decode_block block;
-    struct state total; /* over the chunks so far */
+    struct state total;           /* over the chunks so far */
+};
+
+/* What walks that take turns share. */
+struct common {
     struct state chunk; /* over the blocks of this chunk so far */
     struct row_room rows;
+    int32_t visible[MAX_DECODE_ROWS]; /* of the block */
 };
 
 int64_t attnkit_decode_state(const struct attention *a, int rows)
@@ -30,11 +35,11 @@ int64_t attnkit_decode_state(const struct attention *a, int rows)
     return 2 * MAX_DECODE_ROWS + rows * a->value_dim;
 }
 
-size_t attnkit_decode_scratch(const struct attention *a, int rows)
+size_t attnkit_decode_scratch(const struct attention *a, int rows, int items)
 {
-    const int64_t q_floats = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
-    return (size_t)(2 * attnkit_decode_state(a, rows) + q_floats + attnkit_row_floats(a)) *
-           sizeof(float);
+    const int64_t state = attnkit_decode_state(a, rows),
+                  q = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
+    return (size_t)(items * (state + q) + state + attnkit_row_floats(a)) * sizeof(float);
 }
 
 static void take_state(const struct attention *a, int rows, float **scratch, struct state *st)
@@ -100,32 +105,40 @@ static void resume(const struct attention *a, const struct work_item *item,
         copy_row(line_of(*total, r, a->value_dim), state_row(a, a->before, place), a->value_dim);
 }
 
-static void begin(const struct attention *a, const struct kernels *kernels,
-                  const struct work_item *item, float *scratch, struct walk *w)
+static int64_t last_end(const struct walk *w)
 {
-    take_state(a, item->decode_rows, &scratch, &w->total);
-    take_state(a, item->decode_rows, &scratch, &w->chunk);
+    return w->end[w->rows - 1];
+}
+
+static void begin(const struct attention *a, const struct kernels *kernels,
+                  const struct work_item *item, float **scratch, struct walk *w)
+{
     w->batch = item->batch;
     w->kv_head = item->kv_head;
+    w->rows = item->decode_rows;
+    take_state(a, w->rows, scratch, &w->total);
     struct place place = first_place(a, item);
-    for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place)) {
+    for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
         w->end[r] = visible_end(a, item->batch, place.position);
-        w->q[r] = take_q(a, kernels, place, &scratch);
+        w->q[r] = take_q(a, kernels, place, scratch);
         if (!a->after.out)
             w->out[r] = out_row(a, place);
         w->lse[r] = a->lse ? lse_row(a, place) : NULL;
     }
-    w->block.q = w->q;
-    w->block.visible = w->visible;
     /* Any rows before these have most likely brought the keys nearer, and few keys come sooner than
      * they can be asked for. */
-    w->block.far =
-        item->first_row + item->panel_rows == 0 && w->end[item->decode_rows - 1] > FEW_KEYS;
-    w->rows.wide = attnkit_take_row_floats(a, scratch);
-    w->rows.next = -1;
-    reset(&w->total, item->decode_rows, a->value_dim);
+    w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
+    reset(&w->total, w->rows, a->value_dim);
     if (a->before.out)
         resume(a, item, &w->total);
+}
+
+static void begin_common(const struct attention *a, int rows, float *scratch, struct common *common)
+{
+    take_state(a, rows, &scratch, &common->chunk);
+    common->rows.wide = attnkit_take_row_floats(a, scratch);
+    common->rows.next = 0;
+    common->rows.known = (struct key_range){0};
 }
 
 /* The first chunk needs no state of its own, as in prefill.c. */
@@ -134,25 +147,46 @@ static bool needs_fold(const struct attention *a, int64_t first)
     return first > 0 || a->before.out;
 }
 
-/* The blocks from `first` to the end of its chunk. */
-static void attend_chunk(const struct attention *a, const struct kernels *kernels, struct walk *w,
-                         int rows, int64_t first)
+static struct key_range keys_from(const struct walk *w, int64_t first)
 {
-    const int64_t last_end = w->end[rows - 1];
-    const int64_t chunk_end = last_end < first + CHUNK_KEYS ? last_end : first + CHUNK_KEYS;
-    w->block.st = needs_fold(a, first) ? &w->chunk : &w->total;
+    return (struct key_range){w->batch, w->kv_head, first, last_end(w)};
+}
+
+/* The blocks from key `first` to the end of its chunk; `next` is what comes after them. */
+static void attend_chunk(const struct attention *a, const struct kernels *kernels,
+                         const struct walk *w, int64_t first, struct key_range next,
+                         const struct state *st, struct common *common)
+{
+    const int64_t chunk_end = last_end(w) < first + CHUNK_KEYS ? last_end(w) : first + CHUNK_KEYS;
+    struct decode_block block = {.q = w->q, .visible = common->visible, .st = st, .far = w->far};
     for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
-        for (int r = 0; r < rows; r++)
-            w->visible[r] = visible_in_block(w->end[r], key);
-        attnkit_point_to_rows(a, kernels, w->batch, w->kv_head, key, last_end, &w->rows, &w->block);
-        kernels->decode(&w->block, rows, a->scale_log2);
+        for (int r = 0; r < w->rows; r++)
+            common->visible[r] = visible_in_block(w->end[r], key);
+        const int64_t after = key + KEY_BLOCK;
+        attnkit_point_to_rows(a, kernels, keys_from(w, key),
+                              after < chunk_end ? keys_from(w, after) : next, &common->rows,
+                              &block);
+        kernels->decode(&block, w->rows, a->scale_log2);
     }
+}
+
+/* What is walked through after this chunk: it in the next head that has it, or the next one. */
+static struct key_range after_chunk(const struct walk *walks, int count, int i, int64_t first)
+{
+    for (i++; i < count; i++)
+        if (first < last_end(walks + i))
+            return keys_from(walks + i, first);
+    for (i = 0; i < count; i++)
+        if (first + CHUNK_KEYS < last_end(walks + i))
+            return keys_from(walks + i, first + CHUNK_KEYS);
+    return (struct key_range){0};
 }
 
 /* A result of another type is made in the state first, and rounded from there. */
 static void finish_rows(const struct attention *a, const struct kernels *kernels,
-                        const struct walk *w, int rows)
+                        const struct walk *w)
 {
+    const int rows = w->rows;
     float *out[MAX_DECODE_ROWS] = {NULL};
     for (int r = 0; r < rows; r++)
         out[r] = a->out_type == TYPE_F32 ? w->out[r] : w->total.out + r * a->value_dim;
@@ -165,7 +199,7 @@ static void finish(const struct attention *a, const struct kernels *kernels, con
                    const struct work_item *item)
 {
     if (!a->after.out) {
-        finish_rows(a, kernels, w, item->decode_rows);
+        finish_rows(a, kernels, w);
         return;
     }
     struct place place = first_place(a, item);
@@ -173,46 +207,74 @@ static void finish(const struct attention *a, const struct kernels *kernels, con
         export_row(state_row(a, a->after, place), line_of(w->total, r, a->value_dim), a->value_dim);
 }
 
-void attnkit_decode(const struct attention *a, const struct kernels *kernels, struct work_item item,
-                    char *scratch)
+/* A chunk of the keys of one of the walks. */
+static void walk_chunk(const struct attention *a, const struct kernels *kernels,
+                       const struct walk *walks, int count, int i, int64_t first,
+                       struct common *common)
 {
-    struct walk w;
-    begin(a, kernels, &item, (float *)scratch, &w);
-    for (int64_t first = 0; first < w.end[item.decode_rows - 1]; first += CHUNK_KEYS) {
-        if (needs_fold(a, first))
-            reset(&w.chunk, item.decode_rows, a->value_dim);
-        attend_chunk(a, kernels, &w, item.decode_rows, first);
-        if (needs_fold(a, first))
-            kernels->decode_fold(&w.total, &w.chunk, item.decode_rows, a->value_dim);
+    const struct walk *const w = walks + i;
+    const struct key_range next = after_chunk(walks, count, i, first);
+    if (!needs_fold(a, first)) {
+        attend_chunk(a, kernels, w, first, next, &w->total, common);
+        return;
     }
-    finish(a, kernels, &w, &item);
+    reset(&common->chunk, w->rows, a->value_dim);
+    attend_chunk(a, kernels, w, first, next, &common->chunk, common);
+    kernels->decode_fold(&w->total, &common->chunk, w->rows, a->value_dim);
+}
+
+void attnkit_decode(const struct attention *a, const struct kernels *kernels,
+                    const struct work_item *items, int count, char *scratch)
+{
+    float *left = (float *)scratch;
+    struct walk walks[MAX_WALKS];
+    struct common common;
+    int most_rows = 0;
+    int64_t end = 0;
+    for (int i = 0; i < count; i++) {
+        begin(a, kernels, items + i, &left, walks + i);
+        most_rows = items[i].decode_rows > most_rows ? items[i].decode_rows : most_rows;
+        end = last_end(walks + i) > end ? last_end(walks + i) : end;
+    }
+    begin_common(a, most_rows, left, &common);
+    for (int64_t first = 0; first < end; first += CHUNK_KEYS)
+        for (int i = 0; i < count; i++)
+            if (first < last_end(walks + i))
+                walk_chunk(a, kernels, walks, count, i, first, &common);
+    for (int i = 0; i < count; i++)
+        finish(a, kernels, walks + i, items + i);
 }
 
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
                           struct work_item item, int64_t first, float *state, char *scratch)
 {
+    float *left = (float *)scratch;
     struct walk w;
-    begin(a, kernels, &item, (float *)scratch, &w);
-    take_state(a, item.decode_rows, &state, &w.chunk);
-    w.total = w.chunk;
-    reset(&w.chunk, item.decode_rows, a->value_dim);
-    attend_chunk(a, kernels, &w, item.decode_rows, first);
+    struct common common;
+    struct state chunk;
+    begin(a, kernels, &item, &left, &w);
+    begin_common(a, w.rows, left, &common);
+    take_state(a, w.rows, &state, &chunk);
+    reset(&chunk, w.rows, a->value_dim);
+    attend_chunk(a, kernels, &w, first, after_chunk(&w, 1, 0, first), &chunk, &common);
 }
 
 void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
                          struct work_item item, const struct chunk_run *run, char *scratch)
 {
-    const int rows = item.decode_rows;
-    const size_t bytes = (size_t)attnkit_decode_state(a, rows) * sizeof(float);
+    const size_t bytes = (size_t)attnkit_decode_state(a, item.decode_rows) * sizeof(float);
+    float *left = (float *)scratch;
     struct walk w;
-    begin(a, kernels, &item, (float *)scratch, &w);
+    struct state chunk;
+    begin(a, kernels, &item, &left, &w);
+    take_state(a, w.rows, &left, &chunk);
     float *const total = w.total.row_max;            /* the first of the state's floats */
     const bool begun = run->before || a->before.out; /* with other chunks than these */
     if (run->before || !begun)
         memcpy(total, run->before ? run->before : run->states, bytes);
     for (int i = begun ? 0 : 1; i < run->count; i++) {
-        memcpy(w.chunk.row_max, run->states + i * run->step, bytes);
-        kernels->decode_fold(&w.total, &w.chunk, rows, a->value_dim);
+        memcpy(chunk.row_max, run->states + i * run->step, bytes);
+        kernels->decode_fold(&w.total, &chunk, w.rows, a->value_dim);
     }
     if (run->after)
         memcpy(run->after, total, bytes);

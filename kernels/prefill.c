@@ -63,7 +63,7 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     const int rows = (int)(all_rows < most ? all_rows : most);
     const int64_t floats =
         (KEY_BLOCK + 1) * lanes + panel_floats(a) * whole_vectors(rows, kernels->vector);
-    const size_t decode = attnkit_decode_scratch(a, 1);
+    const size_t decode = attnkit_decode_scratch(a, 1, 1);
     const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float);
     return (size_t)floats * sizeof(float) + (decode > wide ? decode : wide);
 }
@@ -276,10 +276,10 @@ static void attend_chunk(const struct prefill *w, int64_t first)
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
-        if (not_finite >> lane & 1)
-            attnkit_decode(w->a, w->kernels,
-                           (struct work_item){w->batch, w->kv_head, p->first_row + lane, 0, 1, 1},
-                           w->decode_scratch);
+        if (not_finite >> lane & 1) {
+            const struct work_item row = {w->batch, w->kv_head, p->first_row + lane, 0, 1, 1};
+            attnkit_decode(w->a, w->kernels, &row, 1, w->decode_scratch);
+        }
 }
 
 /* Where the results of a panel go. */
