@@ -10,7 +10,8 @@
 
 enum {
     PANEL_ROWS = 4,
-    MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V, 2 for 4 rows */
+    NEAR_BYTES = 20 << 10, /* of a block that the first cache holds besides what is worked on */
+    MAX_COLUMNS = 4,       /* vectors of value columns in a tile of weighted V, 2 for 4 rows */
 };
 
 /* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been
@@ -43,20 +44,26 @@ static inline int computed_rows(const struct panel *panel)
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
 }
 
-/* Asks the L2 cache for `bytes` at `from`, which need not exist: a prefetch never faults. Inlined
- * always, because gcc drops calls of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void ask_for(const char *from, int64_t bytes)
-{
-    for (int64_t at = 0; at < bytes; at += LINE * (int64_t)sizeof(float))
-        _mm_prefetch(from + at, _MM_HINT_T1);
-}
-
 /* Rows to be asked for in the course of other work, of which each costs the same share. */
 struct ahead {
     const struct key_row *row, *end;
     int64_t bytes; /* of each */
     int64_t cost, done;
 };
+
+/* Asks for `bytes` at `from`, which need not exist: a prefetch never faults. A block of bytes fits
+ * into the first cache, larger elements go into the second. Inlined always, because gcc drops calls
+ * of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void ask_for(const char *from, int64_t bytes)
+{
+    const int64_t line = LINE * (int64_t)sizeof(float);
+    if (bytes * KEY_BLOCK <= NEAR_BYTES)
+        for (int64_t at = 0; at < bytes; at += line)
+            _mm_prefetch(from + at, _MM_HINT_T0);
+    else
+        for (int64_t at = 0; at < bytes; at += line)
+            _mm_prefetch(from + at, _MM_HINT_T1);
+}
 
 static inline __attribute__((always_inline)) void work_on(struct ahead *ahead, int64_t work)
 {
