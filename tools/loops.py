@@ -4,8 +4,10 @@
 
     tools/loops.py BUILD_FOLDER [--write]
 
-Disassembles the objects of scores, weighted_v, softmax and the parts of decode, takes every loop that has FMAs
-and no jump but its own, and prints a line for all loops of a kernel with the same number of FMAs:
+Disassembles the objects of scores, weighted_v, softmax and the parts of decode, takes every
+innermost loop with FMAs on its most used way, the shortest with all FMAs, which leaves out the
+prefetches and changes of scale that are only due now and then, and prints a line for all loops of
+a kernel (and of a type, where it has functions for each) with the same number of FMAs:
 instructions, loads into vectors (a broadcast is one), loads and stores of spilled vectors, and
 the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of the worst.
 
@@ -28,8 +30,9 @@ from collections import namedtuple
 from pathlib import Path
 
 STORE = Path(__file__).resolve().parent / "loops"
-KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_v"]
+KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v"]
 TILES = ["scores", "weighted_v"]  # their full tiles have the limits
+TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # in the name of a function
 LEAST_PERCENT = 90
 MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
 SLACK = 1.01
@@ -38,12 +41,15 @@ MCA = "llvm-mca-19"  # the models differ between versions, and so would the figu
 ITERATIONS = 1000  # what filling the pipeline takes must not be seen
 
 # comment: of objdump. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
-# jump: a jump or call, the target last. fused: what a jump after it is one operation with, which
-# llvm-mca does not know. memory: an operand. copies_sp: makes a frame pointer.
-Machine = namedtuple("Machine", "name triple comment cpus jump fused fma memory spill copies_sp")
+# jump: a jump or call, the target last. leaves: what the next instruction does not come after, and
+# calls. fused: what a jump after it is one operation with, which llvm-mca does not know. memory:
+# an operand. copies_sp: makes a frame pointer.
+Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma memory spill"
+                                " copies_sp")
 X86 = {
     "name": "X86-64", "triple": "x86_64-linux-gnu", "comment": "#",
     "jump": re.compile(r"(j[a-z]+|call)\s"),
+    "leaves": re.compile(r"(notrack )?(jmp|call|ret|ud2)\b"),
     "fused": re.compile(r"(cmp|test|add|sub|inc|dec|and)[lq]?\s"),
     "fma": re.compile(r"vfn?m(add|sub)\d+ps\s"),
     "memory": re.compile(r"\("),
@@ -53,6 +59,7 @@ X86 = {
 ARM = {
     "name": "AArch64", "triple": "aarch64-linux-gnu", "comment": "//",
     "jump": re.compile(r"(b|b\.[a-z]+|bl|blr|br|cbn?z|tbn?z)\s"),
+    "leaves": re.compile(r"(b|bl|blr|br|ret)(\s|$)"),
     "fused": None,
     "fma": re.compile(r"fml[as]\s"),
     "memory": re.compile(r"\["),
@@ -64,7 +71,10 @@ MACHINES = {
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
 }
 
-# One loop. cycles: of an iteration, for each model.
+# Instructions that are entered at the first and left at the last. next: the blocks after it.
+Block = namedtuple("Block", "texts fmas next")
+
+# One loop. kernel: and type. cycles: of an iteration, for each model.
 Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 
@@ -106,28 +116,125 @@ def compiler(tool, path):
 
 
 def functions(machine, tool, path):
-    """The (address, text) of the instructions of each function."""
+    """The name of each function, and the (address, text) of its instructions."""
     listing = run([tool, "-d", "--no-show-raw-insn", path])
-    for part in re.split(r"^[0-9a-f]+ <.*>:$", listing, flags=re.M)[1:]:
+    parts = re.split(r"^[0-9a-f]+ <(.*)>:$", listing, flags=re.M)[1:]
+    for name, part in zip(parts[::2], parts[1::2]):
         lines = re.findall(r"^\s*([0-9a-f]+):\s+(.*?)\s*$", part, re.M)
-        yield [(int(address, 16), re.sub(rf"\s+{machine.comment}.*", "", text))
-               for address, text in lines]
+        yield name, [(int(address, 16), re.sub(rf"\s+{machine.comment}.*", "", text))
+                     for address, text in lines]
 
 
 # ------------------------------------------------------------------------------------ the loops
 
 
-def straight_loops(machine, function):
-    """The instructions of every loop whose only jump is the one back to its start."""
-    jumps = [i for i, (_, text) in enumerate(function) if machine.jump.match(text)]
+def blocks_of(machine, function):
+    """The basic blocks of a function. Nothing comes after a call: a loop with one is no loop of
+    ours."""
     at = {address: i for i, (address, _) in enumerate(function)}
-    before = -1
-    for i in jumps:
-        target = re.search(r"([0-9a-f]+) <[^>]*>$", function[i][1])
-        start = at.get(int(target[1], 16)) if target else None
-        if start is not None and before < start <= i:
-            yield [text for _, text in function[start:i + 1] if not re.search(r"\bnop", text)]
-        before = i
+    targets = {}
+    for i, (_, text) in enumerate(function):
+        target = machine.jump.match(text) and re.search(r"([0-9a-f]+) <[^>]*>$", text)
+        if target and int(target[1], 16) in at:
+            targets[i] = at[int(target[1], 16)]
+    ends = [i + 1 for i, (_, text) in enumerate(function)
+            if machine.jump.match(text) or machine.leaves.match(text)]
+    starts = sorted({0, *targets.values(), *ends} - {len(function)})
+    number = {start: block for block, start in enumerate(starts)}
+    blocks = []
+    for start, end in zip(starts, [*starts[1:], len(function)]):
+        texts = [text for _, text in function[start:end]]
+        is_call = re.match(r"call|blr?\s", texts[-1])
+        following = [number[targets[end - 1]]] if end - 1 in targets and not is_call else []
+        if not machine.leaves.match(texts[-1]) and end in number:
+            following.append(number[end])
+        texts = [text for text in texts if not re.search(r"\bnop", text)]
+        fmas = sum(bool(machine.fma.match(text)) for text in texts)
+        blocks.append(Block(texts, fmas, following))
+    return blocks
+
+
+def flow_order(blocks):
+    """The blocks, each before those after it but for jumps back, and those that are entered from
+    nowhere: the first, and others that a table of addresses leads to."""
+    order, seen, entries = [], set(), []
+    for entry in range(len(blocks)):
+        if entry in seen:
+            continue
+        entries.append(entry)
+        seen.add(entry)
+        part, stack = [], [(entry, iter(blocks[entry].next))]
+        while stack:
+            block, following = stack[-1]
+            after = next((b for b in following if b not in seen), None)
+            if after is None:
+                part.append(block)
+                stack.pop()
+            else:
+                seen.add(after)
+                stack.append((after, iter(blocks[after].next)))
+        order = part[::-1] + order
+    return order, entries
+
+
+def dominators(order, entries, before):
+    """block -> the blocks that every way to it goes through, with itself."""
+    dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
+    changed = True
+    while changed:
+        changed = False
+        for block in order:
+            if block not in entries:
+                through = set.intersection(*(dominating[b] for b in before[block])) | {block}
+                changed |= through != dominating[block]
+                dominating[block] = through
+    return dominating
+
+
+def body_of(head, ends, before):
+    """The blocks of a loop, from which its ends are reached without its head."""
+    body, stack = {head}, list(ends)
+    while stack:
+        block = stack.pop()
+        if block not in body:
+            body.add(block)
+            stack += before[block]
+    return body
+
+
+def best_way(blocks, body, head, ends, order):
+    """From head to end of a loop with most FMAs, and then fewest instructions."""
+    ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
+    place = {block: i for i, block in enumerate(order)}
+    for block in (b for b in order if b in body and b in ways):
+        fmas, cost, way = ways[block]
+        for after in blocks[block].next:
+            if after in body and place[after] > place[block]:
+                new = (fmas + blocks[after].fmas, cost - len(blocks[after].texts), [*way, after])
+                ways[after] = max(ways.get(after, new), new)
+    return max((ways[end] for end in ends if end in ways), default=(0, 0, []))
+
+
+def inner_loops(machine, function):
+    """The instructions of the best way through every loop with FMAs, and no such loop inside."""
+    blocks = blocks_of(machine, function)
+    order, entries = flow_order(blocks)
+    before = {block: [] for block in order}
+    for block in order:
+        for after in blocks[block].next:
+            before[after].append(block)
+    dominating = dominators(order, entries, before)
+    loops = []
+    for head in order:
+        ends = [b for b in before[head] if head in dominating[b]]
+        if ends:
+            body = body_of(head, ends, before)
+            fmas, _, way = best_way(blocks, body, head, ends, order)
+            if fmas:
+                loops.append((head, body, way))
+    for head, body, way in loops:
+        if not any(other in body and other != head for other, _, _ in loops):
+            yield [text for block in way for text in blocks[block].texts]
 
 
 def vectors_loaded(machine, text):
@@ -156,22 +263,25 @@ def vectors_spilled(machine, function, body):
 
 
 def loops_of(machine, kernel, tool, path):
-    for function in functions(machine, tool, path):
-        for body in straight_loops(machine, function):
+    for name, function in functions(machine, tool, path):
+        of_type = TYPES.search(name)
+        for body in inner_loops(machine, function):
             fmas = sum(bool(machine.fma.match(text)) for text in body)
-            if fmas:
-                loads = sum(vectors_loaded(machine, text) for text in body)
-                yield Loop(kernel, fmas, len(body), loads,
-                           vectors_spilled(machine, function, body), {}, body)
+            loads = sum(vectors_loaded(machine, text) for text in body)
+            yield Loop(f"{kernel} {of_type[1]}" if of_type else kernel, fmas, len(body), loads,
+                       vectors_spilled(machine, function, body), {}, body)
 
 
 def assembly(machine, loops):
-    """What llvm-mca reads: every loop is a region, whose jump goes to some label."""
+    """What llvm-mca reads: every loop is a region, whose jumps go to some label."""
     lines = []
     for i, loop in enumerate(loops):
-        *body, jump = loop.text
-        if not (machine.fused and body and machine.fused.match(body[-1])):
-            body.append(re.sub(r"[0-9a-f]+ <.*>$", "away", jump))
+        body = []
+        for text in loop.text:
+            if not machine.jump.match(text):
+                body.append(text)
+            elif not (machine.fused and body and machine.fused.match(body[-1])):
+                body.append(re.sub(r"[0-9a-f]+ <.*>$", "away", text))
         lines += [f"/* LLVM-MCA-BEGIN {i} */", *body, f"/* LLVM-MCA-END {i} */"]
     return "\n".join(lines) + "\n"
 
@@ -191,7 +301,8 @@ def model_cycles(machine, loops):
 def figures(loops):
     """'kernel FMAs' -> what is counted -> its values over those loops, the worst first."""
     groups = {}
-    for loop in sorted(loops, key=lambda loop: (KERNELS.index(loop.kernel), -loop.fmas)):
+    kernels = list(dict.fromkeys(loop.kernel for loop in loops))
+    for loop in sorted(loops, key=lambda loop: (kernels.index(loop.kernel), -loop.fmas)):
         group = groups.setdefault(f"{loop.kernel} {loop.fmas}", {})
         counts = {"instructions": loop.instructions, "loads": loop.loads, "spills": loop.spills,
                   **loop.cycles}
@@ -201,7 +312,11 @@ def figures(loops):
 
 
 def fmas_of(key):
-    return int(key.split()[1])
+    return int(key.split()[-1])
+
+
+def kernel_of(key):
+    return key.rsplit(maxsplit=1)[0]
 
 
 def percent(machine, key, cpu, cycles):
@@ -212,11 +327,11 @@ def print_table(isa, built_by, now):
     machine = MACHINES[isa]
     cpus = [cpu for cpu in machine.cpus if any(cpu in group for group in now.values())]
     print(f"{isa}, {built_by}")
-    print(f"  {'':10} {'FMAs':>4} {'loops':>5} {'instr/FMA':>9} {'loads/FMA':>9} {'spills':>6}"
+    print(f"  {'':19} {'FMAs':>4} {'loops':>5} {'instr/FMA':>9} {'loads/FMA':>9} {'spills':>6}"
           + "".join(f" {cpu + ' %':>13}" for cpu in cpus))
     for key, group in now.items():
-        kernel, fmas = key.split()[0], fmas_of(key)
-        print(f"  {kernel:10} {fmas:4} {len(group['loads']):5}"
+        kernel, fmas = kernel_of(key), fmas_of(key)
+        print(f"  {kernel:19} {fmas:4} {len(group['loads']):5}"
               f" {group['instructions'][0] / fmas:9.2f} {group['loads'][0] / fmas:9.2f}"
               f" {group['spills'][0]:6}"
               + "".join(f" {percent(machine, key, cpu, group[cpu][0]):13.1f}" for cpu in cpus))
@@ -226,7 +341,7 @@ def broken_limits(isa, now):
     """The full tiles of scores and weighted_v are the loops with the most FMAs."""
     machine = MACHINES[isa]
     for kernel in TILES:
-        key = next((key for key in now if key.split()[0] == kernel), None)
+        key = next((key for key in now if kernel_of(key) == kernel), None)
         if key is None:
             yield f"{isa} {kernel}: no inner loop with FMAs"
             continue
