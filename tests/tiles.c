@@ -963,7 +963,13 @@ struct subject {
     struct round round;
 };
 
-/* Both dims are walked through; in decode, where both count and cost, by turns. */
+static int whole_blocks(int dim)
+{
+    return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+}
+
+/* Both dims are walked through; in decode, where both count and cost, by turns, and some made
+ * longer so that they can be TYPE_Q8_0. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;
@@ -976,6 +982,10 @@ static void draw_shape(struct round *w, const struct entry *entry)
     w->head_dim = w->value_dim = dims[w->number % count];
     if (entry->shape == DECODE)
         *(walk % 2 ? &w->head_dim : &w->value_dim) = 1 + (int)random_below(&w->random, 40);
+    if (entry->shape == DECODE && random_below(&w->random, 4) == 0) {
+        w->head_dim = whole_blocks(w->head_dim);
+        w->value_dim = whole_blocks(w->value_dim);
+    }
     const int most_keys = entry->shape == HEADS_SQUARE ? most_vectors
                           : entry->shape == HEADS      ? FEW_KEYS
                                                        : KEY_BLOCK;
