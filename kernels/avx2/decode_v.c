@@ -9,6 +9,10 @@
  */
 #include "decode.h"
 
+enum {
+    STEP = 2, /* keys between prefetches */
+};
+
 /* What a tile has of V: where its elements and their scales are in a row. */
 struct columns {
     int64_t first, width; /* width: elements of the last vector */
@@ -47,12 +51,16 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm256_setzero_ps();
-    for (int key = 0; key < panel->fewest; key++) {
+    int key = 0;
+    for (; key + STEP <= panel->fewest; key += STEP) {
         if (ahead)
-            work_on(ahead, 1);
-        add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, 0, rows);
+            work_on(ahead, STEP);
+        for (int i = 0; i < STEP; i++)
+            add_key(type, v->row + key + i, &columns, weights->p[key + i], sum, vectors, 0, rows);
     }
-    for (int key = panel->fewest; key < panel->most; key++)
+    for (; key < panel->fewest; key++)
+        add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, 0, rows);
+    for (; key < panel->most; key++)
         for (int r = 0; r < rows; r++)
             if (key < panel->visible[r])
                 add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, r, 1);
