@@ -210,7 +210,7 @@ static int list_tensors(const attnkit_append_args *args, struct append_problem *
     if (a->dst_type == TYPE_I8)
         tensors[n++] = scales_tensor(args, p);
     tensors[n] = src_tensor(args, p);
-    if (!a->starts && !a->pages.table && !a->tiled && a->src_type == a->dst_type)
+    if (!a->starts && !a->pages.table && a->src_type == a->dst_type)
         tensors[n].in_place = &tensors[0];
     n++;
     if (a->cos) {

@@ -1080,7 +1080,7 @@ static struct call *call_that_uses_all_scratch(maker make, int q_len)
     c->args.value_dim = HEAD_DIM;
     c->args.k = k;
     c->args.v = v;
-    c->args.flags = ATTNKIT_CAUSAL;
+    c->args.flags |= ATTNKIT_CAUSAL;
     c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
     if (c->args.page_table)
         c->args.page_table = table;

@@ -27,7 +27,7 @@
 
 enum {
     TYPES = 5,
-    CASES = 30 * TYPES,
+    CASES = 36 * TYPES,
     MAX_ISAS = 8,
     MAX_BATCH = 3,
     MAX_KV_LEN = 1500,
@@ -107,7 +107,7 @@ static double cost(const attnkit_attention_args *a)
 static void draw_lengths(struct drawn *c)
 {
     attnkit_attention_args *a = &c->args;
-    const bool is_prefill = below(c, 10) == 0;
+    const bool is_prefill = below(c, 6) == 0;
     do {
         a->batch = is_prefill ? 1 : 1 + below(c, MAX_BATCH);
         a->kv_heads = is_prefill ? 1 : 1 + below(c, 3);
@@ -281,7 +281,7 @@ static struct drawn *new_case(int number)
     c->random = (uint64_t)number;
     a->size = sizeof *a;
     a->k_type = (attnkit_type)(number % TYPES);
-    a->v_type = (attnkit_type)(number / TYPES % TYPES);
+    a->v_type = (attnkit_type)(number / TYPES % (TYPES + 1) % TYPES); /* often as prefill has it */
     a->head_dim = draw_dim(c, a->k_type, &a->k_scale_group);
     a->value_dim = draw_dim(c, a->v_type, &a->v_scale_group);
     draw_lengths(c);
