@@ -4,8 +4,9 @@
  * Called by decode.c.
  *
  * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
- * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 16 ymm.
- * Bound by FMA, of which a quantised element takes one more, or by memory.
+ * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 16 ymm; for
+ * 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound by FMA, of which a
+ * quantised element takes one more, or by memory.
  */
 #include "decode.h"
 
