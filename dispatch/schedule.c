@@ -36,11 +36,13 @@ struct rest {
     int panel_rows, decode_rows;
 };
 
-static struct rest rest_of(const struct kernels *kernels, int64_t rows, int rows_per_item)
+static struct rest rest_of(const struct attention *a, const struct kernels *kernels, int64_t rows,
+                           int rows_per_item)
 {
+    const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
     const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
     int decode_rows = part <= kernels->vector / 2 ? part : 0;
-    if (rest <= kernels->decode_rows)
+    if (rest <= most)
         decode_rows = rest;
     return (struct rest){rest - decode_rows, decode_rows};
 }
@@ -98,7 +100,7 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
         s.heads_per_item = kernels->vector;
     s.walks = heads_share_pages(a) ? MAX_WALKS : 1;
     s.items = divide_up(heads, s.heads_per_item) * s.items_per_head;
-    s.scratch = scratch_bytes(a, kernels, &s, rest_of(kernels, rows, s.rows_per_item));
+    s.scratch = scratch_bytes(a, kernels, &s, rest_of(a, kernels, rows, s.rows_per_item));
     s.threads = threads < s.items ? threads : s.items;
     return s;
 }
@@ -118,7 +120,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     if (rows_left >= s->rows_per_item) {
         item.panel_rows = s->rows_per_item;
     } else if (rows_left > 0) {
-        const struct rest rest = rest_of(s->kernels, rows_left, s->rows_per_item);
+        const struct rest rest = rest_of(a, s->kernels, rows_left, s->rows_per_item);
         item.panel_rows = rest.panel_rows;
         item.decode_rows = rest.decode_rows;
     }

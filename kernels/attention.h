@@ -62,7 +62,7 @@ struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
     int panel_rows;  /* at most what of ROW_BLOCK fills whole panels */
-    int decode_rows; /* at most kernels->decode_rows */
+    int decode_rows; /* at most kernels->decode_rows or f32_decode_rows */
     int heads;       /* from this one on whose rows, all of them, go together; 1 but for few keys */
 };
 

@@ -119,9 +119,11 @@ struct head_weights {
  * makes a call of few keys wait. */
 struct kernels {
     const char *name;
-    int vector;      /* the lanes of a panel are a multiple of it */
-    int lanes;       /* most query rows in a panel, <= MAX_LANES */
-    int decode_rows; /* up to so many rows are better off in decode, <= MAX_DECODE_ROWS */
+    int vector; /* the lanes of a panel are a multiple of it */
+    int lanes;  /* most query rows in a panel, <= MAX_LANES */
+    /* Up to so many rows are better off in decode than in a panel: where a panel would have K and V
+     * widened first, and where it would not. The second <= the first <= MAX_DECODE_ROWS. */
+    int decode_rows, f32_decode_rows;
 
     /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f; 2^-inf = 0, NaN stays NaN.
      * The softmax and decode tiles have it inside; this entry is for merge.c, and for tests. */

@@ -381,6 +381,7 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         assert_in_range(k->lanes, k->vector, MAX_LANES);
         assert_int_equal(k->lanes % k->vector, 0);
         assert_in_range(k->decode_rows, 1, MAX_DECODE_ROWS);
+        assert_in_range(k->f32_decode_rows, 1, k->decode_rows);
     }
 }
 

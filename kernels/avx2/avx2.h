@@ -20,6 +20,7 @@ enum {
     MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
+    F32_DECODE_ROWS = 12,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
 };
 

@@ -9,6 +9,7 @@ const struct kernels attnkit_avx2 = {
     .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
+    .f32_decode_rows = F32_DECODE_ROWS,
     .exp2 = attnkit_avx2_exp2,
     .widen = attnkit_avx2_widen,
     .widen_tile = attnkit_avx2_widen_tile,

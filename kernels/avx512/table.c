@@ -9,6 +9,7 @@ const struct kernels attnkit_avx512 = {
     .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
+    .f32_decode_rows = F32_DECODE_ROWS,
     .exp2 = attnkit_avx512_exp2,
     .widen = attnkit_avx512_widen,
     .widen_tile = attnkit_avx512_widen_tile,

@@ -10,6 +10,7 @@ const struct kernels attnkit_neon = {
     .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = 8,
+    .f32_decode_rows = 8,
     .exp2 = attnkit_neon_exp2,
     .widen = attnkit_neon_widen,
     .widen_tile = attnkit_neon_widen_tile,

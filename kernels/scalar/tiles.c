@@ -295,6 +295,7 @@ const struct kernels attnkit_scalar = {
     .vector = VECTOR,
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
+    .f32_decode_rows = DECODE_ROWS,
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
     .widen_tile = attnkit_scalar_widen_tile,
