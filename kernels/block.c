@@ -88,30 +88,32 @@ struct wide attnkit_take_row_floats(const struct attention *a, float *scratch)
     return (struct wide){scratch, scratch + unreadable_floats(&a->k)};
 }
 
-/* Rows i to end - 1, of which `row` is the first. */
-static void point_to_lines(const struct cache *c, struct key_row row, int i, int end,
-                           struct key_row *rows)
+static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes)
 {
-    for (; i < end; i++) {
-        rows[i] = row;
-        row.data += c->stride.row;
-        if (row.scales)
-            row.scales = (const float *)((const char *)row.scales + c->scale_stride.row);
-    }
+    return (struct key_row){
+        row.data + bytes, row.scales ? row.scales + scale_bytes / (ptrdiff_t)sizeof(float) : NULL};
 }
 
-/* The same where they are tiles: the sixteenths of each. */
-static void point_to_tiles(const struct cache *c, struct key_row tile, int i, int end,
-                           struct key_row *rows)
+/* `count` rows, of which `row` is the first, so many bytes apart. In numbers and without a
+ * condition, so that both addresses of a row are one vector: there are two rows for every few
+ * hundred cycles. */
+static void fill_rows(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes, int count,
+                      struct key_row *rows)
 {
-    const int64_t bytes = bytes_of(c->type, c->dim), scales = c->dim / c->scale_group;
-    for (; i < end; i += TILE_KEYS) {
-        for (int part = 0; part < TILE_KEYS; part++)
-            rows[i + part] = (struct key_row){tile.data + part * bytes,
-                                              tile.scales ? tile.scales + part * scales : NULL};
-        tile.data += c->stride.row;
-        if (tile.scales)
-            tile.scales = (const float *)((const char *)tile.scales + c->scale_stride.row);
+    const uintptr_t step = (uintptr_t)bytes, scale_step = row.scales ? (uintptr_t)scale_bytes : 0;
+    uintptr_t data = (uintptr_t)row.data, scales = (uintptr_t)row.scales;
+    for (int i = 0; i < count; i++, data += step, scales += scale_step)
+        rows[i] = (struct key_row){(const char *)data, (const float *)scales};
+}
+
+/* The sixteenths of tiles. */
+static void fill_tiles(const struct cache *c, struct key_row tile, int count, struct key_row *rows)
+{
+    const ptrdiff_t bytes = bytes_of(c->type, c->dim),
+                    scale_bytes = c->dim / c->scale_group * (ptrdiff_t)sizeof(float);
+    for (int i = 0; i < count; i += TILE_KEYS) {
+        fill_rows(tile, bytes, scale_bytes, TILE_KEYS, rows + i);
+        tile = row_after(tile, c->stride.row, c->scale_stride.row);
     }
 }
 
@@ -125,7 +127,10 @@ static void point_in_place(const struct attention *a, const struct cache *c, int
             a->pages.table ? a->pages.size - (first + i) % a->pages.size : count;
         const int end = left_in_page < count - i ? i + (int)left_in_page : count;
         const struct key_row row = key_row(a, c, batch, kv_head, first + i);
-        (c->tiled ? point_to_tiles : point_to_lines)(c, row, i, end, rows);
+        if (c->tiled)
+            fill_tiles(c, row, end - i, rows + i);
+        else
+            fill_rows(row, c->stride.row, c->scale_stride.row, end - i, rows + i);
         i = end;
     }
 }
