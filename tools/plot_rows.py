@@ -4,8 +4,9 @@
 
     tools/plot_rows.py [BUILD] [--type f16] [--isa avx2] ...
 
-Has `attnkit bench` measure 1 to 128 query rows over 4096 keys, in an order drawn by lot, so that a
-machine that becomes slower does not look like a slope; that takes two minutes. Writes a plot as PNG
+Has `attnkit bench` measure 1 to 128 query rows over 4096 keys three times, each time in an order drawn
+by lot, so that a machine that becomes slower does not look like a slope, and takes the medians; that
+takes five minutes. Writes a plot as PNG
 and SVG, and the figures as JSON. Where this Python has no matplotlib, that of the virtual environment
 of tools/peers.py draws, which is made for it. Needs the benches to be built.
 """
@@ -29,6 +30,7 @@ from files import whole  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 TIME_LIMIT = 300
+ROUNDS = 3
 HEADS, DIM = "32_8", 128
 
 
@@ -86,18 +88,20 @@ def point(rows, row):
 
 
 def measure(options):
-    order = random.Random(1).sample(range(1, options.rows + 1), options.rows)
-    points, context = [], {}
+    lots, numbers = random.Random(1), range(1, options.rows + 1)
+    order = [rows for _ in range(ROUNDS) for rows in lots.sample(numbers, options.rows)]
+    measured, context = {rows: [] for rows in numbers}, {}
     for done, rows in enumerate(order, 1):
         row, context = bench(options, rows)
-        points.append(point(rows, row))
-        print(f"[{done}/{len(order)}] {row['name']}  {points[-1]['seconds_of_a_row'] * 1e6:.1f} µs a row",
-              file=sys.stderr, flush=True)
+        measured[rows].append(point(rows, row))
+        print(f"[{done}/{len(order)}] {row['name']}  "
+              f"{measured[rows][-1]['seconds_of_a_row'] * 1e6:.1f} µs a row", file=sys.stderr, flush=True)
+    points = [sorted(of_rows, key=lambda p: p["seconds"])[ROUNDS // 2] for of_rows in measured.values()]
     return {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "cpu": context["cpu"], "attnkit": context["attnkit"], "type": options.type,
             "isa": points[0]["name"].split("/")[2], "threads": int(options.threads),
             "keys": options.keys, "heads": HEADS, "dim": DIM,
-            "points": sorted(points, key=lambda p: p["rows"])}
+            "points": points}
 
 
 # ---------------------------------------------------------------------------------- the plot
