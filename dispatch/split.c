@@ -38,8 +38,10 @@ struct split attnkit_split(const struct attention *a, const struct kernels *kern
     struct split split = {.is_useful = false};
     const int64_t chunks = divide_up(a->kv_len, CHUNK_KEYS);
     int64_t units, bytes;
-    if (threads == 1 || chunks <= 1 || __builtin_mul_overflow(s->items, chunks, &units))
+    if (threads == 1 || chunks <= 1)
         return split;
+    if (__builtin_mul_overflow(s->items, chunks, &units))
+        units = INT64_MAX; /* more than there are threads */
     split.is_useful =
         s->heads_per_item == 1 && s->items % threads != 0 && s->items / MANY_ITEMS < threads;
     split.threads = smaller(threads, units);
@@ -69,7 +71,8 @@ void attnkit_count_units(const struct attention *a, const struct schedule *s, st
     split->units = 0;
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        split->units += chunks_of(a, &item);
+        if (__builtin_add_overflow(split->units, chunks_of(a, &item), &split->units))
+            split->units = INT64_MAX; /* nobody sees the end of these */
     }
     split->waves = divide_up(split->units, split->wave_units);
 }

@@ -1069,6 +1069,29 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
         }
 }
 
+/* Where row blocks times chunks leave 63 bits, too. */
+static void the_workspace_does_not_shrink_as_lengths_grow_huge(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 4, 33};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t n = 0; n < 2 * COUNT(threads) && attnkit_isa_can_run(&isas[i]); n++) {
+            struct call *c = good_call();
+            c->exec.isa = isas[i].name;
+            c->exec.threads = threads[n / 2];
+            c->args.q_len = c->args.kv_len = INT64_C(1) << 48;
+            int64_t *const grows = n % 2 ? &c->args.q_len : &c->args.kv_len;
+            size_t before = 0;
+            for (*grows = 1; *grows < INT64_C(1) << 49; *grows *= 2) {
+                const size_t needed = workspace_needed(c);
+                assert_true(needed >= before);
+                before = needed;
+            }
+        }
+}
+
 /* Strides of 0, so that no size is refused for the memory it spans. */
 static void sizes_up_to_2_63_are_a_size_or_a_status(void **state)
 {
@@ -1659,6 +1682,7 @@ int main(void)
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
         cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
         cmocka_unit_test(the_workspace_does_not_shrink_as_kv_len_grows),
+        cmocka_unit_test(the_workspace_does_not_shrink_as_lengths_grow_huge),
         cmocka_unit_test(sizes_up_to_2_63_are_a_size_or_a_status),
         cmocka_unit_test(scales_that_are_not_finite_in_binary32_are_refused),
         cmocka_unit_test(a_scale_without_its_flag_is_refused),
