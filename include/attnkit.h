@@ -194,10 +194,10 @@ typedef struct attnkit_attention_args {
      * are whole, the last one too where kv_len is no multiple of 16, and all of a tile is read once
      * a row sees one of its keys; what it holds of keys from kv_len (or kv_lens[b]) on is of no
      * meaning, NaN included. The bits of the result are those of K in rows. Not with kv_starts.
-     * Cost: decoding is 10 to 25 % faster. Calls with more than a few query rows turn K back into
-     * rows, once for each block of 256 rows of a KV head: a long prompt does not feel it, a chunk
-     * of 32 rows over a long cache takes a tenth to a quarter longer. For caches that are decoded
-     * from. */
+     * Cost: decoding takes up to a quarter less time, and little less where reading memory takes
+     * most of it. Calls with more than a few query rows turn K back into rows, once for each block
+     * of 256 rows of a KV head: a long prompt does not feel it, a chunk of 32 rows over a long
+     * cache takes a tenth to a quarter longer. For caches that are decoded from. */
 
     /* Strides in bytes of {batch, head, row}, where K and V are paged of {page, head, row}, and
      * where K is tiled with tile for row. Read only with ATTNKIT_STRIDED: then all of them are,

@@ -107,13 +107,14 @@ static void fill_rows(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes
 }
 
 /* The sixteenths of tiles. */
-static void fill_tiles(const struct cache *c, struct key_row tile, int count, struct key_row *rows)
+static void fill_tiles(const struct cache *c, struct key_row first, int count, struct key_row *rows)
 {
     const ptrdiff_t bytes = bytes_of(c->type, c->dim),
                     scale_bytes = c->dim / c->scale_group * (ptrdiff_t)sizeof(float);
     for (int i = 0; i < count; i += TILE_KEYS) {
-        fill_rows(tile, bytes, scale_bytes, TILE_KEYS, rows + i);
-        tile = row_after(tile, c->stride.row, c->scale_stride.row);
+        const int tile = i / TILE_KEYS;
+        fill_rows(row_after(first, tile * c->stride.row, tile * c->scale_stride.row), bytes,
+                  scale_bytes, TILE_KEYS, rows + i);
     }
 }
 
@@ -191,11 +192,11 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     block->v = point(a, kernels, &a->v, keys, room->v, room->wide.v);
     room->next = !room->next;
     room->known = (struct key_range){0};
+    block->next_k = room->k[room->next];
     block->next_keys = 0;
     if (!block->far || next.first == next.end || !is_readable(&a->k))
         return;
     point(a, kernels, &a->k, next, room->k[room->next], NULL);
-    block->next_k = room->k[room->next];
     block->next_keys = whole_tiles(&a->k, keys_of_block(next));
     room->known = next;
 }
