@@ -10,6 +10,7 @@
 
 enum {
     PANEL_ROWS = 4,
+    PIECE = 256,           /* bytes that are asked for at a time */
     NEAR_BYTES = 20 << 10, /* of a block that the first cache holds besides what is worked on */
     MAX_COLUMNS = 4,       /* vectors of value columns in a tile of weighted V */
 };
@@ -49,6 +50,7 @@ struct ahead {
     const struct key_row *row, *end;
     int64_t bytes; /* of each */
     int64_t cost, done;
+    int64_t at; /* what of the next row has been asked for, of TYPE_F32 */
 };
 
 /* Asks for `bytes` at `from`, which need not exist: a prefetch never faults. A block of bytes fits
@@ -65,11 +67,28 @@ static inline __attribute__((always_inline)) void ask_for(const char *from, int6
             _mm_prefetch(from + at, _MM_HINT_T1);
 }
 
-static inline __attribute__((always_inline)) void work_on(struct ahead *ahead, int64_t work)
+static inline __attribute__((always_inline)) void ask_for_piece(struct ahead *ahead)
 {
-    for (ahead->done += work; ahead->done >= ahead->cost; ahead->done -= ahead->cost)
-        if (ahead->row < ahead->end)
-            ask_for(ahead->row++->data, ahead->bytes);
+    const int64_t left = ahead->bytes - ahead->at;
+    ask_for(ahead->row->data + ahead->at, left < PIECE ? left : PIECE);
+    ahead->at = left <= PIECE ? 0 : ahead->at + PIECE;
+    ahead->row += left <= PIECE;
+}
+
+/* Work on K or V of this type. Rows of TYPE_F32 are asked for in pieces: more lines at a time keep
+ * the loads waiting. */
+static inline __attribute__((always_inline)) void work_on(const enum type type, struct ahead *ahead,
+                                                          int64_t work)
+{
+    const int64_t pieces = (ahead->bytes + PIECE - 1) / PIECE;
+    for (ahead->done += type == TYPE_F32 ? work * pieces : work; ahead->done >= ahead->cost;
+         ahead->done -= ahead->cost)
+        if (ahead->row < ahead->end) {
+            if (type == TYPE_F32)
+                ask_for_piece(ahead);
+            else
+                ask_for(ahead->row++->data, ahead->bytes);
+        }
 }
 
 /* Where the VECTOR elements from `at` on have their scale: TYPE_I8 the index of it, TYPE_Q8_0 the

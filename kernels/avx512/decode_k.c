@@ -195,7 +195,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
     int64_t d = 0;
     for (; d + step <= k->dim; d += step) {
         if (ahead)
-            work_on(ahead, step * vectors * VECTOR);
+            work_on(type, ahead, step * vectors * VECTOR);
         add_step(type, panel, k->row + first, s, d, scale, vectors, rows);
     }
     for (int r = 0; r < rows; r++)

@@ -91,7 +91,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             next_scales(type, tile, scale, vectors);
         for (; d + STEP <= end; d += STEP) {
             if (ahead)
-                work_on(ahead, STEP * vectors * VECTOR);
+                work_on(type, ahead, STEP * vectors * VECTOR);
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
         }

@@ -53,7 +53,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     int key = 0;
     for (; key + STEP <= panel->fewest; key += STEP) {
         if (ahead)
-            work_on(ahead, STEP);
+            work_on(type, ahead, STEP);
         for (int i = 0; i < STEP; i++)
             add_key(type, v->row + key + i, &columns, weights->p[key + i], sum, vectors, 0, rows);
     }
@@ -80,9 +80,10 @@ static inline __attribute__((always_inline)) void weigh_columns(const enum type 
     const int64_t dim = panel->block->v.dim;
     const struct key_rows *const k = &panel->block->k;
     const struct decode_block *const block = panel->block;
-    struct ahead asked = {block->next_k, block->next_k + block->next_keys,
-                          bytes_of(k->type, k->dim),
-                          (dim + vectors * VECTOR - 1) / (vectors * VECTOR), 0};
+    struct ahead asked = {.row = block->next_k,
+                          .end = block->next_k + block->next_keys,
+                          .bytes = bytes_of(k->type, k->dim),
+                          .cost = (dim + vectors * VECTOR - 1) / (vectors * VECTOR)};
     struct ahead *const ahead = panel->far && block->next_keys ? &asked : NULL;
     int64_t c = 0;
     for (; c + vectors * VECTOR <= dim; c += vectors * VECTOR)
