@@ -53,13 +53,14 @@ struct ahead {
     int64_t at; /* what of the next row has been asked for, of TYPE_F32 */
 };
 
-/* Asks for `bytes` at `from`, which need not exist: a prefetch never faults. A block of bytes fits
- * into the first cache, larger elements go into the second. Inlined always, because gcc drops calls
- * of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void ask_for(const char *from, int64_t bytes)
+/* Asks for `bytes` at `from`, of a row of row_bytes, which need not exist: a prefetch never faults.
+ * A block of bytes fits into the first cache, larger elements go into the second. Inlined always,
+ * because gcc drops calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void ask_for(const char *from, int64_t bytes,
+                                                          int64_t row_bytes)
 {
     const int64_t line = LINE * (int64_t)sizeof(float);
-    if (bytes * KEY_BLOCK <= NEAR_BYTES)
+    if (row_bytes * KEY_BLOCK <= NEAR_BYTES)
         for (int64_t at = 0; at < bytes; at += line)
             _mm_prefetch(from + at, _MM_HINT_T0);
     else
@@ -70,7 +71,7 @@ static inline __attribute__((always_inline)) void ask_for(const char *from, int6
 static inline __attribute__((always_inline)) void ask_for_piece(struct ahead *ahead)
 {
     const int64_t left = ahead->bytes - ahead->at;
-    ask_for(ahead->row->data + ahead->at, left < PIECE ? left : PIECE);
+    ask_for(ahead->row->data + ahead->at, left < PIECE ? left : PIECE, ahead->bytes);
     ahead->at = left <= PIECE ? 0 : ahead->at + PIECE;
     ahead->row += left <= PIECE;
 }
@@ -87,7 +88,7 @@ static inline __attribute__((always_inline)) void work_on(const enum type type, 
             if (type == TYPE_F32)
                 ask_for_piece(ahead);
             else
-                ask_for(ahead->row++->data, ahead->bytes);
+                ask_for(ahead->row++->data, ahead->bytes, ahead->bytes);
         }
 }
 
