@@ -14,7 +14,7 @@
 
 /* A call that has passed every check. */
 struct call {
-    struct attention a;
+    const struct attention *a;
     const struct kernels *kernels;
     struct schedule schedule;
     struct split split;
@@ -65,11 +65,11 @@ static attnkit_status make_plan(checker check, const attnkit_attention_args *arg
     if (status != ATTNKIT_OK || plan->problem.empty)
         return status;
     struct call *call = &plan->call;
-    call->a = plan->problem.a;
+    call->a = &plan->problem.a;
     call->kernels = choice.isa->kernels;
     const int64_t threads = plan->exec.threads;
-    call->schedule = attnkit_schedule(&call->a, call->kernels, threads);
-    call->split = attnkit_split(&call->a, call->kernels, &call->schedule, threads);
+    call->schedule = attnkit_schedule(call->a, call->kernels, threads);
+    call->split = attnkit_split(call->a, call->kernels, &call->schedule, threads);
     if (call->split.is_useful)
         call->schedule.threads = call->split.threads;
     return attnkit_workspace_bytes(call->split.bytes, call->schedule.scratch,
@@ -108,9 +108,9 @@ static bool decide_split(const attnkit_exec *exec, struct call *call)
     const double even_enough = 1.25;
     if (!call->split.is_useful || (!exec->parallel_for && !exec->barrier))
         return false;
-    if (attnkit_imbalance(&call->a, &call->schedule) < even_enough)
+    if (attnkit_imbalance(call->a, &call->schedule) < even_enough)
         return false;
-    attnkit_count_units(&call->a, &call->schedule, &call->split);
+    attnkit_count_units(call->a, &call->schedule, &call->split);
     return call->split.units > call->schedule.items;
 }
 
@@ -126,8 +126,8 @@ static void run_share(void *arg, int64_t thread)
     if (thread < 0 || thread >= call->schedule.threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    const struct share share = attnkit_share(&call->a, &call->schedule, thread);
-    attnkit_run_items(&call->a, call->kernels, &call->schedule, share, scratch_of(call, thread));
+    const struct share share = attnkit_share(call->a, &call->schedule, thread);
+    attnkit_run_items(call->a, call->kernels, &call->schedule, share, scratch_of(call, thread));
     fp_modes_end(callers);
 }
 
@@ -137,7 +137,7 @@ static void attend_wave(void *arg, int64_t thread)
     if (thread < 0 || thread >= call->schedule.threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_split_attend(&call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
+    attnkit_split_attend(call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
                          call->shared, scratch_of(call, thread));
     fp_modes_end(callers);
 }
@@ -148,7 +148,7 @@ static void join_wave(void *arg, int64_t thread)
     if (thread < 0 || thread >= call->schedule.threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_split_join(&call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
+    attnkit_split_join(call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
                        call->shared, scratch_of(call, thread));
     fp_modes_end(callers);
 }

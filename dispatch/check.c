@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cache.h"
-#include "tensor.h"
+#include "check_masks.h"
 #include "versioned.h"
 
 _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&
@@ -20,7 +20,8 @@ _Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 
 static attnkit_status check_options(const attnkit_attention_args *args, char *message)
 {
-    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED | ATTNKIT_TILED;
+    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED | ATTNKIT_TILED |
+                           ATTNKIT_WINDOW | ATTNKIT_MASK_STRIDED;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
@@ -40,8 +41,9 @@ static attnkit_status check_options(const attnkit_attention_args *args, char *me
 }
 
 enum {
-    STATE = 3,             /* tensors of a state */
-    TENSORS = 13,          /* at most */
+    STATE = 3,          /* tensors of a state */
+    PLAIN_TENSORS = 13, /* at most, of a call without extras */
+    TENSORS = PLAIN_TENSORS + EXTRA_TENSORS,
     FLOAT = sizeof(float), /* bytes */
 };
 
@@ -138,15 +140,18 @@ static attnkit_status check_dims(const attnkit_attention_args *args, char *messa
     return ATTNKIT_OK;
 }
 
+static double scale_of(const attnkit_attention_args *args)
+{
+    return args->flags & ATTNKIT_SCALE_GIVEN ? args->scale : 1.0 / sqrt((double)args->head_dim);
+}
+
 static attnkit_status set_scale(const attnkit_attention_args *args, struct attention *a,
                                 char *message)
 {
-    const bool given = args->flags & ATTNKIT_SCALE_GIVEN;
-    if (!given && args->scale != 0.0)
+    if (!(args->flags & ATTNKIT_SCALE_GIVEN) && args->scale != 0.0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "scale is %g, but flags lacks ATTNKIT_SCALE_GIVEN", args->scale);
-    const double scale = given ? args->scale : 1.0 / sqrt((double)args->head_dim);
-    a->scale_log2 = (float)(scale * LOG2_E);
+    a->scale_log2 = (float)(scale_of(args) * LOG2_E);
     if (!isfinite(a->scale_log2))
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "scale is %g: must be finite in binary32",
                       args->scale);
@@ -155,11 +160,7 @@ static attnkit_status set_scale(const attnkit_attention_args *args, struct atten
 
 static struct tensor query_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
 {
-    return (struct tensor){
-        .count = {args->q_starts ? 1 : args->batch, args->q_heads, args->q_len},
-        .row_bytes = bytes_of(type, dim),
-        .alignment = attnkit_alignment(type),
-    };
+    return query_rows(args, bytes_of(type, dim), attnkit_alignment(type));
 }
 
 static struct tensor key_tensor(const attnkit_attention_args *args, enum type type, int64_t dim)
@@ -219,7 +220,7 @@ static int list_tensors(const attnkit_attention_args *args, struct problem *p,
     const float *const before[STATE] = {args->before_max, args->before_sum, args->before_out};
     const float *const after[STATE] = {args->after_max, args->after_sum, args->after_out};
     struct attention *a = &p->a;
-    int n = 0;
+    int n = p->extra_tensors = 0;
     if (!args->after_out)
         tensors[n++] = named(query_tensor(args, a->out_type, a->value_dim), "out", "out_strides",
                              args->out, args->out_strides, &a->out_stride, &p->out);
@@ -227,6 +228,7 @@ static int list_tensors(const attnkit_attention_args *args, struct problem *p,
         tensors[n++] = named(query_tensor(args, TYPE_F32, 1), "lse", "lse_strides", args->lse,
                              args->lse_strides, &a->lse_stride, &p->lse);
     n += list_state(args, after_names, after, p, p->after_strides, p->after, tensors + n);
+    n += attnkit_list_weights(args, p, tensors + n);
     for (int i = 0; i < n; i++)
         tensors[i].output = true;
     n += list_state(args, before_names, before, p, p->before_strides, p->before, tensors + n);
@@ -244,7 +246,7 @@ static int list_tensors(const attnkit_attention_args *args, struct problem *p,
         tensors[n++] = named(key_tensor(args, TYPE_F32, a->value_dim / a->v.scale_group),
                              "v_scales", "v_scale_strides", args->v_scales, args->v_scale_strides,
                              &a->v.scale_stride, &p->v_scales);
-    return n;
+    return n + attnkit_list_masks(args, p, tensors + n);
 }
 
 static attnkit_status set_strides(const attnkit_attention_args *args, struct problem *p,
@@ -263,8 +265,7 @@ static attnkit_status set_strides(const attnkit_attention_args *args, struct pro
     struct tensor tensors[TENSORS];
     const int n = list_tensors(args, p, tensors);
     for (int i = 0; i < n; i++) {
-        const attnkit_status status =
-            attnkit_set_strides(&tensors[i], args->flags & ATTNKIT_STRIDED, message);
+        const attnkit_status status = attnkit_set_strides(&tensors[i], args->flags, message);
         if (status != ATTNKIT_OK)
             return status;
     }
@@ -297,6 +298,8 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         status = check_packed(args, message);
     if (status == ATTNKIT_OK)
         status = check_states(args, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_masks(args, message);
     if (status != ATTNKIT_OK)
         return status;
 
@@ -333,6 +336,8 @@ static attnkit_status check_full_shape(const attnkit_attention_args *args, struc
         .q_offsets = args->q_offsets,
     };
     status = set_scale(args, &p->a, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_set_extras(args, scale_of(args), &p->a, message);
     return status == ATTNKIT_OK ? set_strides(args, p, message) : status;
 }
 
@@ -434,24 +439,24 @@ attnkit_status attnkit_check_workspace(const struct problem *problem, const void
     const struct {
         const char *name;
         const struct layout *layout;
-    } tensors[TENSORS] = {{"q", &problem->q},
-                          {"k", &problem->k},
-                          {"v", &problem->v},
-                          {"out", &problem->out},
-                          {"lse", &problem->lse},
-                          {"k_scales", &problem->k_scales},
-                          {"v_scales", &problem->v_scales},
-                          {"before_max", &problem->before[0]},
-                          {"before_sum", &problem->before[1]},
-                          {"before_out", &problem->before[2]},
-                          {"after_max", &problem->after[0]},
-                          {"after_sum", &problem->after[1]},
-                          {"after_out", &problem->after[2]}};
-    for (int i = 0; i < TENSORS; i++) {
+    } tensors[PLAIN_TENSORS] = {{"q", &problem->q},
+                                {"k", &problem->k},
+                                {"v", &problem->v},
+                                {"out", &problem->out},
+                                {"lse", &problem->lse},
+                                {"k_scales", &problem->k_scales},
+                                {"v_scales", &problem->v_scales},
+                                {"before_max", &problem->before[0]},
+                                {"before_sum", &problem->before[1]},
+                                {"before_out", &problem->before[2]},
+                                {"after_max", &problem->after[0]},
+                                {"after_sum", &problem->after[1]},
+                                {"after_out", &problem->after[2]}};
+    for (int i = 0; i < PLAIN_TENSORS; i++) {
         const attnkit_status status =
             attnkit_check_apart(workspace, size, tensors[i].name, tensors[i].layout, message);
         if (status != ATTNKIT_OK)
             return status;
     }
-    return ATTNKIT_OK;
+    return attnkit_check_masks_apart(problem, workspace, size, message);
 }

@@ -9,6 +9,8 @@
 #include "attnkit.h"
 #include "overlap.h"
 
+enum { EXTRA_TENSORS = 9 }; /* at most: weights, 3 masks, 2 of documents, slopes, sinks, seeds */
+
 /* A checked problem and where its tensors lie, for the check of the workspace. */
 struct problem {
     struct attention a;
@@ -16,6 +18,10 @@ struct problem {
     struct layout q, k, v, out, lse, k_scales, v_scales;
     struct strides before_strides[3], after_strides[3];
     struct layout before[3], after[3]; /* states: row_max, row_sum, out */
+    int extra_tensors;                 /* that the call has */
+    const char *extra_names[EXTRA_TENSORS];
+    struct strides array_strides[EXTRA_TENSORS]; /* of those that are arrays */
+    struct layout extras[EXTRA_TENSORS];
 };
 
 /* Sizes, flags and options; neither tensors nor arrays are looked at. */

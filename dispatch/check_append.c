@@ -226,8 +226,7 @@ static attnkit_status set_strides(const attnkit_append_args *args, struct append
     struct tensor tensors[TENSORS];
     const int n = list_tensors(args, p, tensors);
     for (int i = 0; i < n; i++) {
-        const attnkit_status status =
-            attnkit_set_strides(&tensors[i], args->flags & ATTNKIT_STRIDED, message);
+        const attnkit_status status = attnkit_set_strides(&tensors[i], args->flags, message);
         if (status != ATTNKIT_OK)
             return status;
     }

@@ -122,8 +122,7 @@ static attnkit_status set_strides(const attnkit_merge_args *args, const struct t
     for (int i = 0; i < TENSORS; i++) {
         if (i == LSE && !args->lse)
             continue;
-        const attnkit_status status =
-            attnkit_set_strides(&t->list[i], args->flags & ATTNKIT_STRIDED, message);
+        const attnkit_status status = attnkit_set_strides(&t->list[i], args->flags, message);
         if (status != ATTNKIT_OK)
             return status;
     }

@@ -33,11 +33,9 @@ bool attnkit_layout(struct layout *l, const void *data, const int64_t count[3],
 {
     *l = (struct layout){.first = (uintptr_t)data, .row_bytes = row_bytes, .span = row_bytes};
     *repeats = false;
-    for (int i = 0; i < 3; i++) {
-        if (count[i] == 0) {
-            *l = (struct layout){.first = (uintptr_t)data};
-            return true;
-        }
+    if (count[0] == 0 || count[1] == 0 || count[2] == 0 || row_bytes == 0) {
+        *l = (struct layout){.first = (uintptr_t)data};
+        return true;
     }
     int64_t below = 0; /* bytes before `data` */
     for (int i = 0; i < 3; i++) {

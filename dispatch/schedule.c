@@ -27,7 +27,8 @@ static size_t larger(size_t a, size_t b)
 static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
     return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts &&
-           !a->kv_starts && a->batch * a->kv_heads > kernels->vector / 2;
+           !a->kv_starts && !a->extras.any && !a->extras.sinks && !a->extras.weights &&
+           a->batch * a->kv_heads > kernels->vector / 2;
 }
 
 /* The last rows of a head, fewer than an item has: first those for panels, then those for decode.
@@ -134,8 +135,12 @@ static double cost(const struct attention *a, struct work_item item)
     const int rows = item.panel_rows + item.decode_rows;
     if (rows == 0)
         return 0;
-    const int64_t keys = visible_end(a, item.batch, (item.first_row + rows - 1) / a->group);
-    return rows * ((double)keys + row_cost);
+    const struct visible v =
+        all_visible(visible_keys(a, item.batch, item.first_row / a->group),
+                    visible_keys(a, item.batch, (item.first_row + rows - 1) / a->group));
+    const int64_t first = v.first > v.keep ? v.first : v.keep;
+    const double keys = (double)v.keep + (v.end > first ? (double)(v.end - first) : 0);
+    return rows * (keys + row_cost);
 }
 
 static double total_cost(const struct attention *a, const struct schedule *s)

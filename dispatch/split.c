@@ -56,14 +56,34 @@ struct split attnkit_split(const struct attention *a, const struct kernels *kern
     return split;
 }
 
-/* How many of an item's chunks a row of it sees, and one if there are none. */
-static int64_t chunks_of(const struct attention *a, const struct work_item *item)
+/* The chunks of an item's keys that a row of it may see: the first `keep`, and first .. end - 1,
+ * which come later. */
+struct chunks {
+    int64_t keep, first, end;
+};
+
+static struct chunks chunks_of(const struct attention *a, const struct work_item *item)
 {
-    const int64_t rows = item->panel_rows + item->decode_rows;
-    if (rows == 0)
+    const int64_t last = (item->first_row + item->panel_rows + item->decode_rows - 1) / a->group;
+    const struct visible v = all_visible(visible_keys(a, item->batch, item->first_row / a->group),
+                                         visible_keys(a, item->batch, last));
+    const int64_t keep = divide_up(v.keep, CHUNK_KEYS);
+    const int64_t first = larger(keep, v.first / CHUNK_KEYS);
+    return (struct chunks){keep, first, larger(first, divide_up(v.end, CHUNK_KEYS))};
+}
+
+/* How many they are, and one if there are none. */
+static int64_t units_of_item(const struct attention *a, const struct work_item *item)
+{
+    if (item->panel_rows + item->decode_rows == 0)
         return 0;
-    const int64_t end = visible_end(a, item->batch, (item->first_row + rows - 1) / a->group);
-    return larger(1, divide_up(end, CHUNK_KEYS));
+    const struct chunks chunks = chunks_of(a, item);
+    return larger(1, chunks.keep + chunks.end - chunks.first);
+}
+
+static int64_t chunk_of_unit(struct chunks chunks, int64_t unit)
+{
+    return unit < chunks.keep ? unit : chunks.first + unit - chunks.keep;
 }
 
 void attnkit_count_units(const struct attention *a, const struct schedule *s, struct split *split)
@@ -71,7 +91,7 @@ void attnkit_count_units(const struct attention *a, const struct schedule *s, st
     split->units = 0;
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        if (__builtin_add_overflow(split->units, chunks_of(a, &item), &split->units))
+        if (__builtin_add_overflow(split->units, units_of_item(a, &item), &split->units))
             split->units = INT64_MAX; /* nobody sees the end of these */
     }
     split->waves = divide_up(split->units, split->wave_units);
@@ -126,12 +146,12 @@ void attnkit_split_attend(const struct attention *a, const struct kernels *kerne
     int64_t first_unit = 0; /* of the item */
     for (int64_t i = 0; first_unit < mine.end; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        const int64_t chunks = chunks_of(a, &item);
-        const struct share here = overlap_of(mine, (struct share){first_unit, first_unit + chunks});
+        const struct share all = {first_unit, first_unit + units_of_item(a, &item)};
+        const struct share here = overlap_of(mine, all);
         for (int64_t unit = here.first; unit < here.end; unit++)
-            attend_unit(a, kernels, &item, unit - first_unit, unit_state(split, shared, unit),
-                        scratch);
-        first_unit += chunks;
+            attend_unit(a, kernels, &item, chunk_of_unit(chunks_of(a, &item), unit - all.first),
+                        unit_state(split, shared, unit), scratch);
+        first_unit = all.end;
     }
 }
 
@@ -165,7 +185,7 @@ void attnkit_split_join(const struct attention *a, const struct kernels *kernels
     int64_t first_unit = 0, joined = 0;
     for (int64_t i = 0; first_unit < units.end; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        const struct share all = {first_unit, first_unit + chunks_of(a, &item)};
+        const struct share all = {first_unit, first_unit + units_of_item(a, &item)};
         const struct share here = overlap_of(units, all);
         first_unit = all.end;
         if (here.first >= here.end || joined++ % split->threads != thread)

@@ -27,8 +27,8 @@ static attnkit_status set_dense(const struct tensor *t, char *message)
     for (int i = 0; t->strides && i < 3; i++)
         if (t->strides[i] != 0)
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s[%d] (%s) is %lld, but flags lacks ATTNKIT_STRIDED", t->strides_name,
-                          i, axis_name(t, i), (long long)t->strides[i]);
+                          "%s[%d] (%s) is %lld, but flags lacks ATTNKIT_%sSTRIDED", t->strides_name,
+                          i, axis_name(t, i), (long long)t->strides[i], t->is_mask ? "MASK_" : "");
     int64_t all;
     if (__builtin_mul_overflow(s->row, t->count[2], &s->head) ||
         __builtin_mul_overflow(s->head, t->count[1], &s->batch) ||
@@ -60,9 +60,10 @@ static attnkit_status set_strided(const struct tensor *t, char *message)
     return ATTNKIT_OK;
 }
 
-attnkit_status attnkit_set_strides(const struct tensor *t, bool strided, char *message)
+attnkit_status attnkit_set_strides(const struct tensor *t, uint32_t flags, char *message)
 {
-    return strided && t->strides ? set_strided(t, message) : set_dense(t, message);
+    const uint32_t literal = ATTNKIT_STRIDED | (t->is_mask ? ATTNKIT_MASK_STRIDED : 0);
+    return (flags & literal) && t->strides ? set_strided(t, message) : set_dense(t, message);
 }
 
 static attnkit_status check_tensor(const struct tensor *t, char *message)

@@ -22,6 +22,7 @@ struct tensor {
     struct layout *layout;  /* where the bytes lie, for more checks */
     bool output;            /* no two of its rows may share a byte */
     bool paged;             /* count[0] are pages */
+    bool is_mask;           /* ATTNKIT_MASK_STRIDED, too, makes its strides literal */
     bool tiled;             /* what is a row here is a tile, as attnkit_lay_in_tiles makes it */
     /* An input may be this output, row i of one being row i of the other; or NULL. */
     const struct tensor *in_place;
@@ -30,8 +31,8 @@ struct tensor {
 /* Makes a tensor of rows one of tiles: rows go together, the last ones with room for more. */
 void attnkit_lay_in_tiles(struct tensor *t);
 
-/* The caller's strides, taken literally, or those of a dense tensor. */
-attnkit_status attnkit_set_strides(const struct tensor *t, bool strided, char *message);
+/* The caller's strides, taken literally if the call's flags say so, or those of a dense tensor. */
+attnkit_status attnkit_set_strides(const struct tensor *t, uint32_t flags, char *message);
 
 /* Pointers, alignment, layouts and overlaps of a call's n tensors, whose strides are set. Outputs
  * come first: they are compared with all that follow. */

@@ -8,9 +8,9 @@
  *   query heads, causal masking, a length for each sequence and the logarithm of the softmax's
  *   denominator as a second output. K and V are f32, f16, bf16 or quantised to 8 bits, dense,
  *   strided or in pages, K also in tiles of 16 keys. The same call serves prefill (many query
- * rows), chunks of a prefill, and decoding (one row). A second call appends rows to a KV cache, and
- * rotates (RoPE) and converts them on the way. A third one merges the results of attention over
- * several parts of the keys.
+ *   rows), chunks of a prefill, and decoding (one row). A second call appends rows to a KV cache,
+ *   and rotates (RoPE) and converts them on the way. A third one merges the results of attention
+ *   over several parts of the keys.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result is a function of its q, of the options, and of
@@ -19,8 +19,8 @@
  *     or the addresses. The order of every rounding is written in kernels/README.md.
  *   - Masked means absent. What lies in the K and V rows of a key that a query row does not see
  *     changes no bit of that row, be it NaN or infinity; keys that no row of the call sees
- *     are not read at all, but for those that share a tile of K with one. A row that sees no key is
- * 0, with a log-sum-exp of -infinity.
+ *     are not read at all, but for those that share a tile of K with one. A row that sees no key
+ *     is 0, with a log-sum-exp of -infinity.
  *   - A NaN in a q or k that a row sees makes the whole row NaN; a NaN in a v that it sees makes
  *     that column NaN. A score of +infinity makes the row NaN; one of -infinity has weight 0.
  *   - Not one byte is read or written outside the rows and tiles that pointer, shape and strides
@@ -29,8 +29,7 @@
  *     On any error it returns a status and a message, and the outputs are as they were.
  *
  * What it does not do
- *   - No masks but causal and length, no dropout: not yet.
- *     Asking for what is not there is an error, never a slow or a wrong answer.
+ *   - No backward pass. Asking for what is not there is an error, never a slow or a wrong answer.
  *   - It owns no threads and no memory: the caller brings both.
  *
  * Example: causal attention over n tokens, 8 query heads that share 2 KV heads. What the query
@@ -105,8 +104,13 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
  * For batch entry b, query head h with KV head g = h / (q_heads / kv_heads), and query row i:
  *
  *     x_j          = scale * sum_d q[b][h][i][d] * k[b][g][j][d]       over the visible keys j
+ *     x_j          = softcap * tanh(x_j / softcap)                     where there is a softcap
+ *     x_j          = x_j + bias[b][h][i][j] + alibi_slopes[h] * (j - position of i)
  *     out[b][h][i] = sum_j softmax(x)_j * v[b][g][j]
  *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
+ *
+ * A sink is one more term in the denominator of the softmax and in lse: exp(sinks[h]), without a
+ * key or a value. Which keys are visible is below.
  *
  * Every struct of this library begins with its size, so that a newer library knows an older
  * caller. Zero means the default in every field; set the whole struct to zero, then what you need:
@@ -134,17 +138,35 @@ typedef enum attnkit_align {
 } attnkit_align;
 
 /* Bits of flags. */
-#define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without it scale must be 0 */
-#define ATTNKIT_STRIDED 4u     /* take the strides literally, even 0; without it they must be 0 */
-#define ATTNKIT_TILED 8u       /* K and its scales are stored in tiles, not in rows */
+#define ATTNKIT_CAUSAL 1u        /* row i sees the keys j <= its position; needs align */
+#define ATTNKIT_SCALE_GIVEN 2u   /* take scale literally, even 0; without it scale must be 0 */
+#define ATTNKIT_STRIDED 4u       /* take the strides literally, even 0; without it they must be 0 */
+#define ATTNKIT_TILED 8u         /* K and its scales are stored in tiles, not in rows */
+#define ATTNKIT_WINDOW 16u       /* row i sees keys around its position alone; needs align */
+#define ATTNKIT_MASK_STRIDED 32u /* the same as ATTNKIT_STRIDED for those of masks alone */
+
+/* What a mask says. */
+typedef enum attnkit_mask {
+    ATTNKIT_MASK_NONE = 0,   /* there is none */
+    ATTNKIT_MASK_ATTEND = 1, /* true: the row sees the key */
+    ATTNKIT_MASK_IGNORE = 2  /* true: the row does not see the key */
+} attnkit_mask;
+
+/* What `weights` gets, from left to right in the formula. */
+typedef enum attnkit_weights {
+    ATTNKIT_WEIGHTS_NONE = 0,
+    ATTNKIT_WEIGHTS_SOFTMAX = 1, /* softmax(x)_j, before dropout; 0 where the row does not see j */
+    ATTNKIT_WEIGHTS_BIASED = 2,  /* x_j as softmax takes it; -infinity where it does not see j */
+    ATTNKIT_WEIGHTS_CAPPED = 3,  /* x_j before bias and ALiBi, of all keys, seen or not */
+    ATTNKIT_WEIGHTS_SCALED = 4   /* x_j before softcap, of all keys, seen or not */
+} attnkit_weights;
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys after which a softmax state starts afresh */
 #define ATTNKIT_TILE_KEYS 16   /* keys of a tile */
 
 typedef struct attnkit_attention_args {
     size_t size;    /* sizeof(attnkit_attention_args) */
-    uint32_t flags; /* ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED | ATTNKIT_TILED */
+    uint32_t flags; /* of the bits above */
     attnkit_align align;
 
     /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done.
@@ -160,8 +182,9 @@ typedef struct attnkit_attention_args {
     /* Tensors: q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len] or NULL for none. Pointers are aligned to their element (2 bytes
-     * for ATTNKIT_Q8_0), and NULL only where a tensor has no rows. Inputs may overlap each other;
-     * out and lse overlap nothing, but may lie in the gaps between rows of the others. */
+     * for ATTNKIT_Q8_0), and NULL only where a tensor has no rows. Inputs may overlap each other,
+     * those below (documents, masks, slopes, sinks, seeds) as well; out, lse and weights overlap
+     * nothing, but may lie in the gaps between rows of the others. */
     const void *q;
     const void *k;
     const void *v;
@@ -217,8 +240,10 @@ typedef struct attnkit_attention_args {
     /* Pages: with page_table, k, v and their scales are [pages][kv_heads][page_size][...], and key
      * j of entry b is row j % page_size of page page_table[b * page_table_stride + j / page_size].
      * The table's entries for keys below kv_len (or kv_lens[b]) are read, each one of
-     * 0 .. pages - 1; other pages may be unmapped. With ATTNKIT_TILED page_size is a multiple of 16
-     * and k is [pages][kv_heads][page_size / 16][head_dim][16]. Without page_table all four are 0.
+     * 0 .. pages - 1; other pages may be unmapped. With page_size = 1 it says of each key where it
+     * lies, as in a cache that is padded on the left or goes round. With ATTNKIT_TILED page_size is
+     * a multiple of 16 and k is [pages][kv_heads][page_size / 16][head_dim][16]. Without page_table
+     * all four are 0.
      */
     const int32_t *page_table;
     int64_t page_table_stride; /* entries from b to b + 1; with batch > 1, room for kv_len */
@@ -253,6 +278,81 @@ typedef struct attnkit_attention_args {
     double scale; /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */
     const int64_t *kv_lens;   /* [batch], each 0 .. kv_len: keys beyond are absent; or NULL */
     const int64_t *q_offsets; /* [batch], with ATTNKIT_ALIGN_OFFSETS, else NULL; + q_len < 2^63 */
+
+    /* Which keys a row sees: those that each of the following lets it see, of the keys below kv_len
+     * or kv_lens[b], and with ATTNKIT_CAUSAL up to its position. Any of them go together. What a
+     * row does not see is absent, as said at the top; a row that sees no key is 0, and lse is
+     * -infinity, or the logarithm of its sink. */
+
+    /* Window, with ATTNKIT_WINDOW, else all three are 0: the keys position - left .. position +
+     * right, both included, so that left = 2 and right = 0 are 3 keys with that of the row itself.
+     * -1: no bound. Keys of an index below keep_first are in every window. Blocks of 128 keys that
+     * no row of a block of 256 sees cost nothing, but entries of page_table are checked. */
+    int64_t window_left;
+    int64_t window_right;
+    int64_t keep_first;
+
+    /* Documents: the row sees the keys with its own number, whatever it is. Dense [batch][q_len]
+     * and [batch][kv_len], with q_starts [q_len] and with kv_starts [kv_len]; both or none. */
+    const int32_t *q_docs;
+    const int32_t *kv_docs;
+
+    /* Masks: mask has a byte for each key, true where it is not 0; mask_bits has a bit, key j in
+     * bit j % 8 of byte j / 8; bias a number, of which -infinity masks the key. Any of the three
+     * may be there. Column j is key j of the batch entry, of those of this call. Shape
+     * [batch][q_heads][q_len][columns], with q_starts without the batch; a mask may have fewer
+     * columns than there are keys, and all keys after them are masked. Rows of mask_bits are
+     * (columns + 7) / 8 bytes; what the last bits of a row are is of no meaning.
+     * Strides of {batch, head, row} in bytes, with ATTNKIT_STRIDED or ATTNKIT_MASK_STRIDED: any
+     * number, for bias a multiple of its element; 0 repeats, and one row of [columns] with strides
+     * of 0 is a mask of the keys. Without these flags they are 0 and the masks are dense.
+     * Where a mask is NULL its kind, columns and type are 0, unless there are no rows or no keys.
+     * A bias is taken as it is, up to +infinity and NaN, which make the row NaN, as does a score
+     * that leaves binary32 in log2, beyond 2.35e38; but a bias below -2^126 counts as -2^126: rows
+     * of nothing but such values are the mean of v.
+     * Cost: of 2 to 16 rows of a KV head, blocks that are not masked alike for all rows take each
+     * row by itself, up to three times as long. Trees of guesses are masks: a branch has the bits
+     * that it has as a sequence of its own where all guesses lie in one block of 128 keys, and
+     * otherwise those of its keys where they are. */
+    const void *mask;
+    const void *mask_bits;
+    const void *bias;
+    attnkit_mask mask_kind;      /* what mask says; ATTNKIT_MASK_NONE without one */
+    attnkit_mask mask_bits_kind; /* the same of mask_bits */
+    attnkit_type bias_type;      /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+    int64_t mask_columns;        /* at most kv_len; 0: kv_len */
+    int64_t mask_bits_columns;
+    int64_t bias_columns;
+    int64_t mask_strides[3];
+    int64_t mask_bits_strides[3];
+    int64_t bias_strides[3];
+
+    /* Functions of the score. */
+    double softcap;            /* 0: none; else positive, and finite in binary32 are both
+                                * softcap * log2 e and scale / softcap */
+    const float *alibi_slopes; /* [q_heads], or NULL; any value is taken as it is; needs align */
+    const float *sinks;        /* [q_heads], or NULL; -infinity is no sink, NaN and +infinity make
+                                * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not for calls
+                                * that give a state: it goes into the        result */
+
+    /* Dropout: with 0 < dropout < 1 (0: none), each weight is multiplied, after the softmax and its
+     * lse, by 0 with this probability and else by 1 / (1 - dropout). Which ones follows from
+     * dropout_seeds[b], head, position and key index alone: the key is dropped where word j % 4 of
+     * Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32, with the halves of the seed as
+     * its key, the lower first, and the counter {low 32 bits of j / 4, low 32 bits of the position,
+     * head, bits 32 - 47 of j / 4 and, shifted up by 16, of the position}. Needs align. Costs about
+     * as much again as the rest of the call. */
+    double dropout;
+    const uint64_t *dropout_seeds; /* [batch]; NULL where dropout is 0, and only there */
+
+    /* Weights out: [batch][q_heads][q_len][kv_len], with q_starts without the batch; or NULL, and
+     * no kind. Columns from kv_lens[b], or the end of a packed entry's keys, on are 0 for
+     * ATTNKIT_WEIGHTS_SOFTMAX and -infinity for the others; of all keys before them the last two
+     * kinds read K. Strides with ATTNKIT_STRIDED nest as those of out. Not with states and not with
+     * first_key. Costs what the scores cost, once more, and writing. */
+    float *weights;
+    attnkit_weights weights_kind;
+    int64_t weights_strides[3];
 } attnkit_attention_args;
 
 /* How a call is run: on whose threads, in whose memory, by which instruction set.
@@ -289,8 +389,10 @@ typedef struct attnkit_exec {
  *
  *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes,
  *
- * where a type is not ATTNKIT_F32 or there are pages or tiles, 4 * 129 * (head_dim + value_dim)
- * more, and with several threads 4 * 3 * 256 * (value_dim + 3) + 65536 more.
+ * where a type is not ATTNKIT_F32 or there are pages, tiles, documents, masks or keep_first,
+ * 4 * 129 * (head_dim + value_dim) more, with any mask (window and documents, too), softcap,
+ * slopes or dropout 73728 more, with weights 4 * (192 * head_dim + 25000) more, and with several
+ * threads 4 * 3 * 256 * (value_dim + 3) + 65536 more.
  */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,

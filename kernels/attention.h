@@ -34,6 +34,41 @@ struct cache {
     int64_t scale_group;
 };
 
+/* Something for each query row and key of the call: bytes, bits or numbers. */
+struct mask {
+    const char *first; /* NULL: there is none */
+    struct strides stride;
+    int64_t columns; /* keys from here on are masked */
+    bool ignores;    /* true masks a key */
+    enum type type;  /* of numbers */
+};
+
+/* What the caller wants to know of a row's scores; the values are those of attnkit_weights. */
+enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
+
+/* What a call asks for beyond a range of keys from the first one on and a scale. */
+struct extras {
+    bool any; /* of what follows but sinks and weights, which come after the walk over the keys */
+    bool window;
+    int64_t left, right;             /* of the window, not negative; INT64_MAX: no bound */
+    int64_t keep_first;              /* keys that are in every window, by absolute index */
+    const int32_t *q_docs, *kv_docs; /* or NULL */
+    struct mask bytes, bits, bias;
+    int64_t columns;      /* of the mask that has the fewest; INT64_MAX: there is none */
+    struct adjust adjust; /* factor is scale_log2 where there is no softcap */
+    const float *slopes;  /* [q_heads], or NULL; as they are, not in log2 */
+    const float *sinks;   /* [q_heads], or NULL */
+    bool drops;
+    uint64_t dropped;      /* of 2^32 words, those below it drop their key */
+    float keep_factor;     /* 1 / (1 - rate) */
+    const uint64_t *seeds; /* [batch] */
+    enum weights_kind weights_kind;
+    char *weights; /* or NULL */
+    struct strides weights_stride;
+    float scale; /* for scores that are not in log2 */
+    float cap;
+};
+
 struct attention {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
     const char *q;
@@ -53,6 +88,7 @@ struct attention {
     const int64_t *q_starts; /* or NULL: entry b's rows are q_starts[b] .. q_starts[b + 1] - 1 of */
     const int64_t *kv_starts; /* one tensor of q_len or kv_len rows without a batch */
     const int64_t *q_offsets; /* or NULL */
+    struct extras extras;
 };
 
 /* Some rows of one KV head: the unit of work. The first of them go through panels, by
@@ -98,7 +134,7 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
 struct chunk_run {
     const float *before; /* of all chunks before these, or NULL if there are none */
     const float *states;
-    int64_t step, first_chunk;
+    int64_t step, first_chunk; /* first_chunk: fewer, where a window leaves out some before it */
     int count;
     float *after; /* where that of all so far goes, or NULL: the result is written */
 };

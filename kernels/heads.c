@@ -3,7 +3,7 @@
  * Attention for many heads with few query rows and few keys each, where walking from head to head
  * would take longer than the arithmetic. Lanes are heads: one vector of them goes through scores
  * and softmax together, then every head through its weighted V. Called by dispatch/schedule.c, and
- * for binary32 only.
+ * for binary32 without masks only.
  */
 #include <math.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static void begin_head(struct heads *w, int head, int64_t index)
     struct place place = place_of_row(a, w->batch[head], w->kv_head[head], 0);
     for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
         const int lane = r * w->vector + head;
-        w->visible[lane] = (int32_t)visible_end(a, w->batch[head], place.position);
+        w->visible[lane] = (int32_t)causal_end(a, w->batch[head], place.position);
         w->q[lane] = q_row(a, place);
         w->out[lane] = out_row(a, place);
     }

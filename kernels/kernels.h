@@ -92,6 +92,14 @@ struct key_rows {
     const struct key_row *row;
 };
 
+/* How scores become t where it takes more than a factor: x = s, or tanh(s * to_cap) where they are
+ * capped; t = fma(x, factor, bias), or x * factor without a bias; and -inf where bias is -inf,
+ * whatever s is. */
+struct adjust {
+    bool capped;
+    float to_cap, factor;
+};
+
 /* A block of keys for some query rows of a KV head, of which row r sees the first visible[r] keys
  * and touches no other. At least one row sees a key. */
 struct decode_block {
@@ -99,6 +107,12 @@ struct decode_block {
     const int32_t *visible;
     struct key_rows k, v;
     const struct state *st;
+    /* NULL, or what makes t of s in the place of scale_log2, with a line of KEY_BLOCK floats for
+     * each row, or NULL for no bias. Where it is -inf the weight is 0, but the row of V is read. */
+    const struct adjust *adjust;
+    const float *const *bias;
+    /* Such lines of factors that weights are multiplied by once they have been summed, or NULL. */
+    const float *const *keep;
     /* Hints. Where K and V are far, the tile asks for V while it works on K, and for `next_keys`
      * rows of K, those of the next block, while it works on V. */
     bool far;
@@ -155,6 +169,9 @@ struct kernels {
      * if not. */
     void (*rotate)(float *x, const float *cos, const float *sin, int64_t pairs, bool interleaved);
 
+    /* Bit i of the words: byte i of KEY_BLOCK bytes, at any address, is not 0. */
+    void (*nonzero)(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
     /* q_t[d][lane] = rows[lane][d]. All `lanes` pointers are valid; spare ones repeat a row. */
@@ -173,6 +190,10 @@ struct kernels {
      * where -inf is taken as 0 when it is what is subtracted. */
     void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                     const struct state *st, float *rescale);
+
+    /* s[i] to t, see struct adjust; bias has n floats, too, or is NULL. Any n, and any address that
+     * is aligned to a float. softmax then has scale_log2 = 1. */
+    void (*adjust)(const struct adjust *how, const float *bias, size_t n, float *s);
 
     /* o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])),
      * or, where rescale is NULL, the chain: o, all 0 so far, need not be there then. `ahead` is as

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two elementary functions of the canonical order: the scalar ones against SLEEF's, which
- * define the bits; the exp2 of every instruction set against the scalar one; and both against
- * binary64. Arguments of exp2 are all that an attention can come upon, 0 and below.
+ * The three elementary functions of the canonical order: the scalar ones against SLEEF's, which
+ * define the bits; exp2 and tanh of every instruction set against the scalar ones; and all against
+ * binary64. Arguments of exp2 are all that an attention can come upon, 0 and below; of tanh, all.
  *
- * By default every 61st argument, which takes 3 seconds; with ATTNKIT_TEST_LONG in the environment
- * all of them, 1.1e9 for exp2 and 3.5e8 for log, which takes 3 minutes on one core with FMA.
+ * By default every 61st argument, which takes 8 seconds; with ATTNKIT_TEST_LONG in the environment
+ * all of them, 1.1e9 for exp2, 3.5e8 for log and 4.3e9 for tanh, which takes 8 minutes on one core
+ * with FMA.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,6 +24,7 @@
 /* As in sleef.h, which hides them from code that is compiled for CPUs without FMA, as this is. */
 float Sleef_finz_exp2f1_u10purecfma(float x);
 float Sleef_finz_logf1_u10purecfma(float x);
+float Sleef_finz_tanhf1_u10purecfma(float x);
 
 enum {
     BATCH = 4099, /* arguments at a time: no multiple of a vector, so tails are covered */
@@ -77,6 +79,24 @@ static struct walk normal_numbers(void)
     return (struct walk){bits_of(0x1p-126f), bits_of(INFINITY), 997};
 }
 
+/* Numbers that are not negative, and infinity. */
+static struct walk positive_numbers(void)
+{
+    return (struct walk){0, bits_of(INFINITY) + 1, default_stride()};
+}
+
+static struct walk negative_numbers(void)
+{
+    return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
+}
+
+/* Fewer of them: for what follows from the bits of scalar_tanh, or from those of SLEEF. */
+static struct walk sparse(struct walk w)
+{
+    w.stride = w.stride == 1 ? 13 : 997;
+    return w;
+}
+
 /* The next arguments; 0 if there are none left. */
 static size_t take(struct walk *w, float x[BATCH])
 {
@@ -101,6 +121,11 @@ static float our_exp2(float x)
 static float our_log(float x)
 {
     return scalar_log(x);
+}
+
+static float our_tanh(float x)
+{
+    return scalar_tanh(x);
 }
 
 /* The number of arguments at which two arrays differ; prints the first. */
@@ -160,6 +185,22 @@ static void scalar_log_has_the_bits_of_sleef(void **state)
     assert_same_function("log", normal_numbers(), Sleef_finz_logf1_u10purecfma, our_log);
 }
 
+static void scalar_tanh_has_the_bits_of_sleef(void **state)
+{
+    (void)state;
+    skip_without_fma();
+    assert_same_function("tanh", positive_numbers(), Sleef_finz_tanhf1_u10purecfma, our_tanh);
+    assert_same_function("tanh", negative_numbers(), Sleef_finz_tanhf1_u10purecfma, our_tanh);
+    const float x[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN};
+    const float expected[] = {0.0f, -0.0f, 1.0f, -1.0f, NAN, NAN};
+    enum { VALUES = sizeof x / sizeof x[0] };
+    float y[VALUES];
+    apply(Sleef_finz_tanhf1_u10purecfma, VALUES, x, y);
+    assert_int_equal(count_different("SLEEF's tanh", VALUES, x, expected, y), 0);
+    apply(our_tanh, VALUES, x, y);
+    assert_int_equal(count_different("tanh", VALUES, x, expected, y), 0);
+}
+
 static void assert_table_has_the_bits_of_scalar(const struct kernels *kernels, struct walk w)
 {
     float x[BATCH], y[BATCH], z[BATCH];
@@ -167,6 +208,21 @@ static void assert_table_has_the_bits_of_scalar(const struct kernels *kernels, s
     while ((n = take(&w, x)) > 0 && different == 0) {
         apply(our_exp2, n, x, y);
         kernels->exp2(x, z, n);
+        different = count_different(kernels->name, n, x, y, z);
+    }
+    assert_int_equal(different, 0);
+}
+
+/* adjust(x) is tanh(x) where factors are 1 and there is no bias. */
+static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, struct walk w)
+{
+    const struct adjust how = {.capped = true, .to_cap = 1.0f, .factor = 1.0f};
+    float x[BATCH], y[BATCH], z[BATCH];
+    size_t n, different = 0;
+    while ((n = take(&w, x)) > 0 && different == 0) {
+        apply(our_tanh, n, x, y);
+        memcpy(z, x, n * sizeof *x);
+        kernels->adjust(&how, NULL, n, z);
         different = count_different(kernels->name, n, x, y, z);
     }
     assert_int_equal(different, 0);
@@ -188,6 +244,8 @@ static void isa_has_the_bits_of_scalar(void **state)
     assert_table_has_the_bits_of_scalar(kernels, exponents());
     assert_table_has_the_bits_of_scalar(kernels, far_exponents());
     assert_special_values(kernels);
+    assert_table_has_the_tanh_of_scalar(kernels, sparse(positive_numbers()));
+    assert_table_has_the_tanh_of_scalar(kernels, sparse(negative_numbers()));
 }
 
 /* --- Accuracy -------------------------------------------------------------------------------- */
@@ -249,16 +307,36 @@ static void log_is_within_an_ulp(void **state)
     assert_true(isnan(scalar_log(NAN)));
 }
 
+/* Of subnormal numbers, and of larger ones than 10, tanh is the number, and 1. */
+static void tanh_is_within_an_ulp(void **state)
+{
+    (void)state;
+    double worst = 0.0;
+    float x[BATCH];
+    size_t n, wrong = 0;
+    for (struct walk w = sparse(positive_numbers()); (n = take(&w, x)) > 0;)
+        for (size_t i = 0; i < n; i++)
+            if (x[i] >= 0x1p-126f && x[i] <= 10.0f)
+                worst = fmax(worst, ulp_error(scalar_tanh(x[i]), tanh(x[i])));
+            else
+                wrong += scalar_tanh(x[i]) != fminf(x[i], 1.0f);
+    printf("# tanh: %.4f ulp\n", worst);
+    assert_true(worst <= 1.0 + 1e-7); /* some 2^-24 above 1, where x is little over 2^-24 */
+    assert_int_equal(wrong, 0);
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[5 + MAX_ISAS] = {
+    struct CMUnitTest tests[7 + MAX_ISAS] = {
         cmocka_unit_test(scalar_exp2_has_the_bits_of_sleef),
         cmocka_unit_test(scalar_log_has_the_bits_of_sleef),
+        cmocka_unit_test(scalar_tanh_has_the_bits_of_sleef),
         cmocka_unit_test(exp2_is_within_an_ulp),
         cmocka_unit_test(exp2_of_an_integer_is_exact),
         cmocka_unit_test(log_is_within_an_ulp),
+        cmocka_unit_test(tanh_is_within_an_ulp),
     };
-    size_t count = 5;
+    size_t count = 7;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count; i++)

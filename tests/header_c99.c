@@ -26,10 +26,13 @@ int main(void)
     float table = 1.0f;
 
     args.size = sizeof args;
-    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;
+    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED | ATTNKIT_WINDOW |
+                 ATTNKIT_MASK_STRIDED;
     args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
     args.q_type = ATTNKIT_F32;
     args.head_dim = 1;
+    args.mask_kind = ATTNKIT_MASK_NONE;
+    args.weights_kind = ATTNKIT_WEIGHTS_NONE;
     merge_args.size = sizeof merge_args;
     merge_args.value_dim = 1;
     append.size = sizeof append;

@@ -252,6 +252,20 @@ static void a_tensor_without_rows_has_no_bytes_and_overlaps_nothing(void **state
     }
 }
 
+/* They repeat, and yet share no byte. */
+static void rows_without_bytes_overlap_nothing(void **state)
+{
+    (void)state;
+    const int64_t count[3] = {2, 3, 4}, stride[3] = {48, 16, 4}, none[3] = {0};
+    struct layout empty, whole;
+    bool repeats;
+    assert_true(attnkit_layout(&whole, (const void *)BASE, count, stride, 4, &repeats));
+    assert_true(attnkit_layout(&empty, (const void *)BASE, count, none, 0, &repeats));
+    assert_false(repeats);
+    assert_false(attnkit_layouts_overlap(&empty, &whole));
+    assert_false(attnkit_layouts_overlap(&whole, &empty));
+}
+
 /* In the gaps of a tensor of a million rows lies another: the search must not go through all pairs
  * of rows. */
 static void interleaved_tensors_cost_a_step_for_each_row(void **state)
@@ -309,6 +323,7 @@ int main(void)
         cmocka_unit_test(bytes_outside_the_address_space_are_refused),
         cmocka_unit_test(reaches_that_add_up_beyond_63_bits_are_refused),
         cmocka_unit_test(a_tensor_without_rows_has_no_bytes_and_overlaps_nothing),
+        cmocka_unit_test(rows_without_bytes_overlap_nothing),
         cmocka_unit_test(interleaved_tensors_cost_a_step_for_each_row),
         cmocka_unit_test(rows_at_one_place_of_a_period_cost_nothing),
         cmocka_unit_test(more_rows_than_can_be_counted_are_seen),

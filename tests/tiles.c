@@ -122,6 +122,8 @@ enum region {
     VISIBLE_ROW,
     K_SCALES,
     V_SCALES,
+    BIAS_ROWS,
+    KEEP_ROWS,
 };
 
 enum {
@@ -409,17 +411,35 @@ static float model_softmax(float *s, int64_t step, int keys, int visible, float 
     return rescale;
 }
 
-/* A row that sees nothing keeps its state. */
-static void model_decode(const struct states *s, int row, const float *q, int visible,
+static void model_adjust(const struct adjust *how, const float *bias, int n, float *s)
+{
+    for (int i = 0; i < n; i++) {
+        const float x = how->capped ? scalar_tanh(s[i] * how->to_cap) : s[i];
+        if (!bias)
+            s[i] = x * how->factor;
+        else
+            s[i] = bias[i] == -INFINITY ? -INFINITY : fmaf(x, how->factor, bias[i]);
+    }
+}
+
+/* K and V are those of the block, widened. A row that sees nothing keeps its state. */
+static void model_decode(const struct states *s, int row, const struct decode_block *block,
                          struct rows k, struct rows v, float scale_log2)
 {
+    const int visible = block->visible[row];
     if (visible == 0)
         return;
     float p[KEY_BLOCK];
     for (int key = 0; key < visible; key++)
-        p[key] = chain(row_at(k, key), 1, q, 1, k.dim);
+        p[key] = chain(row_at(k, key), 1, block->q[row], 1, k.dim);
+    if (block->adjust) {
+        model_adjust(block->adjust, block->bias ? block->bias[row] : NULL, visible, p);
+        scale_log2 = 1.0f;
+    }
     const float rescale =
         model_softmax(p, 1, visible, visible, scale_log2, &s->st.row_max[row], &s->st.row_sum[row]);
+    for (int key = 0; block->keep && key < visible; key++)
+        p[key] *= block->keep[row][key];
     for (int64_t c = 0; c < v.dim; c++) {
         float *o = out_at(s, row, c);
         *o = fmaf(*o, rescale, weighted_column(p, 1, v, visible, c));
@@ -535,6 +555,44 @@ static void check_softmax(struct round *w)
     expect(w, "s", s, expected_s, scores, EXACT_ZEROS);
     expect(w, "rescale", rescale, expected_rescale, (size_t)lanes, EXACT_ZEROS);
     expect_states(w, &got, &expected);
+}
+
+static struct adjust draw_adjust(struct round *w)
+{
+    static const float to_cap[] = {0.002f, 0.18f, 1.0f, 30.0f};
+    struct adjust how = {.capped = random_below(&w->random, 2), .factor = draw_scale(w)};
+    how.to_cap = to_cap[random_below(&w->random, 4)];
+    return how;
+}
+
+/* Scores or a bias: in half of the lines special ones among them, at one density. */
+static void draw_scores(struct round *w, float *x, int count)
+{
+    static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};
+    const int one_in = 1 << random_below(&w->random, 6);
+    const bool is_special = random_below(&w->random, 2);
+    for (int i = 0; i < count; i++)
+        x[i] = is_special && random_below(&w->random, one_in) == 0
+                   ? specials[random_below(&w->random, 6)]
+                   : 10.0f * draw(w);
+}
+
+static void check_adjust(struct round *w)
+{
+    const int n = (int)random_below(&w->random, 4) * w->kernels->vector +
+                  (int)random_below(&w->random, w->kernels->vector);
+    const struct adjust how = draw_adjust(w);
+    float *s = row_at(place_rows(w, OUT_ROWS, 1, n), 0);
+    float *bias = random_below(&w->random, 3) ? row_at(place_rows(w, BIAS_ROWS, 1, n), 0) : NULL;
+    draw_scores(w, s, n);
+    if (bias)
+        draw_scores(w, bias, n);
+    float *expected = take((size_t)n, 0);
+    memcpy(expected, s, (size_t)n * sizeof *s);
+    model_adjust(&how, bias, n, expected);
+    w->kernels->adjust(&how, bias, (size_t)n, s);
+    expect(w, "t", s, expected, (size_t)n, EXACT_ZEROS);
+    assert_true(n == 0 || is_all_else_untouched(s, n));
 }
 
 /* Weights and a rescaling as softmax leaves them: 0 .. 1 or NaN, 0 where a lane does not see the
@@ -824,6 +882,36 @@ static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim
             memset(s->row + i * TILE_KEYS, 0, TILE_KEYS * sizeof s->row[0]);
 }
 
+/* What decode has for some calls only. Lines end, or begin, at unmapped pages, and have no number
+ * where their row sees no key. */
+struct additions {
+    struct adjust adjust;
+    const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
+};
+
+static void draw_additions(struct round *w, struct additions *x, struct decode_block *block)
+{
+    const struct rows bias = place_rows(w, BIAS_ROWS, w->rows, KEY_BLOCK);
+    const struct rows keep = place_rows(w, KEEP_ROWS, w->rows, KEY_BLOCK);
+    for (int r = 0; r < w->rows; r++) {
+        x->bias[r] = row_at(bias, r);
+        x->keep[r] = row_at(keep, r);
+        draw_scores(w, row_at(bias, r), KEY_BLOCK);
+        for (int key = 0; key < KEY_BLOCK; key++) {
+            row_at(keep, r)[key] = random_below(&w->random, 4) ? 4.0f / 3.0f : 0.0f;
+            if (key >= block->visible[r])
+                row_at(bias, r)[key] = row_at(keep, r)[key] = NAN;
+        }
+    }
+    x->adjust = draw_adjust(w);
+    if (random_below(&w->random, 2))
+        block->adjust = &x->adjust;
+    if (block->adjust && random_below(&w->random, 2))
+        block->bias = x->bias;
+    if (random_below(&w->random, 2))
+        block->keep = x->keep;
+}
+
 static void check_decode(struct round *w)
 {
     int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
@@ -843,18 +931,21 @@ static void check_decode(struct round *w)
     draw_states(w, &got);
     copy_states(&expected, &got);
     const float *q_rows[MAX_DECODE_ROWS];
-    for (int r = 0; r < w->rows; r++) {
+    struct decode_block block = {.q = q_rows,
+                                 .visible = visible,
+                                 .k = k.rows,
+                                 .v = v.rows,
+                                 .st = &got.st,
+                                 .far = random_below(&w->random, 2),
+                                 .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
+                                 .next_k = nowhere};
+    struct additions additions;
+    if (random_below(&w->random, 2))
+        draw_additions(w, &additions, &block);
+    for (int r = 0; r < w->rows; r++)
         q_rows[r] = row_at(q, r);
-        model_decode(&expected, r, q_rows[r], visible[r], k.wide, v.wide, scale_log2);
-    }
-    const struct decode_block block = {.q = q_rows,
-                                       .visible = visible,
-                                       .k = k.rows,
-                                       .v = v.rows,
-                                       .st = &got.st,
-                                       .far = random_below(&w->random, 2),
-                                       .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
-                                       .next_k = nowhere};
+    for (int r = 0; r < w->rows; r++)
+        model_decode(&expected, r, &block, k.wide, v.wide, scale_log2);
     w->kernels->decode(&block, w->rows, scale_log2);
     expect_max_and_sum(w, &got, &expected);
     /* A row that sees nothing may be left alone, or have +0 added to it. */
@@ -943,6 +1034,7 @@ static const struct entry {
     {"pack_q", check_pack_q, PANEL},
     {"scores", check_scores, PANEL},
     {"softmax", check_softmax, PANEL},
+    {"adjust", check_adjust, PANEL},
     {"weighted_v", check_weighted_v, PANEL},
     {"fold", check_fold, PANEL},
     {"finish", check_finish, PANEL},

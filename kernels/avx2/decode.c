@@ -120,6 +120,25 @@ static void begin_panel(struct panel *panel, const struct decode_block *block, i
     }
 }
 
+/* t in the place of scores, of the keys that each row sees. */
+static void adjust_scores(const struct panel *panel, struct scores *scores)
+{
+    const struct decode_block *const block = panel->block;
+    for (int r = 0; r < panel->rows; r++)
+        attnkit_avx2_adjust(block->adjust, block->bias ? block->bias[panel->first + r] : NULL,
+                            (size_t)panel->visible[r], scores->s[r]);
+}
+
+/* Weights times their factors, those that the row sees: the others are 0 as they are. */
+static void keep_weights(const struct panel *panel, struct weights *weights)
+{
+    for (int r = 0; r < panel->rows; r++) {
+        const float *const keep = panel->block->keep[panel->first + r];
+        for (int key = 0; key < panel->visible[r]; key++)
+            weights->p[key][r] *= keep[key];
+    }
+}
+
 void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale_log2)
 {
     for (int first = 0; first < rows; first += PANEL_ROWS) {
@@ -133,7 +152,11 @@ void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale
             attnkit_avx2_decode_tiled_k(&panel, &scores);
         else
             attnkit_avx2_decode_k(&panel, &scores);
-        softmax(&panel, &scores, scale_log2, &weights);
+        if (block->adjust)
+            adjust_scores(&panel, &scores);
+        softmax(&panel, &scores, block->adjust ? 1.0f : scale_log2, &weights);
+        if (block->keep)
+            keep_weights(&panel, &weights);
         attnkit_avx2_decode_v(&panel, &weights);
     }
 }

@@ -200,6 +200,7 @@ void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, in
                            const struct rows *ahead);
 void attnkit_avx512_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                             const struct state *st, float *rescale);
+void attnkit_avx512_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
 void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,
                                const struct rows *v, int keys, float *o, const struct rows *ahead);
 void attnkit_avx512_fold(const struct state *total, const struct state *chunk, int lanes,
@@ -217,6 +218,7 @@ void attnkit_avx512_head_out(const struct head_weights *weights, const struct ro
                              float *const *out);
 void attnkit_avx512_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                            bool interleaved);
+void attnkit_avx512_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
 
 extern const struct kernels attnkit_avx512;
 

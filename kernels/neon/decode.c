@@ -76,6 +76,7 @@ softmax_rows(const struct panel *panel, const struct scores *scores, struct weig
 static void begin_panel(struct panel *panel, const struct decode_block *block, int first, int rows)
 {
     panel->block = block;
+    panel->first = first;
     panel->rows = rows;
     panel->st = (struct state){block->st->row_max + first, block->st->row_sum + first,
                                block->st->out + first * block->v.dim};
@@ -89,6 +90,25 @@ static void begin_panel(struct panel *panel, const struct decode_block *block, i
     }
 }
 
+/* t in the place of scores, of the keys that each row sees. */
+static void adjust_scores(const struct panel *panel, struct scores *scores)
+{
+    const struct decode_block *const block = panel->block;
+    for (int r = 0; r < panel->rows; r++)
+        attnkit_neon_adjust(block->adjust, block->bias ? block->bias[panel->first + r] : NULL,
+                            (size_t)panel->visible[r], scores->t[r]);
+}
+
+/* Weights times their factors, those that the row sees: the others are 0 as they are. */
+static void keep_weights(const struct panel *panel, struct weights *weights)
+{
+    for (int r = 0; r < panel->rows; r++) {
+        const float *const keep = panel->block->keep[panel->first + r];
+        for (int key = 0; key < panel->visible[r]; key++)
+            weights->p[key][r] *= keep[key];
+    }
+}
+
 void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2)
 {
     for (int first = 0; first < rows; first += DECODE_PANEL) {
@@ -98,11 +118,16 @@ void attnkit_neon_decode(const struct decode_block *block, int rows, float scale
         begin_panel(&panel, block, first, lanes_at(first, rows));
         if (panel.most == 0)
             continue;
+        const float scale = block->adjust ? 1.0f : scale_log2;
         if (block->k.tiled)
-            attnkit_neon_decode_tiled_k(&panel, scale_log2, &scores);
+            attnkit_neon_decode_tiled_k(&panel, scale, &scores);
         else
-            attnkit_neon_decode_k(&panel, scale_log2, &scores);
+            attnkit_neon_decode_k(&panel, scale, &scores);
+        if (block->adjust)
+            adjust_scores(&panel, &scores);
         const float32x4_t rescale = softmax_rows(&panel, &scores, &weights);
+        if (block->keep)
+            keep_weights(&panel, &weights);
         attnkit_neon_decode_v(&panel, &weights, rescale);
     }
 }

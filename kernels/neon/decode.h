@@ -17,6 +17,7 @@ struct panel {
     const struct decode_block *block;
     const float *q[DECODE_PANEL]; /* past `rows` the last one again */
     int32_t visible[DECODE_PANEL];
+    int first;        /* row of the block */
     int rows;         /* <= DECODE_PANEL */
     int fewest, most; /* of visible */
     struct state st;

@@ -264,6 +264,7 @@ void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int 
                          const struct rows *ahead);
 void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                           const struct state *st, float *rescale);
+void attnkit_neon_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
 void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
                              int keys, float *o, const struct rows *ahead);
 void attnkit_neon_fold(const struct state *total, const struct state *chunk, int lanes,
@@ -281,6 +282,7 @@ void attnkit_neon_head_out(const struct head_weights *weights, const struct rows
                            float *const *out);
 void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                          bool interleaved);
+void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
 
 extern const struct kernels attnkit_neon;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The canonical order of ../README.md as one straight program: a row at a time, its visible keys
- * from the first to the last, no tiles, no masks, no packing. It shares with the kernels nothing
- * but the description of the problem and the two elementary functions.
+ * from the first to the last, each looked at by itself, no tiles, no packing. It shares with the
+ * kernels nothing but the description of the problem, the elementary functions and the random words
+ * of dropout.
  */
 #include "reference.h"
 
@@ -76,38 +77,140 @@ static void widen_key(const struct attention *a, const struct cache *c, int64_t 
         out[d] = element_in_tile(c, row, d, key % TILE_KEYS);
 }
 
-/* Steps 2 to 7 for the `keys` visible keys from `first` on, those of one block. */
-static void add_block(const struct attention *a, int64_t batch, int64_t kv_head, int64_t first,
-                      int keys, const struct buffers *b, float *row_max, float *row_sum)
+static const char *mask_row(const struct mask *m, struct place place)
 {
+    return m->first + place_offset(m->stride, place);
+}
+
+static float bias_at(const struct mask *m, struct place place, int64_t key)
+{
+    const char *const row = mask_row(m, place);
+    switch (m->type) {
+    case TYPE_F16:
+        return float_from_f16(half_at(row, key));
+    case TYPE_BF16:
+        return float_from_bf16(half_at(row, key));
+    default:
+        return float_at(row, key);
+    }
+}
+
+static bool is_in_window(const struct extras *x, int64_t first_key, int64_t position, int64_t key)
+{
+    const __int128_t distance = (__int128_t)key - position;
+    return first_key + key < x->keep_first || ((x->left == INT64_MAX || -distance <= x->left) &&
+                                               (x->right == INT64_MAX || distance <= x->right));
+}
+
+static bool is_same_document(const struct attention *a, struct place place, int64_t key)
+{
+    const int64_t first = a->kv_starts ? a->kv_starts[place.batch] : place.batch * a->kv_len;
+    return a->extras.q_docs[place.outer * a->q_len + place.row] == a->extras.kv_docs[first + key];
+}
+
+/* Whether a row sees a key: all that may keep it from that, one after the other. */
+static bool is_seen(const struct attention *a, struct place place, int64_t key)
+{
+    const struct extras *const x = &a->extras;
+    const int64_t position = q_offset(a, place.batch) + place.position;
+    if (a->causal && key > position)
+        return false;
+    if (x->window && !is_in_window(x, a->first_key, position, key))
+        return false;
+    if (x->q_docs && !is_same_document(a, place, key))
+        return false;
+    if (x->bytes.first &&
+        (key >= x->bytes.columns || (mask_row(&x->bytes, place)[key] != 0) == x->bytes.ignores))
+        return false;
+    if (x->bits.first && (key >= x->bits.columns ||
+                          (mask_row(&x->bits, place)[key / 8] >> key % 8 & 1) == x->bits.ignores))
+        return false;
+    return !x->bias.first || (key < x->bias.columns && bias_at(&x->bias, place, key) != -INFINITY);
+}
+
+/* What is added to a score: in log2 unit and slope are what they are times log2 e. */
+static float bias_of(const struct attention *a, struct place place, int64_t key, bool in_log2)
+{
+    const struct extras *const x = &a->extras;
+    const __int128_t distance = (__int128_t)key - q_offset(a, place.batch) - place.position;
+    float bias = 0.0f;
+    if (x->bias.first) {
+        const float given = bias_at(&x->bias, place, key);
+        bias = (given < -0x1p126f ? -0x1p126f : given) * (in_log2 ? (float)LOG2_E : 1.0f);
+    }
+    if (x->slopes) {
+        const float slope = x->slopes[place.head];
+        bias += (in_log2 ? (float)(slope * LOG2_E) : slope) * (float)distance;
+        bias = bias < -FLT_MAX ? -FLT_MAX : bias;
+    }
+    return bias;
+}
+
+/* Step 2. */
+static float dot(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
+                 const struct buffers *b)
+{
+    float s = 0.0f;
+    widen_key(a, &a->k, place.batch, kv_head, key, b->k);
+    for (int64_t d = 0; d < a->head_dim; d++)
+        s = fmaf(b->q[d], b->k[d], s);
+    return s;
+}
+
+/* The score of a key as the softmax takes it, in log2. */
+static float log2_score(const struct attention *a, struct place place, int64_t key, float s)
+{
+    const struct extras *const x = &a->extras;
+    const float capped = x->adjust.capped ? scalar_tanh(s * x->adjust.to_cap) : s;
+    const float factor = x->adjust.capped ? x->adjust.factor : a->scale_log2;
+    if (!x->bias.first && !x->slopes)
+        return capped * factor;
+    return fmaf(capped, factor, bias_of(a, place, key, true));
+}
+
+static float keep_factor(const struct attention *a, struct place place, int64_t key)
+{
+    float line[KEY_BLOCK];
+    attnkit_keep_line(a, place, key / KEY_BLOCK * KEY_BLOCK, line);
+    return line[key % KEY_BLOCK];
+}
+
+/* Steps 2 to 8 for the visible keys from `first` to `end`, of one block. */
+static void add_block(const struct attention *a, int64_t kv_head, struct place place, int64_t first,
+                      int64_t end, const struct buffers *b, float *row_max, float *row_sum)
+{
+    int64_t key[KEY_BLOCK];
     float t[KEY_BLOCK];
     float new_max = *row_max;
-    for (int j = 0; j < keys; j++) {
-        float s = 0.0f;
-        widen_key(a, &a->k, batch, kv_head, first + j, b->k);
-        for (int64_t d = 0; d < a->head_dim; d++)
-            s = fmaf(b->q[d], b->k[d], s);
-        t[j] = s * a->scale_log2;
-        if (ceilf(t[j]) > new_max)
-            new_max = ceilf(t[j]);
+    int keys = 0;
+    for (int64_t j = first; j < end; j++) {
+        if (!is_seen(a, place, j))
+            continue;
+        key[keys] = j;
+        t[keys] = log2_score(a, place, j, dot(a, kv_head, place, j, b));
+        if (ceilf(t[keys]) > new_max)
+            new_max = ceilf(t[keys]);
+        keys++;
     }
     float sum = 0.0f;
     memset(b->column_sums, 0, (size_t)a->value_dim * sizeof *b->column_sums);
-    for (int j = 0; j < keys; j++) {
-        const float p = scalar_exp2(t[j] - finite_max(new_max));
+    for (int i = 0; i < keys; i++) {
+        const float p = scalar_exp2(t[i] - finite_max(new_max));
+        const float weight = a->extras.drops ? p * keep_factor(a, place, key[i]) : p;
         sum += p;
-        widen_key(a, &a->v, batch, kv_head, first + j, b->v);
+        widen_key(a, &a->v, place.batch, kv_head, key[i], b->v);
         for (int64_t c = 0; c < a->value_dim; c++)
-            b->column_sums[c] = fmaf(p, b->v[c], b->column_sums[c]);
+            b->column_sums[c] = fmaf(weight, b->v[c], b->column_sums[c]);
     }
     const float rescale = scalar_exp2(*row_max - finite_max(new_max));
-    for (int64_t c = 0; c < a->value_dim; c++)
+    for (int64_t c = 0; c < a->value_dim && keys > 0; c++)
         b->chunk[c] = fmaf(b->chunk[c], rescale, b->column_sums[c]);
-    *row_sum = fmaf(*row_sum, rescale, sum);
+    if (keys > 0)
+        *row_sum = fmaf(*row_sum, rescale, sum);
     *row_max = new_max;
 }
 
-/* Step 8: chunk into total. */
+/* Step 9: chunk into total. */
 static void fold_chunk(struct state total, struct state chunk, int64_t value_dim)
 {
     const float new_max = *chunk.row_max > *total.row_max ? *chunk.row_max : *total.row_max;
@@ -124,16 +227,61 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* The sink as a state of no columns, folded in last. */
+static void fold_sink(const struct attention *a, struct place place, struct state total,
+                      struct state chunk)
+{
+    const float t = (float)(a->extras.sinks[place.head] * LOG2_E);
+    const bool counts = t < INFINITY; /* NaN does not */
+    *chunk.row_max = counts ? ceilf(t) : 0.0f;
+    *chunk.row_sum = counts ? scalar_exp2(t - finite_max(*chunk.row_max)) : NAN;
+    memset(chunk.out, 0, (size_t)a->value_dim * sizeof *chunk.out);
+    fold_chunk(total, chunk, a->value_dim);
+}
+
+/* One entry of weights out. */
+static float weight_of(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
+                       struct state total, const struct buffers *b)
+{
+    const struct extras *const x = &a->extras;
+    const bool seen = key < sequence_keys(a, place.batch) && is_seen(a, place, key);
+    const float divisor = *total.row_sum == 0.0f ? 1.0f : *total.row_sum;
+    if (x->weights_kind == WEIGHTS_SOFTMAX && !seen)
+        return 0.0f;
+    if (key >= sequence_keys(a, place.batch) || (x->weights_kind == WEIGHTS_BIASED && !seen))
+        return -INFINITY;
+    const float s = dot(a, kv_head, place, key, b);
+    if (x->weights_kind == WEIGHTS_SOFTMAX)
+        return scalar_exp2(log2_score(a, place, key, s) - finite_max(*total.row_max)) / divisor +
+               0.0f;
+    const bool capped = x->adjust.capped && x->weights_kind != WEIGHTS_SCALED;
+    const float value = capped ? scalar_tanh(s * x->adjust.to_cap) : s;
+    const float factor = capped ? x->cap : x->scale;
+    if (x->weights_kind == WEIGHTS_BIASED && (x->bias.first || x->slopes))
+        return fmaf(value, factor, bias_of(a, place, key, false)) + 0.0f;
+    return value * factor + 0.0f;
+}
+
+static void write_weights(const struct attention *a, int64_t kv_head, struct place place,
+                          struct state total, const struct buffers *b)
+{
+    char *const row = a->extras.weights + place_offset(a->extras.weights_stride, place);
+    for (int64_t key = 0; key < a->kv_len; key++) {
+        const float weight = weight_of(a, kv_head, place, key, total, b);
+        memcpy(row + key * (int64_t)sizeof weight, &weight, sizeof weight);
+    }
+}
+
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse)
 {
-    const int64_t end = visible_end(a, batch, row / a->group);
+    const int64_t end = sequence_keys(a, batch);
+    const struct place place = place_of_row(a, batch, kv_head, row);
     const struct buffers b = new_buffers(a);
     float total_max = -INFINITY, total_sum = 0.0f, chunk_max, chunk_sum;
     const struct state total = {&total_max, &total_sum, b.total};
     const struct state chunk = {&chunk_max, &chunk_sum, b.chunk};
-    attnkit_scalar_widen(a->q_type, q_row(a, place_of_row(a, batch, kv_head, row)), NULL, 0,
-                         a->head_dim, b.q);
+    attnkit_scalar_widen(a->q_type, q_row(a, place), NULL, 0, a->head_dim, b.q);
 
     for (int64_t first = 0; first < end; first += CHUNK_KEYS) {
         chunk_max = -INFINITY;
@@ -141,14 +289,18 @@ void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_
         memset(b.chunk, 0, (size_t)a->value_dim * sizeof *b.chunk);
         const int64_t chunk_end = smaller(first + CHUNK_KEYS, end);
         for (int64_t key = first; key < chunk_end; key += KEY_BLOCK)
-            add_block(a, batch, kv_head, key, (int)smaller(KEY_BLOCK, end - key), &b, &chunk_max,
+            add_block(a, kv_head, place, key, smaller(key + KEY_BLOCK, end), &b, &chunk_max,
                       &chunk_sum);
         fold_chunk(total, chunk, a->value_dim);
     }
+    if (a->extras.sinks)
+        fold_sink(a, place, total, chunk);
     for (int64_t c = 0; c < a->value_dim; c++)
         out[c] = b.total[c] / (total_sum == 0.0f ? 1.0f : total_sum) + 0.0f;
     if (lse)
         *lse = scalar_lse(total_max, total_sum);
+    if (a->extras.weights)
+        write_weights(a, kv_head, place, total, &b);
     free(b.total);
 }
 

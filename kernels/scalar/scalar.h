@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two elementary functions of the canonical order in portable C, the conversions of a number
+ * The three elementary functions of the canonical order in portable C, the conversions of a number
  * to and from 16 bits, and the scalar tiles. Algorithm, coefficients and order of roundings are
- * those of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so the bits are SLEEF's;
+ * those of SLEEF 3.5.1's xexp2f, xlogf_u1 and xtanhf in their FMA form, so the bits are SLEEF's;
  * tests/elementary.c compares every argument that an attention can come upon.
  */
 #ifndef ATTNKIT_SCALAR_H
@@ -101,6 +101,75 @@ static inline float scalar_log(float x)
     const float cube = y2 * y.hi * p;
     const float sum = s.hi + cube;
     return sum + (((s.hi - sum) + cube) + s.lo);
+}
+
+static inline struct pair pairs_sum(struct pair a, struct pair b)
+{
+    const struct pair s = pair_sum(a.hi, b.hi);
+    return (struct pair){s.hi, s.lo + (a.lo + b.lo)};
+}
+
+/* Where a is not the smaller one. */
+static inline struct pair ordered_sum(struct pair a, struct pair b)
+{
+    const float hi = a.hi + b.hi;
+    return (struct pair){hi, (a.hi - hi) + b.hi + a.lo + b.lo};
+}
+
+static inline struct pair opposite(struct pair a)
+{
+    return (struct pair){-a.hi, -a.lo};
+}
+
+static inline struct pair pair_product(struct pair a, struct pair b)
+{
+    const float hi = a.hi * b.hi;
+    return (struct pair){hi, fmaf(a.hi, b.lo, fmaf(a.lo, b.hi, fmaf(a.hi, b.hi, -hi)))};
+}
+
+static inline struct pair pair_square(struct pair a)
+{
+    const float hi = a.hi * a.hi;
+    return (struct pair){hi, fmaf(a.hi + a.hi, a.lo, fmaf(a.hi, a.hi, -hi))};
+}
+
+static inline struct pair pair_reciprocal(struct pair d)
+{
+    const float t = 1.0f / d.hi;
+    return (struct pair){t, t * fmaf(-d.lo, t, fmaf(-d.hi, t, 1.0f))};
+}
+
+/* e^x for 0 <= x < 10: 2^n times the series of e^s to degree 7 in s = x - n ln 2, its first three
+ * terms in pairs. */
+static inline struct pair pair_exp(float x)
+{
+    const float n = rintf(x * 0x1.715476p+0f);
+    struct pair s = pair_sum(x, n * -0x1.62e4p-1f);
+    const struct pair rest = pair_sum(s.hi, n * -0x1.7f7d1cp-20f);
+    s = (struct pair){rest.hi, rest.lo + s.lo};
+    float p = 0.1980960224e-3f;
+    p = fmaf(p, s.hi, 0.1394256484e-2f);
+    p = fmaf(p, s.hi, 0.8333456703e-2f);
+    p = fmaf(p, s.hi, 0.4166637361e-1f);
+    struct pair t = pair_product(s, (struct pair){p, 0.0f});
+    t = pairs_sum(t, (struct pair){0.16666665941423424f, 0.0f});
+    t = pairs_sum(pair_product(s, t), (struct pair){0.5f, 0.0f});
+    t = pairs_sum(s, pair_product(pair_square(s), t));
+    t = ordered_sum((struct pair){1.0f, 0.0f}, t);
+    const float power = power_of_two((int)n);
+    return (struct pair){t.hi * power, t.lo * power};
+}
+
+/* tanh x, within 1.0000001 ulp: (e^x - e^-x) / (e^x + e^-x) in pairs, of |x|. */
+static inline float scalar_tanh(float x)
+{
+    const float distance = fabsf(x);
+    if (!(distance <= 8.664339742f)) /* from here on it rounds to 1 */
+        return isnan(x) ? x : copysignf(1.0f, x);
+    const struct pair grown = pair_exp(distance), shrunk = pair_reciprocal(grown);
+    const struct pair y =
+        pair_quotient(ordered_sum(grown, opposite(shrunk)), ordered_sum(grown, shrunk));
+    return copysignf(y.hi + y.lo, x);
 }
 
 /* What is subtracted for a maximum of -inf, which only rows without a finite score have. */

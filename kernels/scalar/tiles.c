@@ -18,6 +18,15 @@ static void exp2_array(const float *x, float *y, size_t n)
         y[i] = scalar_exp2(x[i]);
 }
 
+static void nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64])
+{
+    for (int i = 0; i < KEY_BLOCK; i++) {
+        if (i % 64 == 0)
+            words[i / 64] = 0;
+        words[i / 64] |= (uint64_t)(bytes[i] != 0) << i % 64;
+    }
+}
+
 static const float *row_at(struct rows rows, int i)
 {
     return (const float *)(rows.first + i * rows.stride);
@@ -79,6 +88,19 @@ static void softmax(float *s, int lanes, int keys, const int32_t *visible, float
     for (int lane = 0; lane < lanes; lane++)
         softmax_row(s + lane, lanes, keys, visible ? visible[lane] : keys, scale_log2,
                     &st->row_max[lane], &st->row_sum[lane], &rescale[lane]);
+}
+
+/* See struct adjust. */
+static float adjusted(const struct adjust *how, float s, float bias)
+{
+    const float x = how->capped ? scalar_tanh(s * how->to_cap) : s;
+    return bias == -INFINITY ? -INFINITY : fmaf(x, how->factor, bias);
+}
+
+static void adjust(const struct adjust *how, const float *bias, size_t n, float *s)
+{
+    for (size_t i = 0; i < n; i++)
+        s[i] = adjusted(how, s[i], bias ? bias[i] : -0.0f); /* which adds nothing, to -0 as well */
 }
 
 static void weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
@@ -224,14 +246,19 @@ static float weighted_column(const float *p, const struct key_rows *v, int keys,
     }
 }
 
-static void decode_row(const float *q, int visible, const struct decode_block *block,
-                       float scale_log2, float *row_max, float *row_sum, float *o)
+static void decode_row(const struct decode_block *block, int r, float scale_log2)
 {
-    float s[KEY_BLOCK];
+    const int visible = block->visible[r];
+    float s[KEY_BLOCK], rescale;
     for (int key = 0; key < visible; key++)
-        s[key] = score(q, &block->k, key);
-    float rescale;
-    softmax_row(s, 1, visible, visible, scale_log2, row_max, row_sum, &rescale);
+        s[key] = score(block->q[r], &block->k, key);
+    if (block->adjust)
+        adjust(block->adjust, block->bias ? block->bias[r] : NULL, (size_t)visible, s);
+    softmax_row(s, 1, visible, visible, block->adjust ? 1.0f : scale_log2, &block->st->row_max[r],
+                &block->st->row_sum[r], &rescale);
+    for (int key = 0; block->keep && key < visible; key++)
+        s[key] *= block->keep[r][key];
+    float *const o = block->st->out + r * block->v.dim;
     for (int64_t c = 0; c < block->v.dim; c++)
         o[c] = fmaf(o[c], rescale, weighted_column(s, &block->v, visible, c));
 }
@@ -239,8 +266,7 @@ static void decode_row(const float *q, int visible, const struct decode_block *b
 static void decode(const struct decode_block *block, int rows, float scale_log2)
 {
     for (int r = 0; r < rows; r++)
-        decode_row(block->q[r], block->visible[r], block, scale_log2, &block->st->row_max[r],
-                   &block->st->row_sum[r], block->st->out + r * block->v.dim);
+        decode_row(block, r, scale_log2);
 }
 
 static void decode_fold(const struct state *total, const struct state *chunk, int rows,
@@ -301,9 +327,11 @@ const struct kernels attnkit_scalar = {
     .widen_tile = attnkit_scalar_widen_tile,
     .narrow = attnkit_scalar_narrow,
     .rotate = attnkit_scalar_rotate,
+    .nonzero = nonzero,
     .pack_q = pack_q,
     .scores = scores,
     .softmax = softmax,
+    .adjust = adjust,
     .weighted_v = weighted_v,
     .fold = fold,
     .finish = finish,

@@ -16,6 +16,7 @@ MESSAGE_SIZE = 256
 TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 TENSORS = ("q", "k", "v", "out", "lse")
 STATES = [f"{when}_{part}" for when in ("before", "after") for part in ("max", "sum", "out")]
+MASKS = ("mask", "mask_bits", "bias")
 SIZES = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim", "value_dim")
 
 
@@ -34,7 +35,17 @@ class Args(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("q_starts", "kv_starts")),
         ("first_key", ctypes.c_int64), *((name, ctypes.c_void_p) for name in STATES),
         ("scale", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("kv_lens", "q_offsets"))]
+        *((name, ctypes.c_void_p) for name in ("kv_lens", "q_offsets")),
+        *((name, ctypes.c_int64) for name in ("window_left", "window_right", "keep_first")),
+        *((name, ctypes.c_void_p) for name in ("q_docs", "kv_docs", *MASKS)),
+        *((name, ctypes.c_int) for name in ("mask_kind", "mask_bits_kind", "bias_type")),
+        *((name + "_columns", ctypes.c_int64) for name in MASKS),
+        *((name + "_strides", ctypes.c_int64 * 3) for name in MASKS),
+        ("softcap", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("alibi_slopes", "sinks")),
+        ("dropout", ctypes.c_double), ("dropout_seeds", ctypes.c_void_p),
+        ("weights", ctypes.c_void_p), ("weights_kind", ctypes.c_int),
+        ("weights_strides", ctypes.c_int64 * 3)]
 
 
 class Exec(ctypes.Structure):
@@ -63,14 +74,14 @@ def library_version(path):
     return load(path).attnkit_version().decode()
 
 
-def isas(path):
-    """Those that can run here, the best one first, without the scalar one."""
+def isas(path, scalar=False):
+    """Those that can run here, the best one first, with or without the scalar one."""
     found = []
     for i in range(load(path).attnkit_isa_count()):
         info = IsaInfo(size=ctypes.sizeof(IsaInfo))
         if load(path).attnkit_isa_get(i, ctypes.byref(info), None) == 0 and info.can_run:
             found.append(info.name.decode())
-    return [isa for isa in reversed(found) if isa != "scalar"]
+    return [isa for isa in reversed(found) if scalar or isa != "scalar"]
 
 
 def version():
