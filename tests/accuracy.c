@@ -272,7 +272,7 @@ static struct worst judge_reference(const attnkit_attention_args *args)
     for (int64_t b = 0; b < args->batch; b++)
         for (int64_t h = 0; h < args->q_heads; h++)
             for (int64_t i = 0; i < args->q_len; i++) {
-                const struct oracle_row row = oracle_row(args, b, h, i, truth);
+                const struct oracle_row row = oracle_row(args, b, h, i, truth, NULL);
                 attnkit_reference_row(&p.a, b, h / p.a.group, i * p.a.group + h % p.a.group, out,
                                       &lse);
                 w = worst_of(w, judge(&row, truth, dim, out, lse));
@@ -479,7 +479,7 @@ static struct worst judge_storage(const struct storage *as, struct setting *s)
     args.v_scales = as->group ? v_scales : NULL;
     run(&args, NULL);
     for (int64_t i = 0; i < args.q_len; i++) {
-        const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth);
+        const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth, NULL);
         w = worst_of(w, judge(&row, truth, dim, s->out + i * dim, s->lse[i]));
     }
     free(truth);
@@ -588,7 +588,7 @@ static double judge_mutant(const struct mutant *m)
     for (int i = 0; i < DISTRIBUTIONS; i++) {
         struct setting s = setting_new(&distributions[i], &shape, 1, SEED);
         struct oracle_element truth[VALUES];
-        const struct oracle_row row = oracle_row(&s.args, 0, 0, 0, truth);
+        const struct oracle_row row = oracle_row(&s.args, 0, 0, 0, truth, NULL);
         mutant_row(m, &s, s.out);
         const double bound = judge(&row, truth, VALUES, s.out, (float)row.lse).bound;
         if (bound > worst) {

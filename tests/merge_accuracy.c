@@ -416,10 +416,10 @@ static struct oracle ask_oracle(const struct results *r, int64_t ranges, int64_t
     struct oracle o;
     const int64_t b = row / Q_LEN / Q_HEADS, h = row / Q_LEN % Q_HEADS, i = row % Q_LEN;
     attnkit_attention_args args = range_args(0, KV_LEN, NULL, NULL);
-    o.whole = oracle_row(&args, b, h, i, o.whole_out);
+    o.whole = oracle_row(&args, b, h, i, o.whole_out, NULL);
     for (int64_t range = 0; range < ranges; range++) {
         args = range_args(r->cuts[range], r->cuts[range + 1], NULL, NULL);
-        o.ranges[range] = oracle_row(&args, b, h, i, o.out[range]);
+        o.ranges[range] = oracle_row(&args, b, h, i, o.out[range], NULL);
     }
     return o;
 }

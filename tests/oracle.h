@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The oracle: attention by the textbook (maximum, exp, sum) in extended precision, straight from
- * the public arguments. It has its own idea of where rows lie and what they see, and shares no
- * arithmetic with the library. For every element of a row it gives what is true, what that is made
- * of, and how far a result in the canonical order of kernels/README.md can be off at most.
+ * the public arguments, with every mask and function of the score. It has its own idea of what they
+ * mean (inputs.h), and shares no arithmetic with the library. For every element of a row it gives
+ * what is true, what that is made of, and how far a result in the canonical order of
+ * kernels/README.md can be off at most.
  *
- * Inputs are finite, and no score and no sum leaves the range of binary32.
+ * Inputs may be anything as long as no sum of finite inputs leaves the range of binary32. What is
+ * NaN or infinite has a bound of 0, but for infinite elements of out: those may be any infinity, or
+ * NaN, and their bound is infinite. Not for calls with states.
  */
 #ifndef ATTNKIT_TEST_ORACLE_H
 #define ATTNKIT_TEST_ORACLE_H
@@ -15,22 +18,28 @@
 struct oracle_element {
     double value;
     double magnitude; /* A = sum_j w_j |v_j| */
-    double bound;     /* |result - value| is never more; derived in oracle.c */
+    double bound;     /* |result - value| is never more; derived in oracle.c. May be infinite */
 };
 
 struct oracle_row {
-    int64_t keys;           /* that the row sees; without any, values are 0 and lse is -infinity */
-    double score_magnitude; /* S = sum_j w_j |scale| sum_d |q_d k_jd| */
+    int64_t keys;           /* that the row sees */
+    double score_magnitude; /* S = sum_j w_j (|scale| sum_d |q_d k_jd| + |biases|) */
     double lse, lse_bound;
 };
 
-/* Row `row` of query head `head` of batch entry `batch`; `out` has value_dim elements. Takes about
- * 5 ns for each key and each of head_dim + 2 value_dim. */
+/* Row `row` of query head `head` of batch entry `batch`; `out` has value_dim elements, of before
+ * they are rounded to out_type, and `weights` is NULL or has kv_len, of the kind that args ask for.
+ * Takes about 5 ns for each key and each of head_dim + 2 value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
-                             int64_t row, struct oracle_element *out);
+                             int64_t row, struct oracle_element *out,
+                             struct oracle_element *weights);
 
 /* The unit in which accuracy is measured, u A (1 + S) + (keys + 4) 2^-149: about one rounding of
  * every score, weight and product, and one of every subnormal product. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
+
+/* How much of the bound a result uses up, of binary32 or then rounded to `type`: at most 1, unless
+ * it is wrong; infinite where it is not NaN or infinite as it must be. */
+double oracle_judge(const struct oracle_element *truth, attnkit_type type, double result);
 
 #endif
