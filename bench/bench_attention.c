@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kv.h"
+#include "masks.h"
 #include "pool.h"
 #include "rows.h"
 
@@ -55,6 +56,20 @@ static const struct workload {
     {"B1_H32_8_L1x16384_D128", BF16 | I8, 2, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F32, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
+    {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false}, /* what masks cost */
+    {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
+    {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H12_L1024_D64_bias", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_alibi", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_softcap", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_sinks", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_dropout", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_weights", F32, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_window1024", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_alltrue", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_alibi", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_softcap", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 2, NEVER_QUICK, false},
@@ -66,6 +81,7 @@ struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
     struct kv kv;
+    struct masks masks;
     float *q, *out;
     int64_t *kv_lens;
     attnkit_status status; /* of the last call */
@@ -100,7 +116,7 @@ static double megabytes(const struct call *call)
 {
     const struct shape *const s = &call->row->shape;
     const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
-    return (floats * sizeof(float) + kv_memory_bytes(call->row, &call->kv) +
+    return (floats * sizeof(float) + kv_memory_bytes(call->row, &call->kv) + masks_memory_bytes(s) +
             (double)call->exec.workspace_size) *
            1e-6;
 }
@@ -120,7 +136,8 @@ static bool take_memory(struct call *call, struct result *result)
         call->out = draw(rows_of(s) * (size_t)s->value_dim, 4);
         call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
         call->kv_lens = malloc((size_t)s->batch * sizeof *call->kv_lens);
-        if (call->q && call->out && call->exec.workspace && call->kv_lens)
+        const bool has_masks = masks_make(s, &call->masks);
+        if (call->q && call->out && call->exec.workspace && call->kv_lens && has_masks)
             return kv_make(call->row, &call->kv, result);
     }
     row_fails(result, "no memory: needs %.0f MB", megabytes(call));
@@ -134,6 +151,7 @@ static void release(struct call *call)
     free(call->kv.memory);
     free(call->exec.workspace);
     free(call->kv_lens);
+    masks_free(&call->masks);
 }
 
 /* --------------------------------------------------------------------------------- the call */
@@ -163,6 +181,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .parallel_for = pool ? pool_for : NULL,
         .pool = pool,
     };
+    masks_describe(s, &call->args);
     kv_plan(row, is_decode(s) || is_few(s), &call->kv);
 }
 
@@ -186,6 +205,7 @@ static void give_strides(struct call *call)
 static void point_to_memory(struct call *call)
 {
     const struct shape *const s = &call->row->shape;
+    masks_point(s, &call->masks, &call->args);
     call->args.q = call->q;
     call->args.out = call->out;
     for (int64_t b = 0; s->padded && b < s->batch; b++)

@@ -255,7 +255,10 @@ static void print_help(const struct option *options, int count)
         "  _causal    a row sees the keys up to its own, the last row all of them\n"
         "  _pad       batch entry b has (16 - b % 8) / 16 of the keys\n"
         "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
-        "  _tiles     K is in tiles of 16 keys, V is not\n");
+        "  _tiles     K is in tiles of 16 keys, V is not\n"
+        "  _window512 a row sees the 512 keys up to its own\n"
+        "  and one of _alltrue _dense _padmask (bool masks: all true, causal, padding), _bias,\n"
+        "  _alibi, _softcap, _sinks, _dropout, _weights\n");
     options_print_help(options, count);
 }
 

@@ -45,6 +45,21 @@ static bool take_word(const char **text, const char *word)
     return true;
 }
 
+static const char *const extras[EXTRAS] = {
+    [NO_EXTRA] = "",         [ALL_TRUE] = "_alltrue", [DENSE_CAUSAL] = "_dense",
+    [PAD_MASK] = "_padmask", [BIAS] = "_bias",        [ALIBI] = "_alibi",
+    [SOFTCAP] = "_softcap",  [SINKS] = "_sinks",      [DROPOUT] = "_dropout",
+    [WEIGHTS] = "_weights",
+};
+
+static enum extra take_extra(const char **text)
+{
+    for (int i = NO_EXTRA + 1; i < EXTRAS; i++)
+        if (take_word(text, extras[i]))
+            return (enum extra)i;
+    return NO_EXTRA;
+}
+
 bool shape_parse(const char *text, struct shape *shape)
 {
     if (!take_size(&text, "B", &shape->batch) ||
@@ -53,9 +68,13 @@ bool shape_parse(const char *text, struct shape *shape)
         !take_pair(&text, "_D", "x", &shape->head_dim, &shape->value_dim))
         return false;
     shape->causal = take_word(&text, "_causal");
-    shape->padded = take_word(&text, "_pad");
+    shape->padded = strncmp(text, "_padmask", 8) && take_word(&text, "_pad");
     shape->token_major = take_word(&text, "_token");
     shape->tiled = !shape->token_major && take_word(&text, "_tiles");
+    shape->window = 0;
+    if (!take_size(&text, "_window", &shape->window) && shape->window)
+        return false;
+    shape->extra = take_extra(&text);
     return !*text;
 }
 
@@ -82,19 +101,36 @@ const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])
     append_pair(text, "_D", "x", shape->head_dim, shape->value_dim);
     strcat(text, shape->causal ? "_causal" : "");
     strcat(text, shape->padded ? "_pad" : "");
-    return strcat(text, shape->token_major ? "_token" : shape->tiled ? "_tiles" : "");
+    strcat(text, shape->token_major ? "_token" : shape->tiled ? "_tiles" : "");
+    if (shape->window)
+        append(text, "_window", shape->window);
+    return strcat(text, extras[shape->extra]);
 }
 
 int64_t shape_keys(const struct shape *shape, int64_t batch)
 {
-    return shape->kv_len - (shape->padded ? shape->kv_len * (batch % 8) / 16 : 0);
+    const bool padded = shape->padded || shape->extra == PAD_MASK;
+    return shape->kv_len - (padded ? shape->kv_len * (batch % 8) / 16 : 0);
+}
+
+static double windowed_pairs(const struct shape *shape, int64_t batch)
+{
+    const int64_t keys = shape_keys(shape, batch);
+    double pairs = 0.0;
+    for (int64_t i = 0; i < shape->q_len; i++) {
+        const int64_t up_to = keys - shape->q_len + i + 1;
+        pairs += up_to < 0 ? 0.0 : (double)(up_to < shape->window ? up_to : shape->window);
+    }
+    return pairs;
 }
 
 /* Pairs of a row and a key it sees, for one head; a causal square counts as half of one. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);
-    if (!shape->causal)
+    if (shape->window)
+        return windowed_pairs(shape, batch);
+    if (!shape->causal && shape->extra != DENSE_CAUSAL)
         return rows * keys;
     return rows <= keys ? rows * keys - rows * rows / 2.0 : keys * keys / 2.0;
 }
@@ -143,7 +179,9 @@ double shape_kv_bytes(const struct shape *shape, attnkit_type type)
     const int64_t key = type_row_bytes(type, shape->head_dim) +
                         type_row_bytes(type, shape->value_dim) + 2 * type_scale_bytes(type);
     double keys = 0.0;
-    for (int64_t b = 0; b < shape->batch; b++)
-        keys += (double)shape_keys(shape, b);
+    for (int64_t b = 0; b < shape->batch; b++) {
+        const int64_t all = shape_keys(shape, b), last = shape->window + shape->q_len - 1;
+        keys += (double)(shape->window && last < all ? last : all);
+    }
     return (double)key * (double)shape->kv_heads * keys;
 }

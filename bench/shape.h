@@ -11,6 +11,13 @@
  *   _pad       batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 % on average
  *   _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]
  *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
+ *   _window512 a row sees the 512 keys up to its own, whose places are as with _causal
+ * and at most one of
+ *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
+ *   _dense     _causal, said by such a mask
+ *   _padmask   _pad, said by a bool mask [batch][keys]
+ *   _bias      an additive mask [rows][keys] of random f32 for all heads
+ *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
 #define ATTNKIT_SHAPE_H
@@ -22,9 +29,25 @@
 
 enum { SHAPE_TEXT = 128 };
 
+enum extra {
+    NO_EXTRA,
+    ALL_TRUE,
+    DENSE_CAUSAL,
+    PAD_MASK,
+    BIAS,
+    ALIBI,
+    SOFTCAP,
+    SINKS,
+    DROPOUT,
+    WEIGHTS,
+    EXTRAS,
+};
+
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
     bool causal, padded, token_major, tiled; /* the last two not both */
+    int64_t window;                          /* keys; 0: none */
+    enum extra extra;
 };
 
 /* False: text is no shape. */
@@ -36,11 +59,11 @@ const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT]);
 /* Keys of a batch entry. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);
 
-/* FLOPs of what is visible: for each head 2 (D + Dv) Lq Lkv, half of it where a square is causal.
- */
+/* FLOPs of what is visible: for each head 2 (D + Dv) Lq Lkv, half of it where a square is causal,
+ * and what is in the window. */
 double shape_flops(const struct shape *shape);
 
-/* Bytes of the keys' K and V, of this type, with their scales. */
+/* Bytes of K and V, of this type, with their scales, of the keys that rows see. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
 /* "f32", "f16", "bf16", "i8", "q8_0". False: text is none of them. */
