@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A .npy file is the magic "\x93NUMPY", a version (two bytes), the length of the header (two bytes,
- * from version 2 on four, little-endian), the header, and the elements. The header is a Python
- * dict literal, as in
+ * Reading .npy files. Such a file is the magic "\x93NUMPY", a version (two bytes), the length of
+ * the header (two bytes, from version 2 on four, little-endian), the header, and the elements. The
+ * header is a Python dict literal, as in
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +29,6 @@ enum {
     PREFIX_V1 = 10,     /* magic, version, two bytes of length */
     PREFIX_V2 = 12,     /* magic, version, four bytes of length */
     MAX_HEADER = 65535, /* the most that version 1 can say; NumPy itself stops at 10000 */
-    ALIGNMENT = 64,     /* of the elements in the files we write, as NumPy does */
     DESCR_SIZE = 24
 };
 
@@ -168,17 +166,67 @@ static bool parse_header(struct text *text, struct header *header)
     return take(text, '}') && take(text, '\n') && text->at == text->end;
 }
 
-static bool check_header(const char *name, const struct header *header)
+/* ----------------------------------------------------------------------------- what it holds */
+
+static const struct {
+    const char *descr, *name;
+    size_t bytes;
+} types[NPY_TYPES] = {
+    [NPY_F32] = {"<f4", "float32", 4}, [NPY_F16] = {"<f2", "float16", 2},
+    [NPY_BOOL] = {"|b1", "bool", 1},   [NPY_U8] = {"|u1", "uint8", 1},
+    [NPY_I32] = {"<i4", "int32", 4},   [NPY_I64] = {"<i8", "int64", 8},
+};
+
+size_t npy_element(enum npy_type type)
 {
-    if (strcmp(header->descr, "<f4") && strcmp(header->descr, "<f2"))
-        return complain("%s: its dtype is '%s': must be '<f4' or '<f2' (little-endian float32 or "
-                        "float16)",
-                        name, header->descr);
+    return types[type].bytes;
+}
+
+const char *npy_descr(enum npy_type type)
+{
+    return types[type].descr;
+}
+
+/* "'<f4' (float32) or '<f2' (float16)". */
+static void spell_types(unsigned allowed, char text[NPY_TYPES * DESCR_SIZE])
+{
+    int used = 0;
+    for (int i = 0; i < NPY_TYPES; i++)
+        if (allowed >> i & 1)
+            used += snprintf(text + used, (size_t)(NPY_TYPES * DESCR_SIZE - used), "%s'%s' (%s)",
+                             used ? " or " : "", types[i].descr, types[i].name);
+}
+
+static bool find_type(const char *name, const char *descr, unsigned allowed, enum npy_type *type)
+{
+    for (int i = 0; i < NPY_TYPES; i++)
+        if (allowed >> i & 1 && !strcmp(descr, types[i].descr)) {
+            *type = (enum npy_type)i;
+            return true;
+        }
+    char text[NPY_TYPES * DESCR_SIZE];
+    spell_types(allowed, text);
+    return complain("%s: its dtype is '%s': must be %s", name, descr, text);
+}
+
+static bool check_rank(const char *name, int rank, struct npy_form form)
+{
+    if (rank >= form.min_rank && rank <= form.max_rank)
+        return true;
+    if (form.min_rank == form.max_rank)
+        return complain("%s: its rank is %d: must be %d", name, rank, form.min_rank);
+    return complain("%s: its rank is %d: must be %d .. %d", name, rank, form.min_rank,
+                    form.max_rank);
+}
+
+static bool check_header(const char *name, const struct header *header, struct npy_form form,
+                         enum npy_type *type)
+{
+    if (!find_type(name, header->descr, form.types, type))
+        return false;
     if (header->fortran_order)
         return complain("%s: it is in Fortran order: must be in C order", name);
-    if (header->rank < NPY_MIN_READ_RANK || header->rank > NPY_MAX_RANK)
-        return complain("%s: its rank is %d: must be 2, 3 or 4", name, header->rank);
-    return true;
+    return check_rank(name, header->rank, form);
 }
 
 /* ---------------------------------------------------------------------------------- reading */
@@ -248,12 +296,7 @@ static bool read_header(struct source *source, struct header *header)
         return complain("%s: malformed header: byte %d of '{'descr': ..., 'fortran_order': ..., "
                         "'shape': ...}' is not understood",
                         source->name, (int)(text.at - bytes));
-    return check_header(source->name, header);
-}
-
-static size_t element_bytes(const struct header *header)
-{
-    return strcmp(header->descr, "<f2") ? sizeof(float) : sizeof(uint16_t);
+    return true;
 }
 
 /* Bytes of the elements; false if they are more than a size can say. */
@@ -271,23 +314,11 @@ static bool data_bytes(int rank, const int64_t *shape, size_t element, size_t *b
     return fits && *bytes <= PTRDIFF_MAX;
 }
 
-static bool make(const char *name, int rank, const int64_t *shape, size_t element,
-                 struct npy *array)
-{
-    *array = (struct npy){.rank = rank, .element = element};
-    memcpy(array->shape, shape, (size_t)rank * sizeof *shape);
-    if (data_bytes(rank, shape, element, &array->bytes))
-        array->data = calloc(1, array->bytes ? array->bytes : 1);
-    if (array->data)
-        return true;
-    char text[NPY_SHAPE_TEXT];
-    return complain("%s: no memory for the shape %s", name, npy_shape(array, text));
-}
-
-static bool read_data(struct source *source, const struct header *header, struct npy *array)
+static bool read_data(struct source *source, const struct header *header, enum npy_type type,
+                      struct npy *array)
 {
     size_t bytes;
-    if (!data_bytes(header->rank, header->shape, element_bytes(header), &bytes) ||
+    if (!data_bytes(header->rank, header->shape, npy_element(type), &bytes) ||
         bytes > (uint64_t)source->left)
         return complain("%s: not a whole .npy file: its shape needs more than the %lld bytes "
                         "after the header",
@@ -295,18 +326,20 @@ static bool read_data(struct source *source, const struct header *header, struct
     if (bytes < (uint64_t)source->left)
         return complain("%s: %lld bytes follow the %zu of its shape: must be none", source->name,
                         (long long)(source->left - (int64_t)bytes), bytes);
-    return make(source->name, header->rank, header->shape, element_bytes(header), array) &&
+    return npy_make(source->name, type, header->rank, header->shape, array) &&
            source_take(source, array->data, bytes);
 }
 
-bool npy_read(const char *name, struct npy *array)
+bool npy_read(const char *name, struct npy_form form, struct npy *array)
 {
     struct source source;
     struct header header;
+    enum npy_type type = NPY_F32;
     *array = (struct npy){0};
     if (!source_open(name, &source))
         return false;
-    const bool ok = read_header(&source, &header) && read_data(&source, &header, array);
+    const bool ok = read_header(&source, &header) && check_header(name, &header, form, &type) &&
+                    read_data(&source, &header, type, array);
     fclose(source.file);
     if (!ok)
         npy_free(array);
@@ -315,9 +348,17 @@ bool npy_read(const char *name, struct npy *array)
 
 /* ----------------------------------------------------------------------------------- arrays */
 
-bool npy_make(const char *name, int rank, const int64_t *shape, struct npy *array)
+bool npy_make(const char *name, enum npy_type type, int rank, const int64_t *shape,
+              struct npy *array)
 {
-    return make(name, rank, shape, sizeof(float), array);
+    *array = (struct npy){.rank = rank, .type = type};
+    memcpy(array->shape, shape, (size_t)rank * sizeof *shape);
+    if (data_bytes(rank, shape, npy_element(type), &array->bytes))
+        array->data = calloc(1, array->bytes ? array->bytes : 1);
+    if (array->data)
+        return true;
+    char text[NPY_SHAPE_TEXT];
+    return complain("%s: no memory for the shape %s", name, npy_shape(array, text));
 }
 
 void npy_free(struct npy *array)
@@ -334,136 +375,4 @@ const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT])
                          (long long)array->shape[i]);
     snprintf(text + used, (size_t)(NPY_SHAPE_TEXT - used), "]");
     return text;
-}
-
-/* ---------------------------------------------------------------------------------- writing */
-
-static bool cannot_write(const char *name)
-{
-    return complain("cannot write %s: %s", name, strerror(errno));
-}
-
-/* As realpath, but the last part of name need not be there yet. False: errno says why. */
-static bool resolve(const char *name, char path[PATH_MAX])
-{
-    if (realpath(name, path))
-        return true;
-    const char *slash = strrchr(name, '/');
-    const char *base = slash ? slash + 1 : name;
-    char folder[PATH_MAX], above[PATH_MAX] = ".";
-    if (errno != ENOENT || !*base || strlen(name) >= PATH_MAX)
-        return false;
-    if (slash)
-        snprintf(above, sizeof above, "%.*s", (int)(slash - name) + 1, name);
-    if (!realpath(above, folder))
-        return false;
-    if (snprintf(path, PATH_MAX, "%s/%s", folder, base) < PATH_MAX)
-        return true;
-    errno = ENAMETOOLONG;
-    return false;
-}
-
-bool npy_output_at(const char *name, struct npy_output *output)
-{
-    struct stat status;
-    output->name = name;
-    if (!resolve(name, output->path))
-        return cannot_write(name);
-    /* A device or a pipe would be replaced by a file, which nobody means. */
-    if (!stat(output->path, &status) && !S_ISREG(status.st_mode))
-        return complain("cannot write %s: not a regular file", name);
-    char *const slash = strrchr(output->path, '/');
-    *slash = '\0';
-    const bool writable = !access(slash == output->path ? "/" : output->path, W_OK | X_OK);
-    *slash = '/';
-    return writable || cannot_write(name);
-}
-
-/* The text before the elements, in version 1.0; its length is a multiple of ALIGNMENT. */
-static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
-{
-    char *const dict = header + PREFIX_V1;
-    const size_t room = 4 * ALIGNMENT - PREFIX_V1;
-    int used = snprintf(dict, room, "{'descr': '<f4', 'fortran_order': False, 'shape': (");
-    for (int i = 0; i < array->rank; i++)
-        used += snprintf(dict + used, room - (size_t)used, "%s%lld", i ? ", " : "",
-                         (long long)array->shape[i]);
-    used += snprintf(dict + used, room - (size_t)used, array->rank == 1 ? ",), }" : "), }");
-    const size_t least = PREFIX_V1 + (size_t)used + 1;
-    const size_t total = (least + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    memset(dict + used, ' ', total - least);
-    header[total - 1] = '\n';
-    memcpy(header, magic, MAGIC_SIZE);
-    memcpy(header + MAGIC_SIZE, "\x01\x00", 2);
-    header[8] = (char)((total - PREFIX_V1) & 0xff);
-    header[9] = (char)((total - PREFIX_V1) >> 8);
-    return total;
-}
-
-/* Synced before it is renamed, or a crash could leave the new name with nothing in it. */
-static bool write_all(FILE *file, const struct npy *array)
-{
-    char header[4 * ALIGNMENT];
-    const size_t length = make_header(array, header);
-    return fwrite(header, 1, length, file) == length &&
-           fwrite(array->data, 1, array->bytes, file) == array->bytes && !fflush(file) &&
-           !fsync(fileno(file));
-}
-
-/* Writes the array to a new file beside the target, whose path goes to output->temporary. */
-static bool write_temporary(struct npy_output *output, int index)
-{
-    const int folder = (int)(strrchr(output->path, '/') - output->path);
-    char temporary[PATH_MAX + 64];
-    const int length = snprintf(temporary, sizeof temporary, "%.*s/.attnkit-%ld-%d", folder,
-                                output->path, (long)getpid(), index);
-    if (length >= PATH_MAX) {
-        errno = ENAMETOOLONG;
-        return cannot_write(output->name);
-    }
-    const int descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (descriptor < 0)
-        return cannot_write(output->name);
-    memcpy(output->temporary, temporary, (size_t)length + 1);
-    FILE *file = fdopen(descriptor, "wb");
-    bool ok = file && write_all(file, output->array);
-    const int reason = errno;
-    if (file ? fclose(file) : close(descriptor))
-        return cannot_write(output->name);
-    errno = reason;
-    return ok || cannot_write(output->name);
-}
-
-static bool write_and_rename(struct npy_output *outputs, int count)
-{
-    bool ok = true;
-    for (int i = 0; i < count; i++)
-        outputs[i].temporary[0] = '\0';
-    for (int i = 0; ok && i < count; i++)
-        ok = write_temporary(&outputs[i], i);
-    for (int i = 0; ok && i < count; i++) {
-        ok = !rename(outputs[i].temporary, outputs[i].path) || cannot_write(outputs[i].name);
-        if (ok)
-            outputs[i].temporary[0] = '\0';
-    }
-    for (int i = 0; i < count; i++)
-        if (outputs[i].temporary[0])
-            unlink(outputs[i].temporary);
-    return ok;
-}
-
-/* Signals that would end the process wait until the temporary files are gone; that of a file that
- * grows beyond its limit becomes an error of fwrite. */
-bool npy_write(struct npy_output *outputs, int count)
-{
-    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGALRM};
-    sigset_t wait, before;
-    sigemptyset(&wait);
-    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
-        sigaddset(&wait, ending[i]);
-    signal(SIGXFSZ, SIG_IGN);
-    sigprocmask(SIG_BLOCK, &wait, &before);
-    const bool ok = write_and_rename(outputs, count);
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    return ok;
 }

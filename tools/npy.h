@@ -1,33 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NumPy's .npy files (formats 1.0 to 3.0) of float32 in C order, read and written.
- * A function that returns false has said why on standard error, and has written nothing.
+ * NumPy's .npy files (formats 1.0 to 3.0) in C order, read and written: floats, and the types that
+ * masks and numbers of documents have. A function that returns false has said why on standard
+ * error, and has written nothing.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NPY_MIN_READ_RANK = 2, NPY_MAX_RANK = 4, NPY_SHAPE_TEXT = 96 };
+enum { NPY_MAX_RANK = 4, NPY_SHAPE_TEXT = 96, NPY_PATH = 4096 };
+
+/* The type of the elements. */
+enum npy_type { NPY_F32, NPY_F16, NPY_BOOL, NPY_U8, NPY_I32, NPY_I64, NPY_TYPES };
 
 struct npy {
     int rank;
     int64_t shape[NPY_MAX_RANK];
-    size_t element; /* bytes: 4 for float32, 2 for float16 */
-    size_t bytes;   /* of data */
-    void *data;     /* never NULL, even if a size is 0; the caller's to npy_free */
+    enum npy_type type;
+    size_t bytes; /* of data */
+    void *data;   /* never NULL, even if a size is 0; the caller's to npy_free */
 };
 
-/* Reads an array of float32 or float16 of rank 2, 3 or 4. The file must be whole and hold nothing
- * else. */
-bool npy_read(const char *name, struct npy *array);
+/* What a file may hold. */
+struct npy_form {
+    unsigned types; /* 1 << type, of all that may be */
+    int min_rank, max_rank;
+};
 
-/* Makes room for an array of float32 of any rank up to 4, all zeros. `name` is for the complaint.
- */
-bool npy_make(const char *name, int rank, const int64_t *shape, struct npy *array);
+/* Reads an array of that form. The file must be whole and hold nothing else. */
+bool npy_read(const char *name, struct npy_form form, struct npy *array);
+
+/* Makes room for an array of any rank up to 4, all zeros. `name` is for the complaint. */
+bool npy_make(const char *name, enum npy_type type, int rank, const int64_t *shape,
+              struct npy *array);
+
+/* Bytes of an element, and what a file calls its type: "<f4". */
+size_t npy_element(enum npy_type type);
+const char *npy_descr(enum npy_type type);
 
 void npy_free(struct npy *array);
 
@@ -38,8 +50,8 @@ const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 struct npy_output {
     const char *name; /* as the user wrote it */
     const struct npy *array;
-    char path[PATH_MAX]; /* absolute, links followed; the rest is for npy_write alone */
-    char temporary[PATH_MAX];
+    char path[NPY_PATH]; /* absolute, links followed; the rest is for npy_write alone */
+    char temporary[NPY_PATH];
 };
 
 /* Sets name and path. Complains where npy_write is bound to fail, so that it can be said before

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELP_COLUMN = 26 };
+enum { HELP_COLUMN = 26, WORDS_TEXT = 128 };
 
 /* The option that arg names, alone or before a '='; NULL if there is none. */
 static const struct option *find(const struct option *options, int count, const char *arg)
@@ -84,4 +84,61 @@ bool parse_real(const char *option, const char *text, double *value)
     if (end == text || *end)
         return complain("%s is '%s': must be a number", option, text);
     return true;
+}
+
+/* "a, b or c". */
+static void spell_words(const char *const *words, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; words[i] && used < size; i++) {
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+        used += (size_t)snprintf(text + used, size - used, "%s%s", between, words[i]);
+    }
+}
+
+bool parse_word(const char *option, const char *text, const char *const *words, int *index)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(text, words[i])) {
+            *index = i;
+            return true;
+        }
+    char all[WORDS_TEXT];
+    spell_words(words, all, sizeof all);
+    return complain("%s is '%s': must be %s", option, text, all);
+}
+
+/* The number at *text, which then is at what follows it. */
+static bool take_natural(const char *option, const char **text, uint64_t max, uint64_t *value)
+{
+    char *end;
+    if (**text < '0' || **text > '9')
+        return complain("%s: '%s' does not begin with a digit", option, *text);
+    errno = 0;
+    const unsigned long long number = strtoull(*text, &end, 10);
+    if (errno || number > max)
+        return complain("%s: %.*s is too large: must be 0 .. %llu", option, (int)(end - *text),
+                        *text, (unsigned long long)max);
+    *value = number;
+    *text = end;
+    return true;
+}
+
+bool parse_naturals(const char *option, const char *text, uint64_t max, struct naturals *list)
+{
+    size_t commas = 0;
+    for (const char *c = text; *c; c++)
+        commas += *c == ',';
+    list->values = calloc(commas + 1, sizeof *list->values);
+    if (!list->values)
+        return complain("no memory for the numbers of %s", option);
+    for (;; text++) {
+        if (!take_natural(option, &text, max, &list->values[list->count++]))
+            return false;
+        if (!*text)
+            return true;
+        if (*text != ',')
+            return complain("%s: '%s' after a number: must be a comma", option, text);
+    }
 }

@@ -37,6 +37,16 @@ void options_print_help(const struct option *options, int count);
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
 
+/* text as one of the words, which end with NULL; gets the index of it. */
+bool parse_word(const char *option, const char *text, const char *const *words, int *index);
+
+/* Whole numbers that are not negative, separated by commas. */
+struct naturals {
+    uint64_t *values; /* the caller's to free */
+    int64_t count;
+};
+bool parse_naturals(const char *option, const char *text, uint64_t max, struct naturals *list);
+
 enum { CPUINFO_LINE = 4096 };
 
 /* The value of the first line of Linux's /proc/cpuinfo that begins with key; "" if there is none.

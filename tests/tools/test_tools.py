@@ -25,7 +25,11 @@ COMMAND = shlex.split(os.environ["ATTNKIT_COMMAND"])
 COMMAND[-1] = os.path.abspath(COMMAND[-1])
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "ATTNKIT_ISA"}
 TIME_LIMIT = 120
-RUN_OPTIONS = ("--q", "--k", "--v", "-o", "--lse", "--causal", "--scale", "--isa", "--threads",
+RUN_OPTIONS = ("--q", "--k", "--v", "-o", "--lse", "--weights", "--weights-kind", "--out-type",
+               "--kv-type", "--causal", "--align", "--window", "--keep-first", "--kv-len",
+               "--q-docs", "--kv-docs", "--mask", "--mask-kind", "--mask-dims", "--mask-bits",
+               "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims", "--scale",
+               "--softcap", "--alibi", "--sinks", "--dropout", "--seed", "--isa", "--threads",
                "--repeat", "--help")
 
 
@@ -291,7 +295,7 @@ class Reading(ToolTest):
         for dtype in ("<f8", ">f2", ">f4", "<i4", "|u1", "|b1", "<c8", "<U3", "|S4", "<M8[s]"):
             with self.subTest(dtype=dtype):
                 self.refuse_q(npy(np.zeros((6, 4), dtype=dtype)),
-                              re.escape(f"'{dtype}': must be '<f4' or '<f2'"))
+                              re.escape(f"'{dtype}': must be '<f4' (float32) or '<f2'"))
         self.refuse_q(npy(np.zeros((6, 4), dtype=[("a", "<f4")])), "malformed")
         for descr in ("'<f4", "'\\x3cf4'", "'" + "f" * 500 + "'", "None", "4", "'\x1b[2J'"):
             with self.subTest(descr=descr):
