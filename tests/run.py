@@ -73,14 +73,17 @@ TAP_PLAN = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
 def record_tap(name, status, output, ended_well=True):
     """Counts every line of TAP, and the whole as a failure if it ended badly, said less than it
     had planned, or gave up."""
-    lines, plan = TAP_LINE.findall(output), TAP_PLAN.search(output)
-    for bad, test in lines:
+    lines, plan = list(TAP_LINE.finditer(output)), TAP_PLAN.search(output)
+    ends = [0, *(line.end() for line in lines)]
+    starts = [*(line.start() for line in lines), len(output)]
+    for i, line in enumerate(lines):
+        bad, test = line.groups()
         if "# SKIP" in test:
             say(f"    skipped: {name}: {test}")
-        else:
-            record(f"{name}: {test}", not bad, output if bad else "")
+        else:  # what was said before its line and after it
+            record(f"{name}: {test}", not bad, output[ends[i]:starts[i + 1]].strip())
     complete = plan and len(lines) == int(plan.group(1)) and "Bail out!" not in output
-    told = any(bad for bad, _ in lines)
+    told = any(line.group(1) for line in lines)
     if not complete or (status != 0 or not ended_well) and not told:
         record(f"{name}: incomplete, or exit status {status}", False, output)
 
@@ -143,7 +146,8 @@ def check_loops(isa, folder):
 def figures(outputs):
     """The lines of the tests that a person wants to see."""
     for text in outputs.values():
-        for line in re.findall(r"^# (.*(?:cases, \d+ differ|worst E of all).*)$", text, re.M):
+        wanted = r"cases, \d+ differ|worst E of all|worst error / bound"
+        for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
             say("    " + line)
 
 
@@ -169,6 +173,19 @@ def suite_install():
     must("install", [sys.executable, ROOT / "tests" / "installed.py", BUILD, meson()])
 
 
+def onnx_cases(name, folder, *wrapper):
+    status, output = run([sys.executable, ROOT / "tests" / "onnx" / "conformance.py", folder,
+                          *wrapper], timeout=1800)
+    record_tap(name, status, output)
+    for line in re.findall(r"^# (onnx \w+: \d.*)$", output, re.MULTILINE):
+        say("    " + line)
+
+
+def suite_onnx():
+    """The cases of ONNX's Attention, on the instruction sets that this machine can run."""
+    onnx_cases("onnx", BUILD)
+
+
 def suite_neon():
     """The NEON kernels in qemu's user mode, and their inner loops."""
     if platform.machine() == "aarch64":
@@ -186,6 +203,7 @@ def suite_neon():
     if len(failed) == before and re.search(r"neon: \d+ cases, 0 differ", outputs.get("golden", "")):
         ran_where["neon"] = "emulated (qemu-user)"
     check_loops("neon", NEON_BUILD)
+    onnx_cases("neon: onnx", NEON_BUILD, EMULATORS / "neon_machine")
 
 
 def suite_avx512(emulate):
@@ -202,8 +220,10 @@ def suite_avx512(emulate):
     record_tap("avx512 machine: golden", status, output)
     figures({"": output})
     ended_well = status == 0
-    for test, *arguments in (["masked"], ["convert", "bochs"], ["append", "bochs"]):
-        status, output = run(machine + [BUILD / "tests" / f"test_{test}", "avx512", *arguments],
+    for test, *arguments in (["masked", "avx512"], ["convert", "avx512", "bochs"],
+                             ["append", "avx512", "bochs"],
+                             ["masks", "--isa", "avx512", "--bochs", "--cases", "1200"]):
+        status, output = run(machine + [BUILD / "tests" / f"test_{test}", *arguments],
                              timeout=2400)
         record_tap(f"avx512 machine: {test}", status, output)
         ended_well = ended_well and status == 0
@@ -257,16 +277,26 @@ def suite_sanitizers():
     sanitized("tsan", ["-Db_sanitize=thread"], ["--timeout-multiplier", "3"], "50")
 
 
+def suite_pytorch():
+    """PyTorch's attention in float64, and how to get what it does otherwise."""
+    status, output = run([sys.executable, ROOT / "tests" / "pytorch" / "compare.py", BUILD],
+                         timeout=7200)
+    record_tap("pytorch", status, output)
+    figures({"": output})
+
+
 SUITES = {
     "native": suite_native,
     "objects": suite_objects,
     "install": suite_install,
+    "onnx": suite_onnx,
     "neon": suite_neon,
     "avx512": suite_avx512,
     "models": suite_models,
     "clang": suite_clang,
     "sanitizers": suite_sanitizers,
 }
+ON_DEMAND = {"pytorch": suite_pytorch}  # 2.6 GB to download
 
 
 def isas():
@@ -275,7 +305,7 @@ def isas():
     return re.findall(r"^(\w+) +(?:yes|no) +(?:yes|no) ", output, re.MULTILINE)
 
 
-def summary(every_isa):
+def list_isas(every_isa):
     say("\ninstruction set   tested")
     known = isas()
     record("attnkit info lists the instruction sets", len(known) >= 4)
@@ -284,6 +314,9 @@ def summary(every_isa):
         say(f"  {isa:<14}  {where or 'NOT TESTED: neither runs here nor was emulated'}")
         if every_isa and not where:
             record(f"{isa} was tested", False)
+
+
+def summary():
     for name in failed:
         say(f"failed: {name}")
     say(f"\n{passed} passed, {len(failed)} failed")
@@ -296,21 +329,25 @@ def main():
     arguments.add_argument("--emulate", choices=["avx512"],
                            help="emulate it even where the CPU has it")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
-                           help="one of " + ", ".join(SUITES) + "; all of them by default")
+                           help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
+                           ", ".join(ON_DEMAND) + " (tests/pytorch/compare.py)")
     options = arguments.parse_args()
+    suites = {**SUITES, **ON_DEMAND}
     for name in options.suites:
-        if name not in SUITES:
-            arguments.error(f"no suite {name}; there are {', '.join(SUITES)}")
+        if name not in suites:
+            arguments.error(f"no suite {name}; there are {', '.join(suites)}")
     os.environ.pop("ATTNKIT_ISA", None)
     for name in options.suites or SUITES:
         began, before = time.monotonic(), passed
-        say(f"{name}: {SUITES[name].__doc__}")
+        say(f"{name}: {suites[name].__doc__}")
         if name == "avx512":
             suite_avx512(options.emulate == "avx512")
         else:
-            SUITES[name]()
+            suites[name]()
         say(f"    {passed - before} passed in {time.monotonic() - began:.0f} s")
-    summary(options.every_isa and not options.suites)
+    if ran_where or not options.suites:  # else the suites are of other things
+        list_isas(options.every_isa and not options.suites)
+    summary()
     return 1 if failed else 0
 
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an output is the expected one: type and shape, and elements within the tolerance of ONNX's
+own runner, or within 2 units in the last place of bfloat16.
+"""
+
+import ml_dtypes
+import numpy
+
+BFLOAT16_ULPS = 2
+
+
+def ordered(array):
+    """The patterns of bfloat16 as integers in the order of the numbers; both zeros are 0."""
+    bits = array.view(numpy.uint16).astype(numpy.int32)
+    return numpy.where(bits & 0x8000, 0x8000 - bits, bits)
+
+
+def close(got, expected, case):
+    if expected.dtype != ml_dtypes.bfloat16:
+        return numpy.isclose(got, expected, rtol=case.rtol, atol=case.atol, equal_nan=True)
+    nan = numpy.isnan(expected)
+    near = abs(ordered(got) - ordered(expected)) <= BFLOAT16_ULPS
+    return numpy.where(nan, numpy.isnan(got), near & ~numpy.isnan(got))
+
+
+def difference(got, expected, case):
+    """What is wrong with an output, or None."""
+    if (got.dtype, got.shape) != (expected.dtype, expected.shape):
+        return f"is {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
+    wrong = ~close(got, expected, case)
+    if not wrong.any():
+        return None
+    where = tuple(int(i) for i in numpy.argwhere(wrong)[0])
+    return f"{wrong.sum()} of {wrong.size} elements; {list(where)} is {got[where]}, not {expected[where]}"
+
+
+def spoilt(array):
+    """Copies with one small mistake each."""
+    for where in (0, -1):
+        for change in (lambda x: x * 1.02 + 0.01, lambda x: x * 0 + numpy.nan):
+            copy = array.copy()
+            old = copy.flat[where].astype(numpy.float32)
+            copy.flat[where] = change(numpy.float32(1) if not numpy.isfinite(old) else old)
+            yield copy
+    yield array[..., :-1]
+    yield array.astype(numpy.float64)
+
+
+def blind(case):
+    """The outputs of a case in which a mistake would not be noticed."""
+    return [i for i, array in enumerate(case.outputs)
+            if difference(array, array, case) or
+            not all(difference(copy, array, case) for copy in spoilt(array))]
