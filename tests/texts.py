@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
-one that tests/example.c compiles, and the three places that state the version agree."""
+one that tests/example.c compiles, the three places that state the version agree, and every promise of
+docs/semantics.md names tests, which exist and are run."""
 
 import re
 import sys
@@ -12,6 +13,30 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def read(name):
     return (ROOT / name).read_text()
+
+
+def is_test(file, name):
+    """Whether a test of this name is defined in the file, and used: that is, run."""
+    definition = {".c": rf"^static void {name}\(void \*\*state\)", ".py": rf"^ *def {name}\("}
+    for suffix, pattern in definition.items():
+        path = ROOT / "tests" / (file + suffix)
+        text = path.read_text() if path.exists() else ""
+        if re.search(pattern, text, re.M) and len(re.findall(rf"\b{name}\b", text)) > 1:
+            return True
+    return False
+
+
+def wrong_promises(page):
+    """Promises are the items of its lists."""
+    promises = re.findall(r"^- (.*\n(?:  .*\n)*)", page, re.M)
+    wrong = [] if len(promises) > 40 else [f"docs/semantics.md: only {len(promises)} promises found"]
+    for promise in promises:
+        tests = re.findall(r"`(\w+(?:/\w+)*): (\w+)`", promise)
+        if not tests:
+            wrong.append(f"docs/semantics.md names no test of: {promise.strip()}")
+        wrong += [f"docs/semantics.md: no test {file}: {name}" for file, name in tests
+                  if not is_test(file, name)]
+    return wrong
 
 
 def main():
@@ -30,6 +55,7 @@ def main():
     for name, text in (("meson.build", f"version: '{version}'"), ("CHANGES.md", f"## {version}")):
         if text not in read(name):
             wrong.append(f"{name} does not say {text!r}")
+    wrong += wrong_promises(read("docs/semantics.md"))
     print("\n".join(wrong) or "the texts agree")
     return 1 if wrong else 0
 

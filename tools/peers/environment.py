@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment of tools/peers.py and tools/plot_rows.py, with the packages of
-requirements.txt that are asked for.
+"""The virtual environment of tools/peers.py, tools/plot_rows.py and tests/pytorch, with the packages
+of requirements.txt that are asked for.
 """
 
 import re
@@ -42,16 +42,16 @@ def make(venv):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         fail(f"no virtual environment: {done.stdout.strip()}",
-             "On Debian that needs the package python3-venv. --no-venv takes this Python as it is.")
+             "On Debian that needs the package python3-venv; --help says how to do without.")
     stamp.write_text("")
 
 
-def check_space(venv, name):
+def check_space(venv, name, advice):
     needed = NEEDED.get(name, NEEDED[""])
     free = shutil.disk_usage(venv).free * 1e-9
     if free < needed:
         fail(f"{venv}: installing {name} needs {needed:.0f} GB, free are {free:.1f} GB",
-             advice_without(name))
+             advice(name))
 
 
 def advice_without(name):
@@ -60,7 +60,7 @@ def advice_without(name):
         "To go on with what this Python has: --no-venv, for peers.py with --only attnkit,numpy"
 
 
-def install(venv, sections):
+def install(venv, sections, advice):
     """All that is not yet there, a peer at a time."""
     stamp = venv / STAMP
     there = stamp.read_text().split()
@@ -68,18 +68,19 @@ def install(venv, sections):
         missing = [package for package in packages if package not in there]
         if not missing:
             continue
-        check_space(venv, name)
+        check_space(venv, name, advice)
         print(f"{PROGRAM}: installs {', '.join(missing)}", file=sys.stderr)
         done = subprocess.run([str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps",
                                "--no-cache-dir", "--disable-pip-version-check", *missing])
         if done.returncode:
-            fail(f"pip could not install the packages for {name}; see above", advice_without(name))
+            fail(f"pip could not install the packages for {name}; see above", advice(name))
         there += missing
         stamp.write_text("\n".join(there) + "\n")
 
 
-def complete(venv, only):
-    """Makes it where it is not there, with what the peers need; returns its Python."""
+def complete(venv, only, advice=advice_without):
+    """Makes it where it is not there, with what the peers need; returns its Python. Where one of them
+    cannot be installed, the advice says how to go on without it."""
     make(venv)
-    install(venv, requirements(only))
+    install(venv, requirements(only), advice)
     return str(venv / "bin" / "python")

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options, which are read twice: before there is an environment, and in it."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = 600
+VARIABLE = "ATTNKIT_TEST_PYTORCH"
+
+
+def environment_folder():
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "attnkit" / "pytorch-{}.{}".format(*sys.version_info[:2])
+
+
+def parse():
+    options = argparse.ArgumentParser(prog="compare.py")
+    add = options.add_argument
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
+    add("--seed", type=int, default=1, help="of the cases; 1 by default")
+    add("--cases", metavar="N", type=int, default=CASES, help=f"{CASES} by default")
+    add("--case", metavar="NUMBER", type=int, help="this one alone")
+    add("--isa", metavar="NAME", help="all that can run by default")
+    add("--python", metavar="FILE", default=os.environ.get(VARIABLE),
+        help=f"one that has the packages; then none is installed. {VARIABLE} names it, too")
+    parsed = options.parse_args()
+    library = parsed.build / "dispatch" / "libattnkit.so"
+    if not library.exists():
+        sys.exit(f"compare.py: no {library}: build attnkit, or name another build folder")
+    parsed.library = str(library.resolve())
+    return parsed

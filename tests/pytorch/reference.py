@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PyTorch makes of a case in float64, and how far attnkit may be from it.
+
+The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each of them, first in
+terms of x_j, the score of key j as the softmax takes it, in units of u:
+
+  x_j       (D + 6) S_j, where S_j is what x_j would be if no term of it were negative: a chain of D
+            products; at most 6 more for the factor and its product, or for the softcap two factors,
+            two products and tanh, which is off by 1 ulp; bias and slope have at most 5
+  weight    times 1 + that; the maximum is an integer below max x / ln 2 + 1, so the difference from
+            it, rounded once, has max x - x_j + ln 2 more; exp2 is off by 1 ulp, which is 2
+                                                             eta_j = (D + 6) S_j + max x - x_j + 3
+  sums      h = 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
+  quotient  1
+
+With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, that is for an element o of out,
+
+    |error| <= u (sum w_j eta_j |v_j| + h A + |o| (H + 1)),      u w_j (eta_j + H + 1) for a weight,
+
+and, as log is off by 1 ulp and lse takes two roundings more,
+
+    |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
+
+Products of errors are inside a factor of exp(2 u (max eta + h)). What subnormal numbers lose is in the
+last term. float64 is exact beside all this. A result of 16 bits is rounded once more.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+from tensors import widened
+
+UNIT = 2.0 ** -24
+TINY = 2.0 ** -147
+# Of a result: of its size, and of a subnormal one.
+ROUNDING = {"float32": (0.0, 0.0), "float16": (2.0 ** -11, 2.0 ** -25),
+            "bfloat16": (2.0 ** -8, 2.0 ** -134)}
+
+Expected = namedtuple("Expected", "out lse weights out_bound lse_bound weights_bound")
+
+
+def doubles(array):
+    return torch.from_numpy(widened(array).astype(np.float64))
+
+
+def dense_mask(case):
+    return torch.from_numpy(np.where(case.seen, case.bias, -np.inf))
+
+
+def with_sinks(case, k, v, mask):
+    """A sink is a key of zeros with a value of zeros, whose score is all mask."""
+    column = torch.from_numpy(case.sinks.astype(np.float64))[:, None, None].expand(*mask.shape[:3], 1)
+    return (torch.nn.functional.pad(k, (0, 0, 0, 1)), torch.nn.functional.pad(v, (0, 0, 0, 1)),
+            torch.cat((mask, column), dim=3))
+
+
+def out_of_sdpa(case, q, k, v):
+    options = {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+               for name, value in (case.torch or {}).items()}
+    if case.torch is None:
+        mask = dense_mask(case)
+        if case.sinks is not None:
+            k, v, mask = with_sinks(case, k, v, mask)
+        options["attn_mask"] = mask
+    return sdpa(q, k, v, scale=case.scale, enable_gqa=case.q_heads > case.kv_heads, **options)
+
+
+def out_of_flex(case, q, k, v):
+    seen, bias = torch.from_numpy(case.seen), torch.from_numpy(case.bias)
+
+    def score(x, b, h, i, j):
+        capped = case.softcap * torch.tanh(x / case.softcap) + bias[b, h, i, j]
+        return torch.where(seen[b, h, i, j], capped, -torch.inf)
+    return flex_attention(q, k, v, score_mod=score, scale=case.scale,
+                          enable_gqa=case.q_heads > case.kv_heads)
+
+
+def scores(case, q, k):
+    """x without what is masked, and S."""
+    group = case.q_heads // case.kv_heads
+    scale = case.head_dim ** -0.5 if case.scale is None else case.scale
+    k = k.repeat_interleave(group, dim=1)
+    x, size = scale * (q @ k.mT), abs(scale) * (q.abs() @ k.abs().mT)
+    if case.softcap:
+        x = case.softcap * torch.tanh(x / case.softcap)
+    x, size = x + torch.from_numpy(case.bias), size + torch.from_numpy(case.size)
+    return torch.where(torch.from_numpy(case.seen), x, -torch.inf), size
+
+
+def softmax(x):
+    """With its logarithm, and with zeros where a row sees nothing."""
+    lse = torch.logsumexp(x, dim=-1, keepdim=True)
+    empty = lse == -torch.inf
+    return torch.where(empty, 0.0, torch.exp(x - torch.where(empty, 0.0, lse))), lse, empty
+
+
+def bounds(case, out, x, size, v):
+    """Of out, lse and weights."""
+    weights, lse, empty = softmax(x)
+    unseen, keys = x == -torch.inf, x.shape[-1]
+    eta = torch.where(unseen, 0.0, (case.head_dim + 6) * size + x.amax(dim=-1, keepdim=True) - x + 3)
+    h = 128 + 4 + -(-case.kv_len // 512) + 1
+    total = (weights * eta).sum(dim=-1, keepdim=True) + h
+    unit = torch.exp(2 * UNIT * (eta.amax(dim=-1, keepdim=True) + h)) * UNIT
+    lost = (keys + case.head_dim + 8) * TINY
+    of_out = unit * ((weights * eta) @ v + h * (weights @ v) + out.abs() * (total + 1)) + \
+        lost * (1 + v.amax())
+    relative, least = ROUNDING[case.out_type]
+    of_lse = unit * (total + 4 * np.log(2 * keys) + 2 * torch.where(empty, 0.0, lse).abs() + 1) + lost
+    return (of_out + relative * (out.abs() + of_out) + least, of_lse,
+            unit * weights * (eta + total + 1) + lost)
+
+
+def expected(case):
+    q, k, v = doubles(case.q), doubles(case.k), doubles(case.v)
+    out = (out_of_flex if case.kind == "flex" else out_of_sdpa)(case, q, k, v)
+    x, size = scores(case, q, k)
+    v = v.abs().repeat_interleave(case.q_heads // case.kv_heads, dim=1)
+    if case.sinks is not None:
+        _, _, size = with_sinks(case, k, k, size)
+        size[..., -1] = size[..., -1].abs()
+        _, v, x = with_sinks(case, k, v, x)
+    out_bound, lse_bound, weights_bound = bounds(case, out, x, size, v)
+    weights, lse, _ = softmax(x)
+    keys = slice(case.kv_len)  # without that of a sink
+    return Expected(*(value.numpy() for value in (
+        out, lse[..., 0], weights[..., keys], out_bound, lse_bound[..., 0], weights_bound[..., keys])))
