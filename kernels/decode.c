@@ -197,12 +197,35 @@ static void attend_block(const struct attention *a, const struct kernels *kernel
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* Rows of a walk that go through a tile together, because each sees the first keys of those that
- * all of them see, or all see the same. */
+/* A block of a walk, and what its rows see of it. */
+struct masked_block {
+    const struct attention *a;
+    const struct kernels *kernels;
+    const struct walk *w;
+    int64_t key; /* the first */
+    const struct state *st;
+    struct common *common;
+    struct seen seen[MAX_DECODE_ROWS];
+};
+
+static void look(struct masked_block *m)
+{
+    const bool differ = attnkit_heads_differ(m->a);
+    const struct place *const place = m->w->place;
+    for (int r = 0; r < m->w->rows; r++)
+        if (r > 0 && !differ && place[r].position == place[r - 1].position)
+            m->seen[r] = m->seen[r - 1];
+        else
+            attnkit_see(m->a, m->kernels, &place[r], m->key, &m->seen[r]);
+}
+
+/* Rows that go through a tile together, because each sees the first keys of those that all of them
+ * see, or all see the same. */
 struct run {
-    int first, end;      /* rows */
-    struct key_set seen; /* by any of them */
-    bool biased;
+    int first, end;        /* rows */
+    struct key_set seen;   /* by any of them */
+    struct key_set listed; /* what the tile gets: keys that are seen, or whole tiles of them */
+    bool biased;           /* not all that is listed is seen, or scores are added to */
 };
 
 static bool can_join(struct key_set seen, struct key_set more)
@@ -213,114 +236,99 @@ static bool can_join(struct key_set seen, struct key_set more)
            (is_in_a_row(seen) && is_in_a_row(more) && first_of(seen) == first_of(more));
 }
 
-static struct run run_from(const struct walk *w, const struct seen *seen, int first)
+static struct run run_from(const struct masked_block *m, int first)
 {
-    struct run run = {first, first + 1, seen[first].keys, seen[first].biased};
-    for (; run.end < w->rows && can_join(run.seen, seen[run.end].keys); run.end++) {
+    const struct seen *const seen = m->seen;
+    struct run run = {first, first + 1, seen[first].keys, {{0, 0}}, seen[first].biased};
+    for (; run.end < m->w->rows && can_join(run.seen, seen[run.end].keys); run.end++) {
         run.seen = union_of(run.seen, seen[run.end].keys);
         run.biased |= seen[run.end].biased;
     }
+    run.listed = run.seen;
+    if (m->a->k.tiled && !is_empty(run.seen))
+        run.listed = key_set_of(first_of(run.seen) / TILE_KEYS * TILE_KEYS, end_of(run.seen));
+    run.biased |= !is_equal(run.listed, run.seen);
     return run;
 }
 
-/* What every row of a walk sees of a block. */
-static void look(const struct attention *a, const struct kernels *kernels, const struct walk *w,
-                 int64_t block, struct seen *seen)
-{
-    const bool differ = attnkit_heads_differ(a);
-    for (int r = 0; r < w->rows; r++)
-        if (r > 0 && !differ && w->place[r].position == w->place[r - 1].position)
-            seen[r] = seen[r - 1];
-        else
-            attnkit_see(a, kernels, &w->place[r], block, &seen[r]);
-}
-
-/* What a tile works with for a run. Lines are in the order of its keys. */
+/* What a tile works with for a run. */
 struct run_block {
     int32_t visible[MAX_DECODE_ROWS];
     float row_max[MAX_DECODE_ROWS], row_sum[MAX_DECODE_ROWS];
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
 };
 
-/* The lines of a row for keys that begin at `from`, without those between that nobody sees, but
- * for tiles, which are whole. */
-static void make_lines(const struct attention *a, const struct kernels *kernels,
-                       const struct walk *w, int64_t block, int row, struct key_set seen,
-                       struct key_set listed, float *bias, float *keep)
+/* The lines of a row, in the order of the keys that are listed. */
+static void make_lines(const struct masked_block *m, const struct run *run, int row, float *bias,
+                       float *keep)
 {
-    if (bias) {
-        attnkit_bias_line(a, kernels, w->place[row], block, seen, true, bias);
-        attnkit_compact_line(listed, bias);
+    if (run->biased) {
+        attnkit_bias_line(m->a, m->kernels, m->w->place[row], m->key, m->seen[row].keys, true,
+                          bias);
+        attnkit_compact_line(run->listed, bias);
     }
-    if (keep) {
-        attnkit_keep_line(a, w->place[row], block, keep);
-        attnkit_compact_line(listed, keep);
+    if (m->a->extras.drops) {
+        attnkit_keep_line(m->a, m->w->place[row], m->key, keep);
+        attnkit_compact_line(run->listed, keep);
     }
 }
 
-/* The keys of a block that the tile gets for a run: those that are seen, or whole tiles. */
-static struct key_set listed_keys(const struct attention *a, struct key_set seen)
+/* Row i of the run. A state of its own, because a tile takes those of whole vectors of rows. */
+static void begin_row(const struct masked_block *m, const struct run *run, int i,
+                      struct run_block *b)
 {
-    if (!a->k.tiled)
-        return seen;
-    return key_set_of(first_of(seen) / TILE_KEYS * TILE_KEYS, end_of(seen));
+    const int row = run->first + i;
+    const struct key_set own = m->seen[row].keys;
+    const struct key_set up_to_last = key_set_of(0, is_empty(own) ? 0 : end_of(own));
+    float *const lines = m->common->lines + 2 * i * KEY_BLOCK;
+    b->visible[i] = count_of(intersection_of(run->listed, up_to_last));
+    b->row_max[i] = m->st->row_max[row];
+    b->row_sum[i] = m->st->row_sum[row];
+    b->bias[i] = lines;
+    b->keep[i] = lines + KEY_BLOCK;
+    make_lines(m, run, row, lines, lines + KEY_BLOCK);
 }
 
-static void attend_run(const struct attention *a, const struct kernels *kernels,
-                       const struct walk *w, int64_t key, const struct seen *seen,
-                       const struct run *run, struct key_range next, const struct state *st,
-                       struct common *common)
+static void attend_run(const struct masked_block *m, const struct run *run, struct key_range next)
 {
+    const struct attention *const a = m->a;
     const struct extras *const x = &a->extras;
-    const int rows = run->end - run->first;
-    const struct key_set listed = listed_keys(a, run->seen);
-    const int from = first_of(listed);
-    const bool bias = run->biased || !is_equal(listed, run->seen);
+    const struct walk *const w = m->w;
+    const int rows = run->end - run->first, from = first_of(run->listed);
     struct run_block b = {.visible = {0}};
-    for (int i = 0; i < rows; i++) {
-        const int r = run->first + i;
-        float *const line = common->lines + 2 * i * KEY_BLOCK;
-        const struct key_set own = seen[r].keys;
-        b.visible[i] =
-            count_of(intersection_of(listed, key_set_of(0, is_empty(own) ? 0 : end_of(own))));
-        b.row_max[i] = st->row_max[r];
-        b.row_sum[i] = st->row_sum[r];
-        b.bias[i] = line;
-        b.keep[i] = line + KEY_BLOCK;
-        make_lines(a, kernels, w, key, r, own, listed, bias ? line : NULL,
-                   x->drops ? line + KEY_BLOCK : NULL);
-    }
-    const struct state part = {b.row_max, b.row_sum, st->out + run->first * a->value_dim};
+    for (int i = 0; i < rows; i++)
+        begin_row(m, run, i, &b);
+    const struct state part = {b.row_max, b.row_sum, m->st->out + run->first * a->value_dim};
     struct decode_block block = {.q = w->q + run->first,
                                  .visible = b.visible,
                                  .st = &part,
-                                 .adjust = bias || x->adjust.capped ? &x->adjust : NULL,
-                                 .bias = bias ? b.bias : NULL,
+                                 .adjust = run->biased || x->adjust.capped ? &x->adjust : NULL,
+                                 .bias = run->biased ? b.bias : NULL,
                                  .keep = x->drops ? b.keep : NULL,
                                  .far = w->far && run->first == 0};
-    const struct key_range keys = {w->batch, w->kv_head, key + from, key + end_of(listed)};
-    attnkit_point_to_rows(a, kernels, keys, counted_from(run->seen, from), next, &common->rows,
-                          &block);
-    kernels->decode(&block, rows, a->scale_log2);
-    for (int i = 0; i < rows; i++) {
-        st->row_max[run->first + i] = b.row_max[i];
-        st->row_sum[run->first + i] = b.row_sum[i];
-    }
+    const struct key_range keys = {w->batch, w->kv_head, m->key + from,
+                                   m->key + end_of(run->listed)};
+    attnkit_point_to_rows(a, m->kernels, keys, counted_from(run->seen, from), next,
+                          &m->common->rows, &block);
+    m->kernels->decode(&block, rows, a->scale_log2);
+    memcpy(m->st->row_max + run->first, b.row_max, (size_t)rows * sizeof(float));
+    memcpy(m->st->row_sum + run->first, b.row_sum, (size_t)rows * sizeof(float));
 }
 
 static void attend_masked_block(const struct attention *a, const struct kernels *kernels,
                                 const struct walk *w, int64_t key, struct key_range next,
                                 const struct state *st, struct common *common)
 {
-    struct seen seen[MAX_DECODE_ROWS];
+    struct masked_block m = {
+        .a = a, .kernels = kernels, .w = w, .key = key, .st = st, .common = common};
     const struct key_range keys = keys_from(w, key, KEY_BLOCK);
     if (keys.first >= keys.end)
         return;
-    look(a, kernels, w, key, seen);
+    look(&m);
     for (int r = 0; r < w->rows;) {
-        const struct run run = run_from(w, seen, r);
+        const struct run run = run_from(&m, r);
         if (!is_empty(run.seen))
-            attend_run(a, kernels, w, key, seen, &run, next, st, common);
+            attend_run(&m, &run, next);
         r = run.end;
     }
 }
