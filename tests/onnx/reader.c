@@ -319,7 +319,7 @@ static void bad_elements_are_refused(void **state)
 static void what_is_written_is_read(void **state)
 {
     (void)state;
-    char path[] = "/tmp/attnkit-tensor-XXXXXX";
+    char path[] = P_tmpdir "/attnkit-tensor-XXXXXX";
     const int file = mkstemp(path);
     assert_true(file >= 0);
     const struct builder b = raw_floats();
