@@ -258,12 +258,12 @@ def suite_clang():
         figures(meson_tests(folder, "--no-suite", "native"))
 
 
-def sanitized(name, options, arguments, every):
+def sanitized(name, options, suites, arguments, every):
     folder = ROOT / f"build-{name}"
     if not build(folder, "--buildtype=debugoptimized", "-Db_lundef=false", "-Dwerror=true",
                  *options):
         return
-    outputs = meson_tests(folder, "--no-suite", "native", *arguments)
+    outputs = meson_tests(folder, *suites, *arguments)
     figures(outputs)
     for isa in run([folder / "tools" / "attnkit", "info", "--isas"])[1].split():
         status, output = run([folder / "tests" / "same_bits", "--isa", isa, "--every", every],
@@ -272,9 +272,10 @@ def sanitized(name, options, arguments, every):
 
 
 def suite_sanitizers():
-    """Address and undefined behaviour, then threads."""
-    sanitized("asan", ["-Db_sanitize=address,undefined"], [], "25")
-    sanitized("tsan", ["-Db_sanitize=thread"], ["--timeout-multiplier", "3"], "50")
+    """Address and undefined behaviour, then threads, of the tests that start some."""
+    sanitized("asan", ["-Db_sanitize=address,undefined"], ["--no-suite", "native"], [], "25")
+    sanitized("tsan", ["-Db_sanitize=thread"], ["--suite", "threaded"],
+              ["--timeout-multiplier", "3"], "50")
 
 
 def suite_pytorch():
