@@ -200,9 +200,8 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
     w->wide = attnkit_take_wide(w->a, (float *)w->decode_scratch);
     const struct place first = place_of_row(w->a, item.batch, item.kv_head, item.first_row);
     struct place place = first;
-    for (int r = 0; r < item.panel_rows; r++, place = next_place(w->a, place)) {
+    for (int r = 0; r < item.panel_rows; r++, place = next_place(w->a, place))
         prefetch_row(q_row(w->a, place), bytes_of(w->a->q_type, w->a->head_dim), 0);
-    }
     for (int i = 0; i < w->panels; i++) {
         const int rows_left = item.panel_rows - i * lanes;
         w->panel[i].seen = seen ? seen + i * lanes : NULL;
