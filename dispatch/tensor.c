@@ -7,10 +7,23 @@
 
 #include "message.h"
 
+enum {
+    STRIDE_NAME = 64, /* bytes of the longest name of a stride */
+};
+
 static const char *axis_name(const struct tensor *t, int axis)
 {
     static const char *const names[3] = {"batch", "head", "row"};
     return axis == 0 && t->paged ? "page" : axis == 2 && t->tiled ? "tile" : names[axis];
+}
+
+/* "k_strides[2] (row)": the field of an axis as the caller knows it. */
+static const char *stride_name(const struct tensor *t, int axis, char name[STRIDE_NAME])
+{
+    if (t->is_matrix)
+        return t->strides_name;
+    snprintf(name, STRIDE_NAME, "%s[%d] (%s)", t->strides_name, axis, axis_name(t, axis));
+    return name;
 }
 
 void attnkit_lay_in_tiles(struct tensor *t)
@@ -23,12 +36,13 @@ void attnkit_lay_in_tiles(struct tensor *t)
 static attnkit_status set_dense(const struct tensor *t, char *message)
 {
     struct strides *s = t->stride;
+    char name[STRIDE_NAME];
     s->row = t->row_bytes;
     for (int i = 0; t->strides && i < 3; i++)
         if (t->strides[i] != 0)
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s[%d] (%s) is %lld, but flags lacks ATTNKIT_%sSTRIDED", t->strides_name,
-                          i, axis_name(t, i), (long long)t->strides[i], t->is_mask ? "MASK_" : "");
+                          "%s is %lld, but flags lacks ATTNKIT_%sSTRIDED", stride_name(t, i, name),
+                          (long long)t->strides[i], t->is_mask ? "MASK_" : "");
     int64_t all;
     if (__builtin_mul_overflow(s->row, t->count[2], &s->head) ||
         __builtin_mul_overflow(s->head, t->count[1], &s->batch) ||
@@ -41,18 +55,19 @@ static attnkit_status set_dense(const struct tensor *t, char *message)
 
 static attnkit_status set_strided(const struct tensor *t, char *message)
 {
+    char name[STRIDE_NAME];
     for (int i = 0; i < 3; i++) {
         int64_t reach;
         if (t->count[i] <= 1)
             continue;
         if (t->strides[i] % t->alignment != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s[%d] (%s) is %lld: must be a multiple of %lld", t->strides_name, i,
-                          axis_name(t, i), (long long)t->strides[i], (long long)t->alignment);
+            return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be a multiple of %lld",
+                          stride_name(t, i, name), (long long)t->strides[i],
+                          (long long)t->alignment);
         if (__builtin_mul_overflow(t->strides[i], t->count[i], &reach))
-            return refuse(message, ATTNKIT_OVERFLOW,
-                          "%s[%d] (%s) is %lld: too large for %lld of them", t->strides_name, i,
-                          axis_name(t, i), (long long)t->strides[i], (long long)t->count[i]);
+            return refuse(message, ATTNKIT_OVERFLOW, "%s is %lld: too large for %lld of them",
+                          stride_name(t, i, name), (long long)t->strides[i],
+                          (long long)t->count[i]);
     }
     *t->stride =
         (struct strides){t->count[0] > 1 ? t->strides[0] : 0, t->count[1] > 1 ? t->strides[1] : 0,

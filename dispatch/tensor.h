@@ -23,6 +23,7 @@ struct tensor {
     bool output;            /* no two of its rows may share a byte */
     bool paged;             /* count[0] are pages */
     bool is_mask;           /* ATTNKIT_MASK_STRIDED, too, makes its strides literal */
+    bool is_matrix;         /* only rows have a stride, which is not an array for the caller */
     bool tiled;             /* what is a row here is a tile, as attnkit_lay_in_tiles makes it */
     /* An input may be this output, row i of one being row i of the other; or NULL. */
     const struct tensor *in_place;

@@ -10,7 +10,8 @@
  *   strided or in pages, K also in tiles of 16 keys. The same call serves prefill (many query
  *   rows), chunks of a prefill, and decoding (one row). A second call appends rows to a KV cache,
  *   and rotates (RoPE) and converts them on the way. A third one merges the results of attention
- *   over several parts of the keys.
+ *   over several parts of the keys. And there are the parts around attention, and all of them as
+ *   one layer: embeddings, projections, output projection.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result is a function of its q, of the options, and of
@@ -144,6 +145,9 @@ typedef enum attnkit_align {
 #define ATTNKIT_TILED 8u         /* K and its scales are stored in tiles, not in rows */
 #define ATTNKIT_WINDOW 16u       /* row i sees keys around its position alone; needs align */
 #define ATTNKIT_MASK_STRIDED 32u /* the same as ATTNKIT_STRIDED for those of masks alone */
+#define ATTNKIT_PADDING_GIVEN 64u /* of embeddings: there is a padding id */
+#define ATTNKIT_IDS_64 128u       /* of embeddings: ids are 64 bits wide */
+#define ATTNKIT_NO_APPEND 256u    /* of a layer: attend over the cache as it is */
 
 /* What a mask says. */
 typedef enum attnkit_mask {
@@ -591,6 +595,241 @@ ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *a
  * call. A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                                           char *message);
+
+/* ---------------------------------------------------------------------------------------------
+ * Linear maps: the projections of a layer.
+ *
+ *     y[i][o] = sum_d x[i][d] * w[o][d] + bias[o]
+ *
+ * w is [out_dim][in_dim], as PyTorch's Linear has it. It is packed once, into the caller's memory,
+ * and used any number of times, by any number of threads at once. The sum is taken in binary32, in
+ * the order of d, by fused multiply-adds; the bias is added to it with one rounding, and y rounded
+ * to its type with one more. A row of y depends on its x, w and bias alone, bit for bit: not on the
+ * instruction set, the threads or the other rows of the call.
+ */
+
+typedef struct attnkit_pack_args {
+    size_t size;    /* sizeof(attnkit_pack_args) */
+    uint32_t flags; /* ATTNKIT_STRIDED */
+
+    int64_t out_dim; /* at least 1 */
+    int64_t in_dim;  /* at least 1; for ATTNKIT_Q8_0, of w or packed, a multiple of 32 */
+
+    /* w [out_dim][in_dim]; packed_type is w_type, or any of the four where w_type is not
+     * ATTNKIT_Q8_0: then elements are converted as attnkit_append converts. */
+    const void *w;
+    attnkit_type w_type;      /* ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16 or ATTNKIT_Q8_0 */
+    attnkit_type packed_type; /* the same */
+    int64_t w_stride;         /* bytes from row to row, with ATTNKIT_STRIDED, else 0 */
+
+    /* Memory for the packed matrix, aligned to 64 bytes, which overlaps nothing. Its bytes follow
+     * from w and the types alone, and may be kept in a file: tiles of 16 rows of w as those of K
+     * with ATTNKIT_TILED, [ceil(out_dim / 16)][in_dim][16], zeros after the last row. */
+    void *packed;
+    size_t packed_size; /* at least what attnkit_packed_size says */
+} attnkit_pack_args;
+
+/* Bytes of the packed matrix: ceil(out_dim / 16) * 16 * in_dim elements. Looks at the shape and
+ * packed_type. */
+ATTNKIT_API attnkit_status attnkit_packed_size(const attnkit_pack_args *args, size_t *bytes,
+                                               char *message);
+
+/* Packs. exec may be NULL: one thread; no workspace is needed. Cost: some 1 ns for each element. */
+ATTNKIT_API attnkit_status attnkit_pack(const attnkit_pack_args *args, const attnkit_exec *exec,
+                                        char *message);
+
+typedef struct attnkit_linear_args {
+    size_t size;    /* sizeof(attnkit_linear_args) */
+    uint32_t flags; /* ATTNKIT_STRIDED */
+
+    int64_t rows; /* 0 is legal: nothing is done */
+    int64_t in_dim;
+    int64_t out_dim;
+
+    /* x [rows][in_dim], y [rows][out_dim], bias [out_dim] or NULL for none; w is what attnkit_pack
+     * wrote for the same dims, with packed_type = w_type. y overlaps nothing. */
+    const void *x;
+    const void *w;
+    const float *bias;
+    void *y;
+    attnkit_type x_type; /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+    attnkit_type w_type; /* ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16 or ATTNKIT_Q8_0 */
+    attnkit_type y_type; /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+
+    /* Bytes from row to row, with ATTNKIT_STRIDED, else 0: multiples of the element, that of x any,
+     * that of y at least a row. */
+    int64_t x_stride;
+    int64_t y_stride;
+} attnkit_linear_args;
+
+/* Bytes of workspace that attnkit_linear needs for these args and this exec (NULL: one thread); of
+ * the pointers it only matters which are NULL. Never shrinks as rows grows. At most, for each
+ * thread, 4 * (256 * (in_dim + 64) + 256 * 64 + 64) + 4096 bytes. */
+ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args,
+                                                    const attnkit_exec *exec, size_t *bytes,
+                                                    char *message);
+
+/* A linear map. Threads share out the columns of y, and rows where there are many. Cost: 2 * in_dim
+ * FLOPs for each element of y; w is read from memory once for each 256 rows. */
+ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
+                                          char *message);
+
+/* ---------------------------------------------------------------------------------------------
+ * Token embeddings: out[i] = table[ids[i]], or zeros where ids[i] is the padding id.
+ */
+
+typedef struct attnkit_embed_args {
+    size_t size;    /* sizeof(attnkit_embed_args) */
+    uint32_t flags; /* ATTNKIT_STRIDED | ATTNKIT_PADDING_GIVEN | ATTNKIT_IDS_64 */
+
+    int64_t count; /* of ids; 0 is legal */
+    int64_t vocab; /* rows of table */
+    int64_t dim;   /* elements of a row, at least 1; for ATTNKIT_Q8_0 a multiple of 32 */
+
+    /* ids [count] of int32_t, with ATTNKIT_IDS_64 of int64_t, each one of 0 .. vocab - 1 or the
+     * padding id; table [vocab][dim], out [count][dim], which overlaps nothing. Elements are
+     * widened to binary32 and rounded once to out_type. */
+    const void *ids;
+    const void *table;
+    void *out;
+    attnkit_type table_type; /* ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16 or ATTNKIT_Q8_0 */
+    attnkit_type out_type;   /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+    int64_t padding_id;   /* with ATTNKIT_PADDING_GIVEN, any number, in the table or not; else 0 */
+    int64_t table_stride; /* bytes from row to row, with ATTNKIT_STRIDED, else 0 */
+    int64_t out_stride;
+} attnkit_embed_args;
+
+/* Looks up. exec may be NULL: one thread; no workspace is needed. An id that is out of range is
+ * ATTNKIT_BAD_ARGUMENT with its index and value in the message, and nothing is written. */
+ATTNKIT_API attnkit_status attnkit_embed(const attnkit_embed_args *args, const attnkit_exec *exec,
+                                         char *message);
+
+/* ---------------------------------------------------------------------------------------------
+ * The multi-head attention layer: projections, attention, output projection.
+ *
+ *     q = x W_Qᵀ + b_q     k = key W_Kᵀ + b_k     v = value W_Vᵀ + b_v     each row cut into heads
+ *     out = attention(rotate(q), rotate(k), v) W_Oᵀ + b_o
+ *
+ * Self-attention has key = value = x. The layer is what its parts are: the bits are those of the
+ * calls attnkit_linear, attnkit_append and attnkit_attention one after the other, with q, k, v and
+ * the result of attention in binary32.
+ *
+ * The weights are packed once, into the caller's memory, which from then on describes the layer.
+ */
+
+typedef struct attnkit_layer_weights {
+    size_t size;    /* sizeof(attnkit_layer_weights) */
+    uint32_t flags; /* 0 */
+
+    int64_t d_model;   /* elements of a row of x */
+    int64_t d_key;     /* of a row of key; 0: d_model */
+    int64_t d_value;   /* of a row of value; 0: d_key */
+    int64_t d_out;     /* of a row of out; 0: d_model */
+    int64_t q_heads;   /* a multiple of kv_heads */
+    int64_t kv_heads;  /* 0: q_heads */
+    int64_t head_dim;  /* 0: d_model / q_heads, which then is whole */
+    int64_t value_dim; /* 0: head_dim */
+
+    /* Dense, in rows of an output each as PyTorch's Linear has them: w_q [q_heads * head_dim]
+     * [d_model], w_k [kv_heads * head_dim][d_key], w_v [kv_heads * value_dim][d_value],
+     * w_o [d_out][q_heads * value_dim]; or, with the three input dims equal, instead of the first
+     * three w_qkv, which has their rows one after the other, as in_proj_weight of PyTorch's
+     * MultiheadAttention. Biases have an element for each row; each may be NULL. */
+    const void *w_q;
+    const void *w_k;
+    const void *w_v;
+    const void *w_qkv;
+    const void *w_o;
+    const void *b_q;
+    const void *b_k;
+    const void *b_v;
+    const void *b_qkv; /* instead of the first three, with w_qkv or without */
+    const void *b_o;
+    attnkit_type w_type;      /* of all matrices, as in attnkit_pack_args */
+    attnkit_type packed_type; /* the same */
+    attnkit_type bias_type;   /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+} attnkit_layer_weights;
+
+/* Bytes that attnkit_layer_pack writes; no pointer is read through. */
+ATTNKIT_API attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights,
+                                                     size_t *bytes, char *message);
+
+/* Packs the weights into `packed`, aligned to 64 bytes, at least `bytes` of them, which overlaps
+ * nothing. They may be kept in a file and mapped later, at any address that is aligned so. exec as
+ * in attnkit_pack. */
+ATTNKIT_API attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *packed,
+                                              size_t bytes, const attnkit_exec *exec,
+                                              char *message);
+
+typedef struct attnkit_layer_args {
+    size_t size;    /* sizeof(attnkit_layer_args) */
+    uint32_t flags; /* ATTNKIT_STRIDED | ATTNKIT_NO_APPEND */
+
+    const void *packed; /* what attnkit_layer_pack wrote */
+    size_t packed_size;
+
+    /* x [batch][q_len][d_model], key [batch][kv_len][d_key], value [batch][kv_len][d_value], out
+     * [batch][q_len][d_out]. key NULL: key and value are x, and kv_len is 0; value NULL: it is key.
+     * out overlaps nothing. With attention->q_starts or kv_starts shapes begin with the rows. */
+    int64_t batch;
+    int64_t q_len;
+    int64_t kv_len;
+    const void *x;
+    const void *key;
+    const void *value;
+    void *out;
+    attnkit_type x_type;   /* of x, key and value: ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
+    attnkit_type out_type; /* the same */
+
+    /* Bytes from batch entry to batch entry and from row to row, with ATTNKIT_STRIDED, else 0. */
+    int64_t x_strides[2];
+    int64_t key_strides[2];
+    int64_t value_strides[2];
+    int64_t out_strides[2];
+
+    /* Rotation of q and of new keys, as in attnkit_append_args; row i of entry b of both is at
+     * positions[b] + i, where positions is NULL at cached[b] + i, and without a cache at i. Only
+     * where key is NULL. */
+    attnkit_rope rope;
+    int64_t rope_dim;
+    double rope_base;
+    const float *rope_cos;
+    const float *rope_sin;
+    int64_t rope_positions;
+    const int64_t *positions; /* [batch] or NULL */
+
+    /* Everything else that an attention call has: flags, align, scale, masks, lengths, documents,
+     * packed sequences, softcap, ALiBi, sinks, dropout, lse and weights, shaped and strided as
+     * there; NULL: nothing of it. What the layer knows is 0: batch, heads, dims, q_len and kv_len
+     * (but see below), q, out, their types and strides.
+     *
+     * Cache: with `cached`, attention has the cache: k, v, types, scales, strides, pages, tiles,
+     * and the room in kv_len. The call appends the new keys and values, those of x or key, behind
+     * the cached[b] that are there, by attnkit_append; with ATTNKIT_NO_APPEND it appends none, W_K
+     * and W_V are not used and key is NULL. The rows then see cached[b] and new keys, as if that
+     * were kv_lens, which is NULL. Not with packed sequences. Without `cached` k and v of attention
+     * are NULL. */
+    const attnkit_attention_args *attention;
+    const int64_t *cached; /* [batch], or NULL: no cache */
+
+    /* ATTNKIT_WEIGHTS_SOFTMAX, the mean of all heads, dense [batch][q_len][keys], with q_starts
+     * [q_len][keys], where keys is kv_len of the attention; or NULL. Not with a weights_kind other
+     * than that one. */
+    float *mean_weights;
+} attnkit_layer_args;
+
+/* Bytes of workspace that attnkit_layer needs for these args and this exec (NULL: one thread). Of
+ * what `packed` points to it reads the description, at `attention` the struct; of other pointers it
+ * only matters which are NULL. About 4 bytes for each element of q, k, v and the result of
+ * attention, with mean_weights alone for each weight of each head, and what the calls need. */
+ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args,
+                                                   const attnkit_exec *exec, size_t *bytes,
+                                                   char *message);
+
+/* The layer. exec as for attention; threads of your own need its barrier. On an error out, cache,
+ * lse and weights are as they were. */
+ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
+                                         char *message);
 
 /* ---------------------------------------------------------------------------------------------
  * Instruction sets. All give the same bits. The best that CPU and operating system allow is

@@ -106,8 +106,7 @@ static void spread_blocks(const char *row, int64_t n, int64_t key, char *tile)
     }
 }
 
-/* A row of n elements to the places of key `key` in a tile. */
-static void spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile)
+void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile)
 {
     switch (type) {
     case TYPE_F32:
@@ -140,9 +139,9 @@ static void append_row(const struct append *a, const struct kernels *kernels,
         return;
     }
     convert_row(a, kernels, turn, src, s->row, s->scales, s->x);
-    spread_row(a->dst_type, s->row, a->dim, to.key, to.dst);
+    attnkit_spread_row(a->dst_type, s->row, a->dim, to.key, to.dst);
     if (to.scales)
-        spread_row(TYPE_F32, (const char *)s->scales, scales_in_row(a), to.key, to.scales);
+        attnkit_spread_row(TYPE_F32, (const char *)s->scales, scales_in_row(a), to.key, to.scales);
 }
 
 /* Row i of a batch entry, all heads. */

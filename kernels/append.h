@@ -45,6 +45,9 @@ static inline int64_t append_position(const struct append *a, int64_t batch)
     return a->positions ? a->positions[batch] : append_start(a, batch);
 }
 
+/* A row of n elements to the places of key `key` in a tile. Writes no other byte of it. */
+void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile);
+
 /* Bytes of scratch for each thread. */
 size_t attnkit_append_scratch(const struct append *a);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract between the loops (prefill.c, decode.c, heads.c, merge.c, append.c) and the tiles of
- * an instruction set: one struct of function pointers, complete for every instruction set, whose
- * entries each do a tile's worth of work. README.md in this folder has the canonical order of
- * roundings that every entry keeps; "chain" below is its word for an accumulation that starts at
- * +0 and takes its terms one by one in index order.
+ * The contract between the loops (prefill.c, decode.c, heads.c, merge.c, append.c, linear.c) and
+ * the tiles of an instruction set: one struct of function pointers, complete for every instruction
+ * set, whose entries each do a tile's worth of work. README.md in this folder has the canonical
+ * order of roundings that every entry keeps; "chain" below is its word for an accumulation that
+ * starts at +0 and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -28,6 +28,7 @@ enum {
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
     TILE_KEYS = 16,       /* keys of a tile of K, where it is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
+    MAX_MATRIX_ROWS = 8,  /* most rows of x in a product straight from tiles of any type */
 };
 
 /* The type of the elements of a row. The values are those of attnkit_type. */
@@ -129,6 +130,33 @@ struct head_weights {
     int lanes;
 };
 
+/* A part of y = x Wᵀ: some rows, outputs and inputs. The matrix lies in tiles of TILE_KEYS outputs,
+ * each [inputs][TILE_KEYS] as binary32, as K does that is stored in tiles. */
+struct product {
+    struct rows x; /* binary32; `dim` inputs of this part */
+    int rows;
+    const float *w;      /* of the first input of the first tile */
+    ptrdiff_t tile_step; /* bytes from tile to tile */
+    float *y;            /* of the first row, the first output */
+    ptrdiff_t y_stride;  /* bytes */
+    int64_t outs;        /* any number; tiles are whole, what lies beyond in y is not touched */
+    bool begins;         /* chains start at +0, else with y */
+    const float *bias;   /* [outs], added at the end, or NULL */
+};
+
+/* The same for few rows, all inputs at once and from tiles of any type. A tile of TYPE_Q8_0 is as
+ * in struct key_rows. */
+struct few_product {
+    enum type type;
+    const float *const *x;
+    int rows; /* at most `matrix_rows` */
+    int64_t dim;
+    const char *w;     /* tiles without gaps */
+    float *const *y;   /* of the first output, for each row */
+    int64_t outs;      /* as above */
+    const float *bias; /* [outs], added at the end, or NULL */
+};
+
 /* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
  * makes a call of few keys wait. */
 struct kernels {
@@ -138,6 +166,9 @@ struct kernels {
     /* Up to so many rows are better off in decode than in a panel: where a panel would have K and V
      * widened first, and where it would not. The second <= the first <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
+    /* The same of the rows of x in `few_product` rather than in `product`, for types that `product`
+     * needs widened, and for binary32. At least 1, <= MAX_MATRIX_ROWS. */
+    int matrix_rows, f32_matrix_rows;
 
     /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f; 2^-inf = 0, NaN stays NaN.
      * The softmax and decode tiles have it inside; this entry is for merge.c, and for tests. */
@@ -233,6 +264,16 @@ struct kernels {
      * and made +0 as in finish. */
     void (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
                      float *const *out);
+
+    /* Linear maps. --------------------------------------------------------------------------- */
+
+    /* A tile of outputs as binary32, as `product` reads it: out[d * TILE_KEYS + o] = element d of
+     * output o of n, a multiple of Q8_BLOCK for TYPE_Q8_0. Any type but TYPE_I8. */
+    void (*widen_matrix)(enum type type, const void *tile, int64_t n, float *out);
+
+    /* y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding. */
+    void (*product)(const struct product *part);
+    void (*few_product)(const struct few_product *part);
 };
 
 /* log2(e), rounded to binary64; for the scale of scores and for merging. */

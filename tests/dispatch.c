@@ -350,7 +350,7 @@ static void exec_isa_wins_over_the_variable(void **state)
 
 typedef void (*entry)(void);
 
-enum { ENTRIES = 18 };
+enum { ENTRIES = 21 };
 
 _Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
@@ -358,11 +358,12 @@ _Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIE
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
 {
     const entry all[ENTRIES] = {
-        (entry)k->exp2,     (entry)k->widen,       (entry)k->widen_tile,    (entry)k->narrow,
-        (entry)k->rotate,   (entry)k->pack_q,      (entry)k->scores,        (entry)k->softmax,
-        (entry)k->adjust,   (entry)k->weighted_v,  (entry)k->fold,          (entry)k->finish,
-        (entry)k->decode,   (entry)k->decode_fold, (entry)k->decode_finish, (entry)k->head_scores,
-        (entry)k->head_out, (entry)k->nonzero};
+        (entry)k->exp2,       (entry)k->widen,       (entry)k->widen_tile,    (entry)k->narrow,
+        (entry)k->rotate,     (entry)k->pack_q,      (entry)k->scores,        (entry)k->softmax,
+        (entry)k->adjust,     (entry)k->weighted_v,  (entry)k->fold,          (entry)k->finish,
+        (entry)k->decode,     (entry)k->decode_fold, (entry)k->decode_finish, (entry)k->head_scores,
+        (entry)k->head_out,   (entry)k->nonzero,     (entry)k->widen_matrix,  (entry)k->product,
+        (entry)k->few_product};
     memcpy(entries, all, sizeof all);
 }
 
@@ -383,6 +384,8 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         assert_int_equal(k->lanes % k->vector, 0);
         assert_in_range(k->decode_rows, 1, MAX_DECODE_ROWS);
         assert_in_range(k->f32_decode_rows, 1, k->decode_rows);
+        assert_in_range(k->matrix_rows, 1, MAX_MATRIX_ROWS);
+        assert_in_range(k->f32_matrix_rows, 1, MAX_MATRIX_ROWS);
     }
 }
 

@@ -10,6 +10,8 @@ const struct kernels attnkit_avx2 = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = F32_DECODE_ROWS,
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = attnkit_avx2_exp2,
     .widen = attnkit_avx2_widen,
     .widen_tile = attnkit_avx2_widen_tile,
@@ -28,4 +30,7 @@ const struct kernels attnkit_avx2 = {
     .decode_finish = attnkit_avx2_decode_finish,
     .head_scores = attnkit_avx2_head_scores,
     .head_out = attnkit_avx2_head_out,
+    .widen_matrix = attnkit_avx2_widen_matrix,
+    .product = attnkit_avx2_product,
+    .few_product = attnkit_avx2_few_product,
 };

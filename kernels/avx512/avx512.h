@@ -21,6 +21,8 @@ enum {
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
+    MATRIX_ROWS = 8,
+    F32_MATRIX_ROWS = 4,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
 };
 
@@ -219,6 +221,9 @@ void attnkit_avx512_head_out(const struct head_weights *weights, const struct ro
 void attnkit_avx512_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                            bool interleaved);
 void attnkit_avx512_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
+void attnkit_avx512_product(const struct product *p);
+void attnkit_avx512_few_product(const struct few_product *p);
 
 extern const struct kernels attnkit_avx512;
 

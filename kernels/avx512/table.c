@@ -10,6 +10,8 @@ const struct kernels attnkit_avx512 = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = F32_DECODE_ROWS,
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = attnkit_avx512_exp2,
     .widen = attnkit_avx512_widen,
     .widen_tile = attnkit_avx512_widen_tile,
@@ -28,4 +30,7 @@ const struct kernels attnkit_avx512 = {
     .decode_finish = attnkit_avx512_decode_finish,
     .head_scores = attnkit_avx512_head_scores,
     .head_out = attnkit_avx512_head_out,
+    .widen_matrix = attnkit_avx512_widen_matrix,
+    .product = attnkit_avx512_product,
+    .few_product = attnkit_avx512_few_product,
 };

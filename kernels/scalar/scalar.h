@@ -259,6 +259,9 @@ void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t gr
                            float *scales);
 void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                            bool interleaved);
+void attnkit_scalar_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
+void attnkit_scalar_product(const struct product *p);
+void attnkit_scalar_few_product(const struct few_product *p);
 
 extern const struct kernels attnkit_scalar;
 

@@ -10,6 +10,8 @@ enum {
     VECTOR = 4,
     LANES = 8,
     DECODE_ROWS = 8,
+    MATRIX_ROWS = 2,
+    F32_MATRIX_ROWS = 2,
 };
 
 static void exp2_array(const float *x, float *y, size_t n)
@@ -322,6 +324,8 @@ const struct kernels attnkit_scalar = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = DECODE_ROWS,
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
     .widen_tile = attnkit_scalar_widen_tile,
@@ -340,4 +344,7 @@ const struct kernels attnkit_scalar = {
     .decode_finish = decode_finish,
     .head_scores = head_scores,
     .head_out = head_out,
+    .widen_matrix = attnkit_scalar_widen_matrix,
+    .product = attnkit_scalar_product,
+    .few_product = attnkit_scalar_few_product,
 };

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast
+ * from where it lies. linear.c calls it for every panel of outputs and cut of the inputs.
+ *
+ * Tile of 6 rows x 2 vectors, a tile of the matrix: 12 accumulators, 2 of w and 1 broadcast are 15
+ * of 16 ymm. Per d it has 12 FMA, bound by the FMA ports at 6 cycles, and 8 loads. A product of few
+ * rows reads each tile once, as fast as memory gives it.
+ */
+#include "avx2.h"
+
+enum {
+    ROWS = 6, /* of a register tile */
+};
+
+static inline float *y_row(const struct product *p, int i)
+{
+    return (float *)((char *)p->y + i * p->y_stride);
+}
+
+static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
+{
+    return bias ? _mm256_add_ps(y, load_first(bias + out, outs - out)) : y;
+}
+
+/* Rows `first` on, and the matrix's tile of output `out`. */
+static inline __attribute__((always_inline)) void product_tile(const struct product *p, int first,
+                                                               int64_t out, const int rows)
+{
+    __m256 acc[ROWS][TILE_VECTORS];
+    const float *x[ROWS];
+    const float *w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
+    for (int i = 0; i < rows; i++) {
+        x[i] = row_at(p->x, first + i);
+        for (int j = 0; j < TILE_VECTORS; j++)
+            acc[i][j] = p->begins ? _mm256_setzero_ps()
+                                  : load_first(y_row(p, first + i) + out + j * VECTOR,
+                                               p->outs - out - j * VECTOR);
+    }
+    for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
+        __m256 w_d[TILE_VECTORS];
+        for (int j = 0; j < TILE_VECTORS; j++)
+            w_d[j] = _mm256_loadu_ps(w + j * VECTOR);
+        for (int i = 0; i < rows; i++) {
+            const __m256 x_d = _mm256_broadcast_ss(x[i] + d);
+            for (int j = 0; j < TILE_VECTORS; j++)
+                acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < TILE_VECTORS; j++) {
+            const int64_t o = out + j * VECTOR;
+            store_first(y_row(p, first + i) + o, p->outs - o,
+                        with_bias(acc[i][j], p->bias, o, p->outs));
+        }
+}
+
+void attnkit_avx2_product(const struct product *p)
+{
+    int rows;
+    for (int64_t out = 0; out < p->outs; out += TILE_KEYS)
+        for (int i = 0; i < p->rows; i += rows) {
+            rows = tile_height(p->rows - i, ROWS);
+            switch (rows) {
+            case 6:
+                product_tile(p, i, out, 6);
+                break;
+            case 5:
+                product_tile(p, i, out, 5);
+                break;
+            case 4:
+                product_tile(p, i, out, 4);
+                break;
+            case 3:
+                product_tile(p, i, out, 3);
+                break;
+            case 2:
+                product_tile(p, i, out, 2);
+                break;
+            default:
+                product_tile(p, i, out, 1);
+            }
+        }
+}
+
+/* -------------------------------------------------------------------------------- few rows */
+
+/* Where the next inputs of a tile are. */
+struct reader {
+    const char *w;
+    __m256 scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
+};
+
+static inline __attribute__((always_inline)) void
+next_inputs(const enum type type, struct reader *r, int64_t d, __m256 w[TILE_VECTORS])
+{
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    if (type == TYPE_Q8_0 && d % Q8_BLOCK == 0) {
+        for (int j = 0; j < TILE_VECTORS; j++)
+            r->scale[j] = load_as_f32(TYPE_F16, r->w, j * VECTOR, VECTOR);
+        r->w += bytes_of(TYPE_F16, TILE_KEYS);
+    }
+    for (int j = 0; j < TILE_VECTORS; j++) {
+        w[j] = load_as_f32(stored, r->w, j * VECTOR, VECTOR);
+        if (type == TYPE_Q8_0)
+            w[j] = _mm256_mul_ps(w[j], r->scale[j]);
+    }
+    r->w += bytes_of(stored, TILE_KEYS);
+}
+
+static inline __attribute__((always_inline)) void
+few_tile(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
+{
+    const int64_t step = bytes_of(type, p->dim) * TILE_KEYS;
+    struct reader reader = {.w = p->w + out / TILE_KEYS * step};
+    __m256 acc[4][TILE_VECTORS];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < TILE_VECTORS; j++)
+            acc[i][j] = _mm256_setzero_ps();
+    for (int64_t d = 0; d < p->dim; d++) {
+        __m256 w[TILE_VECTORS];
+        next_inputs(type, &reader, d, w);
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                acc[i][j] =
+                    _mm256_fmadd_ps(_mm256_broadcast_ss(p->x[first + i] + d), w[j], acc[i][j]);
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < TILE_VECTORS; j++) {
+            const int64_t o = out + j * VECTOR;
+            store_first(p->y[first + i] + o, p->outs - o,
+                        with_bias(acc[i][j], p->bias, o, p->outs));
+        }
+}
+
+static inline __attribute__((always_inline)) void few(const enum type type,
+                                                      const struct few_product *p)
+{
+    for (int64_t out = 0; out < p->outs; out += TILE_KEYS) {
+        int i = 0;
+        for (; i + 4 <= p->rows; i += 4)
+            few_tile(type, p, out, i, 4);
+        for (; i + 2 <= p->rows; i += 2)
+            few_tile(type, p, out, i, 2);
+        if (i < p->rows)
+            few_tile(type, p, out, i, 1);
+    }
+}
+
+void attnkit_avx2_few_product(const struct few_product *p)
+{
+    switch (p->type) {
+    case TYPE_F16:
+        few(TYPE_F16, p);
+        break;
+    case TYPE_BF16:
+        few(TYPE_BF16, p);
+        break;
+    case TYPE_Q8_0:
+        few(TYPE_Q8_0, p);
+        break;
+    default:
+        few(TYPE_F32, p);
+    }
+}
+
+void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
+{
+    struct reader reader = {.w = tile};
+    __m256 w[TILE_VECTORS];
+    if (type != TYPE_Q8_0) {
+        attnkit_avx2_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
+        return;
+    }
+    for (int64_t d = 0; d < n; d++) {
+        next_inputs(TYPE_Q8_0, &reader, d, w);
+        for (int j = 0; j < TILE_VECTORS; j++)
+            _mm256_storeu_ps(out + d * TILE_KEYS + j * VECTOR, w[j]);
+    }
+}

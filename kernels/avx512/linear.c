@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast
+ * from where it lies. linear.c calls it for every panel of outputs and cut of the inputs.
+ *
+ * Tile of 6 rows x 4 tiles of the matrix: 24 accumulators, 4 of w and 1 broadcast are 29 of 32 zmm.
+ * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, and 10 loads. A product of few rows
+ * reads each tile once, as fast as memory gives it.
+ */
+#include "avx512.h"
+
+enum {
+    ROWS = 6,        /* of a register tile */
+    FEW_VECTORS = 4, /* tiles of a product of few rows that are read side by side */
+};
+
+static inline float *y_row(const struct product *p, int i)
+{
+    return (float *)((char *)p->y + i * p->y_stride);
+}
+
+static inline __m512 with_bias(__m512 y, const float *bias, int64_t out, int64_t outs)
+{
+    return bias ? _mm512_add_ps(y, load_first(bias + out, outs - out)) : y;
+}
+
+/* Rows `first` on, and the matrix's tiles from that of output `out` on. */
+static inline __attribute__((always_inline)) void
+product_tile(const struct product *p, int first, int64_t out, const int rows, const int vectors)
+{
+    __m512 acc[ROWS][VECTORS];
+    const float *x[ROWS], *w[VECTORS];
+    for (int i = 0; i < rows; i++) {
+        x[i] = row_at(p->x, first + i);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = p->begins ? _mm512_setzero_ps()
+                                  : load_first(y_row(p, first + i) + out + j * VECTOR,
+                                               p->outs - out - j * VECTOR);
+    }
+    for (int j = 0; j < vectors; j++)
+        w[j] = (const float *)((const char *)p->w + (out / VECTOR + j) * p->tile_step);
+    for (int64_t d = 0; d < p->x.dim; d++) {
+        __m512 w_d[VECTORS];
+        for (int j = 0; j < vectors; j++)
+            w_d[j] = _mm512_loadu_ps(w[j] + d * VECTOR);
+        for (int i = 0; i < rows; i++) {
+            const __m512 x_d = _mm512_set1_ps(x[i][d]);
+            for (int j = 0; j < vectors; j++)
+                acc[i][j] = _mm512_fmadd_ps(x_d, w_d[j], acc[i][j]);
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            const int64_t o = out + j * VECTOR;
+            store_first(y_row(p, first + i) + o, p->outs - o,
+                        with_bias(acc[i][j], p->bias, o, p->outs));
+        }
+}
+
+static inline __attribute__((always_inline)) void product(const struct product *p, int64_t out,
+                                                          const int vectors)
+{
+    int rows;
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, ROWS);
+        switch (rows) {
+        case 6:
+            product_tile(p, i, out, 6, vectors);
+            break;
+        case 5:
+            product_tile(p, i, out, 5, vectors);
+            break;
+        case 4:
+            product_tile(p, i, out, 4, vectors);
+            break;
+        case 3:
+            product_tile(p, i, out, 3, vectors);
+            break;
+        case 2:
+            product_tile(p, i, out, 2, vectors);
+            break;
+        default:
+            product_tile(p, i, out, 1, vectors);
+        }
+    }
+}
+
+void attnkit_avx512_product(const struct product *p)
+{
+    int64_t out = 0;
+    for (; p->outs - out > 3 * VECTOR; out += 4 * VECTOR)
+        product(p, out, 4);
+    if (p->outs - out > 2 * VECTOR)
+        product(p, out, 3);
+    else if (p->outs - out > VECTOR)
+        product(p, out, 2);
+    else if (p->outs > out)
+        product(p, out, 1);
+}
+
+/* -------------------------------------------------------------------------------- few rows */
+
+/* Where the next inputs of a tile are. */
+struct reader {
+    const char *w;
+    __m512 scale; /* of TYPE_Q8_0 */
+};
+
+static inline __attribute__((always_inline)) __m512 next_inputs(const enum type type,
+                                                                struct reader *r, int64_t d)
+{
+    if (type == TYPE_Q8_0 && d % Q8_BLOCK == 0) {
+        r->scale = load_as_f32(TYPE_F16, r->w, 0, VECTOR);
+        r->w += bytes_of(TYPE_F16, VECTOR);
+    }
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    const __m512 w = load_as_f32(stored, r->w, 0, VECTOR);
+    r->w += bytes_of(stored, VECTOR);
+    return type == TYPE_Q8_0 ? _mm512_mul_ps(w, r->scale) : w;
+}
+
+static inline __attribute__((always_inline)) void few_tile(const enum type type,
+                                                           const struct few_product *p, int64_t out,
+                                                           int first, const int rows,
+                                                           const int vectors)
+{
+    const int64_t step = bytes_of(type, p->dim) * TILE_KEYS;
+    struct reader reader[FEW_VECTORS];
+    __m512 acc[4][FEW_VECTORS];
+    for (int j = 0; j < vectors; j++) {
+        reader[j] = (struct reader){p->w + (out / VECTOR + j) * step, _mm512_setzero_ps()};
+        for (int i = 0; i < rows; i++)
+            acc[i][j] = _mm512_setzero_ps();
+    }
+    for (int64_t d = 0; d < p->dim; d++)
+        for (int j = 0; j < vectors; j++) {
+            const __m512 w = next_inputs(type, &reader[j], d);
+            for (int i = 0; i < rows; i++)
+                acc[i][j] = _mm512_fmadd_ps(_mm512_set1_ps(p->x[first + i][d]), w, acc[i][j]);
+        }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            const int64_t o = out + j * VECTOR;
+            store_first(p->y[first + i] + o, p->outs - o,
+                        with_bias(acc[i][j], p->bias, o, p->outs));
+        }
+}
+
+static inline __attribute__((always_inline)) void
+few_outs(const enum type type, const struct few_product *p, int64_t out, const int vectors)
+{
+    int i = 0;
+    for (; i + 4 <= p->rows; i += 4)
+        few_tile(type, p, out, i, 4, vectors);
+    for (; i + 2 <= p->rows; i += 2)
+        few_tile(type, p, out, i, 2, vectors);
+    if (i < p->rows)
+        few_tile(type, p, out, i, 1, vectors);
+}
+
+static inline __attribute__((always_inline)) void few(const enum type type,
+                                                      const struct few_product *p)
+{
+    int64_t out = 0;
+    for (; p->outs - out > (FEW_VECTORS - 1) * VECTOR; out += FEW_VECTORS * VECTOR)
+        few_outs(type, p, out, FEW_VECTORS);
+    for (; out < p->outs; out += VECTOR)
+        few_outs(type, p, out, 1);
+}
+
+void attnkit_avx512_few_product(const struct few_product *p)
+{
+    switch (p->type) {
+    case TYPE_F16:
+        few(TYPE_F16, p);
+        break;
+    case TYPE_BF16:
+        few(TYPE_BF16, p);
+        break;
+    case TYPE_Q8_0:
+        few(TYPE_Q8_0, p);
+        break;
+    default:
+        few(TYPE_F32, p);
+    }
+}
+
+void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
+{
+    struct reader reader = {tile, _mm512_setzero_ps()};
+    if (type != TYPE_Q8_0) {
+        attnkit_avx512_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
+        return;
+    }
+    for (int64_t d = 0; d < n; d++)
+        _mm512_storeu_ps(out + d * VECTOR, next_inputs(TYPE_Q8_0, &reader, d));
+}

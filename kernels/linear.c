@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
+ * cut along the inputs so that a cut of some rows stays in the nearest cache; then panel by panel
+ * of outputs, and cut by cut of inputs, the tile `product` goes over all rows, with y carried in
+ * memory from cut to cut, which rounds nothing. Few rows: `few_product` reads each tile of the
+ * matrix once, whatever its type. dispatch/linear.c calls both.
+ */
+#include "linear.h"
+
+#include <string.h>
+
+#include "append.h"
+
+enum {
+    BLOCK_ROWS = 256, /* that share a walk over the matrix */
+    PANEL_TILES = 4,  /* a panel, as wide as the widest register tile */
+    PANEL = PANEL_TILES * TILE_KEYS,
+    CUT = 256,        /* inputs: a panel of them is 64 KB, six rows 6 KB */
+    PACK_INPUTS = 64, /* that are converted at once, a multiple of Q8_BLOCK */
+};
+
+/* -------------------------------------------------------------------------------- packing */
+
+/* Inputs d .. d + n - 1 of a row of the matrix as the packed type has them. */
+static void convert(const struct packing *p, const struct kernels *kernels, const char *row,
+                    int64_t d, int64_t n, char *converted)
+{
+    const char *const from = row + bytes_of(p->type, d);
+    float x[PACK_INPUTS];
+    if (p->type == p->packed_type) {
+        memcpy(converted, from, (size_t)bytes_of(p->type, n));
+        return;
+    }
+    kernels->widen(p->type, from, NULL, 0, n, x);
+    kernels->narrow(p->packed_type, x, n, 0, converted, NULL);
+}
+
+static void pack_row(const struct packing *p, const struct kernels *kernels, const char *row,
+                     int64_t out, char *tile)
+{
+    char converted[PACK_INPUTS * sizeof(float)];
+    for (int64_t d = 0; d < p->in_dim; d += PACK_INPUTS) {
+        const int64_t n = p->in_dim - d < PACK_INPUTS ? p->in_dim - d : PACK_INPUTS;
+        convert(p, kernels, row, d, n, converted);
+        attnkit_spread_row(p->packed_type, converted, n, out,
+                           tile + matrix_tile_bytes(p->packed_type, d));
+    }
+}
+
+void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, int64_t first,
+                        int64_t end)
+{
+    const int64_t bytes = matrix_tile_bytes(p->packed_type, p->in_dim);
+    for (int64_t tile = first; tile < end; tile++) {
+        const int64_t out = tile * TILE_KEYS, left = p->out_dim - out;
+        if (left < TILE_KEYS)
+            memset(p->packed + tile * bytes, 0, (size_t)bytes);
+        for (int64_t i = 0; i < TILE_KEYS && i < left; i++)
+            pack_row(p, kernels, p->w + (out + i) * p->stride, i, p->packed + tile * bytes);
+    }
+}
+
+/* ------------------------------------------------------------------------------- work */
+
+static int few_rows(const struct linear *l, const struct kernels *kernels)
+{
+    return l->w_type == TYPE_F32 ? kernels->f32_matrix_rows : kernels->matrix_rows;
+}
+
+static bool has_few_rows(const struct linear *l, const struct kernels *kernels)
+{
+    return l->rows <= few_rows(l, kernels);
+}
+
+static int64_t panels(const struct linear *l)
+{
+    return (l->out_dim - 1) / PANEL + 1;
+}
+
+int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels)
+{
+    return has_few_rows(l, kernels) ? panels(l) : ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l);
+}
+
+/* What a thread works in. */
+struct scratch {
+    float *x; /* rows as binary32; of many rows cut after cut, [rows][inputs of the cut] each */
+    float *w; /* a cut of a panel as binary32 */
+    float *y; /* [rows][PANEL], where y is not binary32 */
+};
+
+/* Rows in scratch: those of a block, but never so few that more rows would need less. */
+static int64_t scratch_rows(const struct linear *l)
+{
+    const int64_t rows = l->rows < MAX_MATRIX_ROWS ? MAX_MATRIX_ROWS : l->rows;
+    return rows < BLOCK_ROWS ? rows : BLOCK_ROWS;
+}
+
+static int64_t whole_lines(int64_t floats)
+{
+    const int64_t line = 16;
+    return (floats + line - 1) / line * line;
+}
+
+size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels)
+{
+    (void)kernels;
+    const int64_t floats =
+        whole_lines(scratch_rows(l) * l->in_dim) + CUT * PANEL + scratch_rows(l) * PANEL;
+    return (size_t)floats * sizeof(float);
+}
+
+static struct scratch cut_scratch(const struct linear *l, char *memory)
+{
+    struct scratch s = {.x = (float *)memory};
+    s.w = s.x + whole_lines(scratch_rows(l) * l->in_dim);
+    s.y = s.w + CUT * PANEL;
+    return s;
+}
+
+/* A block of rows and a panel of outputs. */
+struct part {
+    int64_t row, out;
+    int rows, outs;
+};
+
+static char *y_at(const struct linear *l, int64_t row, int64_t out)
+{
+    return l->y + row * l->y_stride + bytes_of(l->y_type, out);
+}
+
+static void narrow_part(const struct linear *l, const struct kernels *kernels,
+                        const struct part *part, const float *y)
+{
+    for (int i = 0; i < part->rows && l->y_type != TYPE_F32; i++)
+        kernels->narrow(l->y_type, y + i * PANEL, part->outs, 0, y_at(l, part->row + i, part->out),
+                        NULL);
+}
+
+/* -------------------------------------------------------------------------------- few rows */
+
+static void run_few(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
+                    const float *const *x, const struct part *part)
+{
+    float *y[MAX_MATRIX_ROWS];
+    for (int i = 0; i < part->rows; i++)
+        y[i] = l->y_type == TYPE_F32 ? (float *)y_at(l, i, part->out) : s->y + i * PANEL;
+    const struct few_product product = {
+        .type = l->w_type,
+        .x = x,
+        .rows = part->rows,
+        .dim = l->in_dim,
+        .w = l->w + part->out / TILE_KEYS * matrix_tile_bytes(l->w_type, l->in_dim),
+        .y = y,
+        .outs = part->outs,
+        .bias = l->bias ? l->bias + part->out : NULL,
+    };
+    kernels->few_product(&product);
+    narrow_part(l, kernels, part, s->y);
+}
+
+/* x where it lies if it is binary32. */
+static void find_few(const struct linear *l, const struct kernels *kernels, float *wide,
+                     const float **x)
+{
+    for (int64_t i = 0; i < l->rows; i++) {
+        const char *const row = l->x + i * l->x_stride;
+        x[i] = (const float *)row;
+        if (l->x_type == TYPE_F32)
+            continue;
+        kernels->widen(l->x_type, row, NULL, 0, l->in_dim, wide + i * l->in_dim);
+        x[i] = wide + i * l->in_dim;
+    }
+}
+
+/* ------------------------------------------------------------------------------- many rows */
+
+static int64_t cut_inputs(const struct linear *l, int64_t d)
+{
+    return l->in_dim - d < CUT ? l->in_dim - d : CUT;
+}
+
+/* A block of rows, cut after cut. Where rows lie a power of two apart, those in place would share
+ * few sets of a cache. */
+static void gather_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
+                     float *x)
+{
+    for (int64_t d = 0; d < l->in_dim; d += CUT)
+        for (int i = 0; i < rows; i++, x += cut_inputs(l, d))
+            kernels->widen(l->x_type, l->x + (row + i) * l->x_stride + bytes_of(l->x_type, d), NULL,
+                           0, cut_inputs(l, d), x);
+}
+
+/* Inputs d on of a panel as binary32: where they lie, or in scratch. */
+static void find_w(const struct linear *l, const struct kernels *kernels, const struct part *part,
+                   int64_t d, float *wide, struct product *product)
+{
+    const int64_t n = cut_inputs(l, d), step = matrix_tile_bytes(l->w_type, l->in_dim);
+    const char *const w = l->w + part->out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, d);
+    product->w = (const float *)w;
+    product->tile_step = step;
+    if (l->w_type == TYPE_F32)
+        return;
+    product->w = wide;
+    product->tile_step = n * TILE_KEYS * (int64_t)sizeof(float);
+    for (int64_t t = 0; t < matrix_tiles(part->outs); t++)
+        kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
+}
+
+static void run_many(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
+                     const struct part *part)
+{
+    const bool in_place = l->y_type == TYPE_F32;
+    struct product product = {
+        .rows = part->rows,
+        .y = in_place ? (float *)y_at(l, part->row, part->out) : s->y,
+        .y_stride = in_place ? l->y_stride : PANEL * (ptrdiff_t)sizeof(float),
+        .outs = part->outs,
+    };
+    for (int64_t d = 0; d < l->in_dim; d += CUT) {
+        const int64_t n = cut_inputs(l, d);
+        const float *const x = s->x + part->rows * d;
+        product.x = (struct rows){(const char *)x, n * (ptrdiff_t)sizeof(float), n};
+        product.begins = d == 0;
+        product.bias = d + n == l->in_dim && l->bias ? l->bias + part->out : NULL;
+        find_w(l, kernels, part, d, s->w, &product);
+        kernels->product(&product);
+    }
+    narrow_part(l, kernels, part, s->y);
+}
+
+void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, int64_t first,
+                        int64_t end, char *memory)
+{
+    const struct scratch s = cut_scratch(l, memory);
+    const bool few = has_few_rows(l, kernels);
+    const float *x[MAX_MATRIX_ROWS];
+    int64_t gathered = -1; /* the block of rows that is in scratch */
+    if (few && first < end)
+        find_few(l, kernels, s.x, x);
+    for (int64_t i = first; i < end; i++) {
+        const int64_t block = i / panels(l), out = i % panels(l) * PANEL;
+        const int64_t row = block * BLOCK_ROWS, rows = l->rows - row, outs = l->out_dim - out;
+        const struct part part = {row, out, rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS,
+                                  outs < PANEL ? (int)outs : PANEL};
+        if (few) {
+            run_few(l, kernels, &s, x, &part);
+            continue;
+        }
+        if (block != gathered)
+            gather_x(l, kernels, row, part.rows, s.x);
+        gathered = block;
+        run_many(l, kernels, &s, &part);
+    }
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Linear maps in plain C: the tiles of the last resort, an element of y at a time.
+ */
+#include "scalar.h"
+
+/* Element d of output `out` of the tiles of a matrix whose tiles are `step` bytes apart. */
+static float matrix_element(const enum type type, const char *w, ptrdiff_t step, int64_t out,
+                            int64_t d)
+{
+    const struct key_row tile = {w + out / TILE_KEYS * step, NULL};
+    return tile_element(type, tile, 0, (int)(out % TILE_KEYS), d);
+}
+
+static float dot(const enum type type, const float *x, int64_t dim, const char *w, ptrdiff_t step,
+                 int64_t out, float y)
+{
+    for (int64_t d = 0; d < dim; d++)
+        y = fmaf(x[d], matrix_element(type, w, step, out, d), y);
+    return y;
+}
+
+void attnkit_scalar_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
+{
+    for (int64_t d = 0; d < n; d++)
+        for (int64_t o = 0; o < TILE_KEYS; o++)
+            out[d * TILE_KEYS + o] = matrix_element(type, tile, 0, o, d);
+}
+
+void attnkit_scalar_product(const struct product *p)
+{
+    for (int i = 0; i < p->rows; i++) {
+        const float *const x = (const float *)(p->x.first + i * p->x.stride);
+        float *const y = (float *)((char *)p->y + i * p->y_stride);
+        for (int64_t o = 0; o < p->outs; o++) {
+            const float sum = dot(TYPE_F32, x, p->x.dim, (const char *)p->w, p->tile_step, o,
+                                  p->begins ? 0.0f : y[o]);
+            y[o] = p->bias ? sum + p->bias[o] : sum;
+        }
+    }
+}
+
+void attnkit_scalar_few_product(const struct few_product *p)
+{
+    const ptrdiff_t step = TILE_KEYS * (ptrdiff_t)bytes_of(p->type, p->dim);
+    for (int i = 0; i < p->rows; i++)
+        for (int64_t o = 0; o < p->outs; o++) {
+            const float sum = dot(p->type, p->x[i], p->dim, p->w, step, o, 0.0f);
+            p->y[i][o] = p->bias ? sum + p->bias[o] : sum;
+        }
+}
