@@ -14,6 +14,8 @@ enum {
 static const char *axis_name(const struct tensor *t, int axis)
 {
     static const char *const names[3] = {"batch", "head", "row"};
+    if (t->axes)
+        return t->axes[axis];
     return axis == 0 && t->paged ? "page" : axis == 2 && t->tiled ? "tile" : names[axis];
 }
 

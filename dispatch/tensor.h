@@ -16,15 +16,16 @@ struct tensor {
     const void *data;
     int64_t count[3]; /* batch, heads, rows */
     int64_t row_bytes;
-    int64_t alignment;      /* bytes; the pointer and the strides are multiples of it */
-    const int64_t *strides; /* the caller's, or NULL: always dense */
-    struct strides *stride; /* where the checked ones go */
-    struct layout *layout;  /* where the bytes lie, for more checks */
-    bool output;            /* no two of its rows may share a byte */
-    bool paged;             /* count[0] are pages */
-    bool is_mask;           /* ATTNKIT_MASK_STRIDED, too, makes its strides literal */
-    bool is_matrix;         /* only rows have a stride, which is not an array for the caller */
-    bool tiled;             /* what is a row here is a tile, as attnkit_lay_in_tiles makes it */
+    int64_t alignment;       /* bytes; the pointer and the strides are multiples of it */
+    const int64_t *strides;  /* the caller's, or NULL: always dense */
+    struct strides *stride;  /* where the checked ones go */
+    struct layout *layout;   /* where the bytes lie, for more checks */
+    bool output;             /* no two of its rows may share a byte */
+    bool paged;              /* count[0] are pages */
+    bool is_mask;            /* ATTNKIT_MASK_STRIDED, too, makes its strides literal */
+    const char *const *axes; /* their names, or NULL: batch, head and row */
+    bool is_matrix;          /* only rows have a stride, which is not an array for the caller */
+    bool tiled;              /* what is a row here is a tile, as attnkit_lay_in_tiles makes it */
     /* An input may be this output, row i of one being row i of the other; or NULL. */
     const struct tensor *in_place;
 };

@@ -202,3 +202,20 @@ void attnkit_weights_out(const struct attention *a, const struct kernels *kernel
             write_row(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
     }
 }
+
+void attnkit_average_weights(const struct mean_weights *m, int64_t first, int64_t end)
+{
+    for (int64_t row = first; row < end; row++) {
+        const char *const line =
+            m->weights + row / m->q_len * m->stride.batch + row % m->q_len * m->stride.row;
+        float *const mean = m->out + row * m->keys;
+        memset(mean, 0, (size_t)m->keys * sizeof *mean);
+        for (int64_t h = 0; h < m->heads; h++) {
+            const float *const weights = (const float *)(line + h * m->stride.head);
+            for (int64_t j = 0; j < m->keys; j++)
+                mean[j] += weights[j];
+        }
+        for (int64_t j = 0; j < m->keys; j++)
+            mean[j] /= (float)m->heads;
+    }
+}

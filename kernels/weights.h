@@ -16,4 +16,16 @@ void attnkit_weights_out(const struct attention *a, const struct kernels *kernel
                          struct place first, int rows, const float *row_max, const float *row_sum,
                          char *scratch);
 
+/* Weights that a call has written, to be averaged over heads. */
+struct mean_weights {
+    int64_t q_len, heads, keys;
+    const char *weights;
+    struct strides stride; /* bytes */
+    float *out;            /* dense, a line of `keys` for each row */
+};
+
+/* Rows first .. end - 1 of all entries: the sum over heads in their order, by the number of them.
+ */
+void attnkit_average_weights(const struct mean_weights *m, int64_t first, int64_t end);
+
 #endif
