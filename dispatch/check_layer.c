@@ -406,6 +406,7 @@ static void plan_maps(struct layer_plan *plan, const struct own_tensors *t)
 static attnkit_append_args rotation(const struct layer_plan *plan, int64_t heads)
 {
     const attnkit_layer_args *args = &plan->args;
+    const int64_t *const positions = args->positions ? args->positions : args->cached;
     attnkit_append_args a = {
         .size = sizeof a,
         .flags = ATTNKIT_STRIDED,
@@ -415,7 +416,7 @@ static attnkit_append_args rotation(const struct layer_plan *plan, int64_t heads
         .len = args->q_len,
         .dim = plan->layer.head_dim,
         .capacity = args->q_len,
-        .positions = args->positions ? args->positions : args->cached,
+        .positions = plan->rotates ? positions : NULL,
         .rope_dim = args->rope_dim,
         .rope_base = args->rope_base,
         .rope_cos = args->rope_cos,

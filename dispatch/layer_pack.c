@@ -315,6 +315,23 @@ static attnkit_status check_memory(const attnkit_layer_weights *w, const struct 
     return attnkit_check_tensors(tensors, 1 + 2 * PROJECTIONS, message);
 }
 
+/* What is between the parts is the same for the same weights, as all else. */
+static void clear_gap(char *packed, int64_t end)
+{
+    memset(packed + end, 0, (size_t)(-end & (MATRIX_ALIGNMENT - 1)));
+}
+
+static void clear_gaps(const struct layer *layer, char *packed)
+{
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const struct projection_shape *p = &layer->projection[i];
+        clear_gap(packed,
+                  p->w + matrix_tiles(p->out_dim) * matrix_tile_bytes(layer->type, p->in_dim));
+        if (p->has_bias)
+            clear_gap(packed, p->bias + p->out_dim * (int64_t)sizeof(float));
+    }
+}
+
 static void write_biases(const attnkit_layer_weights *w, const struct layer *layer,
                          const struct kernels *kernels, const struct source source[PROJECTIONS],
                          char *packed)
@@ -369,6 +386,7 @@ attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *pa
         return status;
     if (ours.thread == 0) {
         write_biases(&w, &layer, choice.isa->kernels, source, packed);
+        clear_gaps(&layer, packed);
         memcpy(packed, &d, sizeof d);
     }
     return accept(message);
