@@ -770,7 +770,7 @@ attnkit_status attnkit_bind_layer(struct layer_plan *plan, char *shared, const v
                                   struct buffers *b, char *message)
 {
     struct own_tensors own;
-    struct problem problem;
+    struct problem problem = {0};
     place_buffers(plan, shared, threads, b);
     bind_pointers(plan, b);
     attnkit_status status = set_own_strides(plan, &own, message);
@@ -780,13 +780,15 @@ attnkit_status attnkit_bind_layer(struct layer_plan *plan, char *shared, const v
         plan->attention.kv_lens = b->kv_lens + thread * plan->args.batch;
         status = set_lengths(plan, b->kv_lens + thread * plan->args.batch, message);
     }
-    if (status == ATTNKIT_OK)
-        status = attnkit_check(&plan->attention, &problem, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    status = attnkit_check(&plan->attention, &problem, message);
+    /* What lies in the workspace was said to overlap q or out there, which the caller never saw. */
+    if (check_theirs_apart(plan, b, &problem, workspace, workspace_size, NULL) != ATTNKIT_OK)
+        status = check_theirs_apart(plan, b, &problem, workspace, workspace_size, message);
     if (status == ATTNKIT_OK)
         status = check_outputs(plan, &own, &problem, message);
     if (status == ATTNKIT_OK)
         status = check_extras(plan, &own, &problem, message);
-    if (status == ATTNKIT_OK)
-        status = check_theirs_apart(plan, b, &problem, workspace, workspace_size, message);
     return status == ATTNKIT_OK ? check_appends(plan, workspace, workspace_size, message) : status;
 }
