@@ -687,8 +687,9 @@ typedef struct attnkit_embed_args {
     int64_t dim;   /* elements of a row, at least 1; for ATTNKIT_Q8_0 a multiple of 32 */
 
     /* ids [count] of int32_t, with ATTNKIT_IDS_64 of int64_t, each one of 0 .. vocab - 1 or the
-     * padding id; table [vocab][dim], out [count][dim], which overlaps nothing. Elements are
-     * widened to binary32 and rounded once to out_type. */
+     * padding id; table [vocab][dim], out [count][dim], which overlaps nothing. Rows are copied
+     * byte for byte where the types are equal, else elements are widened to binary32, which is
+     * exact, and rounded once to out_type. */
     const void *ids;
     const void *table;
     void *out;
