@@ -23,17 +23,17 @@
 #include "../dispatch/isa.h"
 #include "../kernels/rope.h"
 #include "attnkit.h"
+#include "formats.h"
 #include "memory.h"
-#include "random.h"
+#include "tensor.h"
 
 enum {
     MAX_ISAS = 8,
     MAX_BATCH = 4,
     MAX_TABLE = 64, /* entries of the page table */
     MAX_DIM = 256,
-    DRAWS = 6,      /* cases of each type, rotation and layout */
-    REPORTED = 5,   /* differences that are printed */
-    PATTERN = 0xa5, /* a byte of memory that nobody has written to */
+    DRAWS = 6,    /* cases of each type, rotation and layout */
+    REPORTED = 5, /* differences that are printed */
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
@@ -41,105 +41,6 @@ enum {
 
 static const struct kernels *scalar;
 static bool rounds_f16 = true; /* as it ought to */
-
-/* --- A tensor in memory ------------------------------------------------------------------- */
-
-enum layout {
-    DENSE,
-    PADDED,       /* [row][batch][head], with gaps */
-    REVERSED,     /* negative strides */
-    BEFORE_GUARD, /* each row ends at an unmapped page */
-    AFTER_GUARD,  /* each row begins after one */
-    LAYOUTS,
-};
-
-/* Pieces of memory of the same size, the same distance apart, and rows in them. */
-struct tensor {
-    char *memory;
-    size_t piece, distance, pieces;
-    char *first; /* row 0 of head 0 of batch entry (or page) 0 */
-    int64_t count[3], strides[3], row_bytes;
-};
-
-static char *row_of(const struct tensor *t, int64_t outer, int64_t head, int64_t row)
-{
-    return t->first + outer * t->strides[0] + head * t->strides[1] + row * t->strides[2];
-}
-
-static int64_t rows_in(const struct tensor *t)
-{
-    return t->count[0] * t->count[1] * t->count[2];
-}
-
-static void place_in_slots(struct tensor *t, enum layout layout, int first_slot)
-{
-    t->piece = SLOT_BYTES;
-    t->distance = SLOT_STRIDE;
-    t->pieces = (size_t)rows_in(t);
-    t->memory = memory_slots(first_slot, (int)t->pieces);
-    t->first = t->memory + (layout == BEFORE_GUARD ? SLOT_BYTES - t->row_bytes : 0);
-    t->strides[2] = SLOT_STRIDE;
-    t->strides[1] = t->count[2] * t->strides[2];
-    t->strides[0] = t->count[1] * t->strides[1];
-}
-
-static void place_in_arena(struct tensor *t, enum layout layout, int arena, int64_t alignment)
-{
-    const int64_t gap = layout == DENSE ? 0 : 3 * alignment, row = t->row_bytes + gap;
-    const int64_t size = rows_in(t) * row + 64;
-    t->piece = t->distance = (size_t)size;
-    t->pieces = 1;
-    t->memory = memory_arena(arena, (size_t)size);
-    t->first = t->memory + alignment;
-    t->strides[2] = row;
-    t->strides[1] = t->count[2] * t->strides[2];
-    t->strides[0] = t->count[1] * t->strides[1];
-    if (layout == PADDED) {
-        t->strides[1] = row;
-        t->strides[0] = t->count[1] * row;
-        t->strides[2] = t->count[0] * t->strides[0];
-    }
-    if (layout == REVERSED) {
-        t->first += (rows_in(t) - 1) * row;
-        for (int i = 0; i < 3; i++)
-            t->strides[i] = -t->strides[i];
-    }
-}
-
-/* `slot` is where the slots of this tensor begin, `arena` is its own. Filled with the pattern. */
-static void place(struct tensor *t, enum layout layout, int arena, int slot, int64_t alignment)
-{
-    if (layout == BEFORE_GUARD || layout == AFTER_GUARD)
-        place_in_slots(t, layout, slot);
-    else
-        place_in_arena(t, layout, arena, alignment);
-    for (size_t i = 0; i < t->pieces; i++)
-        memset(t->memory + i * t->distance, PATTERN, t->piece);
-}
-
-/* A copy of the memory, in one piece. */
-static char *copy_of(const struct tensor *t)
-{
-    char *copy = malloc(t->pieces * t->piece + 1);
-    for (size_t i = 0; i < t->pieces; i++)
-        memcpy(copy + i * t->piece, t->memory + i * t->distance, t->piece);
-    return copy;
-}
-
-static bool is_as_in(const struct tensor *t, const char *copy)
-{
-    for (size_t i = 0; i < t->pieces; i++)
-        if (memcmp(t->memory + i * t->distance, copy + i * t->piece, t->piece) != 0)
-            return false;
-    return true;
-}
-
-/* The byte of the copy for a byte of the memory. */
-static char *in_copy(const struct tensor *t, char *copy, const char *byte)
-{
-    const size_t at = (size_t)(byte - t->memory);
-    return copy + at / t->distance * t->piece + at % t->distance;
-}
 
 /* --- A call and all it points to ---------------------------------------------------------- */
 
@@ -156,7 +57,7 @@ struct call {
 struct kind {
     attnkit_type src_type, dst_type;
     attnkit_rope rope;
-    enum layout layout;
+    enum layout_kind layout;
     int page_size; /* 0: not paged */
     bool tiled;
 };
@@ -256,25 +157,6 @@ static void draw_pages(struct call *c, int64_t page_size)
     }
 }
 
-/* A number of any kind. */
-static float draw_number(uint64_t *random)
-{
-    static const float special[] = {0.0f,    -0.0f,  INFINITY,   -INFINITY, NAN,
-                                    FLT_MAX, 1e-41f, -0x1p-149f, 0x1p-126f, -65504.0f};
-    switch (random_below(random, 40)) {
-    case 0:
-        return special[random_below(random, 10)];
-    case 1: {
-        const uint32_t bits = (uint32_t)random_bits(random);
-        float x;
-        memcpy(&x, &bits, sizeof x);
-        return x;
-    }
-    default:
-        return random_normal(random);
-    }
-}
-
 static void fill_src(struct call *c)
 {
     float x[MAX_DIM];
@@ -283,9 +165,9 @@ static void fill_src(struct call *c)
             for (int64_t i = 0; i < c->src.count[2]; i++) {
                 const bool plain = random_below(&c->random, 2);
                 for (int64_t d = 0; d < c->args.dim; d++)
-                    x[d] = plain ? random_normal(&c->random) : draw_number(&c->random);
+                    x[d] = plain ? random_normal(&c->random) : random_number(&c->random);
                 scalar->narrow((enum type)c->args.src_type, x, c->args.dim, 0,
-                               row_of(&c->src, b, h, i), NULL);
+                               tensor_row(&c->src, b, h, i), NULL);
             }
 }
 
@@ -313,8 +195,8 @@ static void draw_rope(struct call *c)
     c->cos = malloc((size_t)count * sizeof *c->cos);
     c->sin = malloc((size_t)count * sizeof *c->sin);
     for (int64_t i = 0; i < count; i++) {
-        c->cos[i] = draw_number(&c->random);
-        c->sin[i] = draw_number(&c->random);
+        c->cos[i] = random_number(&c->random);
+        c->sin[i] = random_number(&c->random);
     }
     a->rope_cos = c->cos;
     a->rope_sin = c->sin;
@@ -335,10 +217,10 @@ static void place_tensors(struct call *c, const struct kind *k)
                              .row_bytes = together * bytes_of((enum type)a->dst_type, a->dim)};
     c->scales = (struct tensor){.count = {outer, a->heads, lines},
                                 .row_bytes = together * 4 * (a->dim / group)};
-    const int first_dst = (int)rows_in(&c->src) + 1;
-    place(&c->src, k->layout, 0, 0, alignment_of(a->src_type));
-    place(&c->dst, k->layout, 1, first_dst, alignment_of(a->dst_type));
-    place(&c->scales, k->layout, 2, first_dst + (int)rows_in(&c->dst) + 1, 4);
+    const int first_dst = (int)tensor_rows(&c->src) + 1;
+    tensor_place(&c->src, k->layout, 0, 0, alignment_of(a->src_type));
+    tensor_place(&c->dst, k->layout, 1, first_dst, alignment_of(a->dst_type));
+    tensor_place(&c->scales, k->layout, 2, first_dst + (int)tensor_rows(&c->dst) + 1, 4);
     a->src = c->src.first;
     a->dst = c->dst.first;
     if (a->dst_type == ATTNKIT_I8)
@@ -446,16 +328,6 @@ static void expected_row(const struct call *c, const char *src, int64_t position
                    scales);
 }
 
-/* Where byte n of a row lies in a tile of which the row is key `key`. */
-static int64_t byte_in_tile(attnkit_type type, int64_t n, int64_t key)
-{
-    const int64_t size = alignment_of(type), in_block = n % Q8_BLOCK_BYTES - 2;
-    if (type == ATTNKIT_Q8_0)
-        return n / Q8_BLOCK_BYTES * Q8_BLOCK_BYTES * 16 +
-               (in_block < 0 ? key * 2 + in_block + 2 : 16 * 2 + in_block * 16 + key);
-    return (n / size * 16 + key) * size + n % size;
-}
-
 /* The row that is expected, and its scales, in their places of a tile and its scales. */
 static void expected_in_tile(const struct call *c, const char *src, int64_t position, int64_t key,
                              char *tile, char *scales)
@@ -464,9 +336,9 @@ static void expected_in_tile(const struct call *c, const char *src, int64_t posi
     const attnkit_type type = c->args.dst_type;
     expected_row(c, src, position, row, (float *)row_scales);
     for (int64_t n = 0; n < c->dst.row_bytes / 16; n++)
-        tile[byte_in_tile(type, n, key)] = row[n];
+        tile[byte_in_tile((enum type)type, n, key)] = row[n];
     for (int64_t n = 0; n < c->scales.row_bytes / 16 && type == ATTNKIT_I8; n++)
-        scales[byte_in_tile(ATTNKIT_F32, n, key)] = row_scales[n];
+        scales[byte_in_tile(TYPE_F32, n, key)] = row_scales[n];
 }
 
 /* All rows, into copies of dst's and the scales' memory. */
@@ -482,9 +354,10 @@ static void expected_memory(const struct call *c, char *dst, char *scales)
                     row %= a->page_size;
                 }
                 const int64_t line = a->flags & ATTNKIT_TILED ? row / 16 : row;
-                const char *from = row_of(&c->src, b, h, i);
-                char *to = in_copy(&c->dst, dst, row_of(&c->dst, outer, h, line));
-                char *its_scales = in_copy(&c->scales, scales, row_of(&c->scales, outer, h, line));
+                const char *from = tensor_row(&c->src, b, h, i);
+                char *to = tensor_in_copy(&c->dst, dst, tensor_row(&c->dst, outer, h, line));
+                char *its_scales =
+                    tensor_in_copy(&c->scales, scales, tensor_row(&c->scales, outer, h, line));
                 if (a->flags & ATTNKIT_TILED)
                     expected_in_tile(c, from, position_of(c, b) + i, row % 16, to, its_scales);
                 else
@@ -494,13 +367,14 @@ static void expected_memory(const struct call *c, char *dst, char *scales)
 
 static const char *check_call(const struct call *c, const char *isa, int64_t threads)
 {
-    char *src = copy_of(&c->src), *dst = copy_of(&c->dst), *scales = copy_of(&c->scales);
+    char *src = tensor_copy(&c->src), *dst = tensor_copy(&c->dst),
+         *scales = tensor_copy(&c->scales);
     expected_memory(c, dst, scales);
     run(&c->args, isa, threads);
-    const char *wrong = !is_as_in(&c->dst, dst)         ? "dst differs"
-                        : !is_as_in(&c->scales, scales) ? "dst_scales differs"
-                        : !is_as_in(&c->src, src)       ? "src has changed"
-                                                        : NULL;
+    const char *wrong = !tensor_is_as_in(&c->dst, dst)         ? "dst differs"
+                        : !tensor_is_as_in(&c->scales, scales) ? "dst_scales differs"
+                        : !tensor_is_as_in(&c->src, src)       ? "src has changed"
+                                                               : NULL;
     free(src);
     free(dst);
     free(scales);
@@ -547,12 +421,12 @@ static int check_kinds(const char *isa, const int page_sizes[4], bool tiled)
     for (int src = 0; src < SRC_TYPES; src++)
         for (int dst = 0; dst < DST_TYPES; dst++)
             for (int rope = 0; rope < ROPES; rope++)
-                for (int layout = 0; layout < LAYOUTS; layout++)
+                for (int layout = 0; layout < TENSOR_LAYOUTS; layout++)
                     for (int p = 0; p < 4 && differ < REPORTED; p++)
-                        differ += check_kind(&(struct kind){(attnkit_type)src, (attnkit_type)dst,
-                                                            (attnkit_rope)rope, (enum layout)layout,
-                                                            page_sizes[p], tiled},
-                                             isa);
+                        differ += check_kind(
+                            &(struct kind){(attnkit_type)src, (attnkit_type)dst, (attnkit_rope)rope,
+                                           tensor_layouts[layout], page_sizes[p], tiled},
+                            isa);
     return differ;
 }
 
@@ -583,10 +457,10 @@ static void rotate_keeps_within_its_arrays(const struct kernels *kernels, int64_
     float expected[2 * MAX_DIM];
     float *x = guarded(0, 2 * pairs), *cos = guarded(2, pairs), *sin = guarded(4, pairs);
     for (int64_t i = 0; i < 2 * pairs; i++)
-        expected[i] = x[i] = draw_number(&random);
+        expected[i] = x[i] = random_number(&random);
     for (int64_t i = 0; i < pairs; i++) {
-        cos[i] = draw_number(&random);
-        sin[i] = draw_number(&random);
+        cos[i] = random_number(&random);
+        sin[i] = random_number(&random);
     }
     scalar->rotate(expected, cos, sin, pairs, interleaved);
     kernels->rotate(x, cos, sin, pairs, interleaved);
@@ -796,7 +670,7 @@ static void append_one_row(const struct call *whole, int64_t i, const char *isa)
     attnkit_append_args args = whole->args;
     args.flags |= ATTNKIT_STRIDED;
     args.len = 1;
-    args.src = row_of(&whole->src, 0, 0, i);
+    args.src = tensor_row(&whole->src, 0, 0, i);
     memcpy(args.src_strides, whole->src.strides, sizeof args.src_strides);
     memcpy(args.dst_strides, whole->dst.strides, sizeof args.dst_strides);
     memcpy(args.dst_scale_strides, whole->scales.strides, sizeof args.dst_scale_strides);
@@ -815,11 +689,11 @@ static void check_row_at_a_time(const struct kind *k, const char *isa)
 {
     for (uint64_t draw = 100; draw < 110 && !leave_out(k->dst_type); draw++) {
         struct call *c = make_call(k, seed_of(k, draw));
-        char *expected = copy_of(&c->dst), *scales = copy_of(&c->scales);
+        char *expected = tensor_copy(&c->dst), *scales = tensor_copy(&c->scales);
         expected_memory(c, expected, scales);
         for (int64_t i = 0; i < c->args.len; i++)
             append_one_row(c, i, isa);
-        assert_true(is_as_in(&c->dst, expected) && is_as_in(&c->scales, scales));
+        assert_true(tensor_is_as_in(&c->dst, expected) && tensor_is_as_in(&c->scales, scales));
         free(expected);
         free(scales);
         free_call(c);

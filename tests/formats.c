@@ -118,3 +118,13 @@ void widen_row(enum type type, const void *row, const float *scales, int64_t gro
         memcpy(&out[i], &x, sizeof x);
     }
 }
+
+int64_t byte_in_tile(enum type type, int64_t n, int64_t key)
+{
+    const int64_t in_block = n % Q8_BLOCK_BYTES - 2;
+    const int64_t size = type == TYPE_F32 ? 4 : type == TYPE_I8 ? 1 : 2;
+    if (type == TYPE_Q8_0)
+        return n / Q8_BLOCK_BYTES * Q8_BLOCK_BYTES * TILE_KEYS +
+               (in_block < 0 ? key * 2 + in_block + 2 : TILE_KEYS * 2 + in_block * TILE_KEYS + key);
+    return (n / size * TILE_KEYS + key) * size + n % size;
+}

@@ -43,4 +43,7 @@ bool is_narrowed(const struct format *f, float x, uint16_t half);
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 
+/* Where byte n of a row lies in a tile of which the row is key `key`. */
+int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
+
 #endif

@@ -6,7 +6,10 @@
 #ifndef ATTNKIT_TEST_RANDOM_H
 #define ATTNKIT_TEST_RANDOM_H
 
+#include <float.h>
+#include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline uint64_t random_bits(uint64_t *state)
 {
@@ -38,6 +41,25 @@ static inline float random_normal(uint64_t *state)
                (int32_t)(bits >> 40 & 0xfffff);
     }
     return (float)(sum - 6 * 0xfffff) * 0x1p-20f;
+}
+
+/* A number of any kind, most of them normal. */
+static inline float random_number(uint64_t *state)
+{
+    static const float special[] = {0.0f,    -0.0f,  INFINITY,   -INFINITY, NAN,
+                                    FLT_MAX, 1e-41f, -0x1p-149f, 0x1p-126f, -65504.0f};
+    switch (random_below(state, 40)) {
+    case 0:
+        return special[random_below(state, 10)];
+    case 1: {
+        const uint32_t bits = (uint32_t)random_bits(state);
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    default:
+        return random_normal(state);
+    }
 }
 
 #endif
