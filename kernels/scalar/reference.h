@@ -6,6 +6,7 @@
 #define ATTNKIT_REFERENCE_H
 
 #include "../attention.h"
+#include "../linear.h"
 
 /* The whole problem, row by row, in the canonical order of kernels/README.md. */
 void attnkit_reference(const struct attention *a);
@@ -13,5 +14,8 @@ void attnkit_reference(const struct attention *a);
 /* One row of it: out has value_dim floats; lse may be NULL. */
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse);
+
+/* y of a linear map, from x, bias and the matrix that is not packed yet: w of `l` is not used. */
+void attnkit_reference_linear(const struct linear *l, const struct packing *matrix);
 
 #endif
