@@ -656,8 +656,8 @@ typedef struct attnkit_linear_args {
     attnkit_type w_type; /* ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16 or ATTNKIT_Q8_0 */
     attnkit_type y_type; /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
 
-    /* Bytes from row to row, with ATTNKIT_STRIDED, else 0: multiples of the element, that of x any,
-     * that of y at least a row. */
+    /* Bytes from row to row, with ATTNKIT_STRIDED, else 0: multiples of the element, also 0 or
+     * negative, as long as no rows of y overlap. */
     int64_t x_stride;
     int64_t y_stride;
 } attnkit_linear_args;
