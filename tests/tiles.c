@@ -1023,12 +1023,150 @@ static void check_head_out(struct round *w)
     }
 }
 
+/* --- Linear maps ------------------------------------------------------------------------------ */
+
+/* Rows of w->value_dim values, and nothing beside them. */
+static void expect_rows(struct round *w, struct rows got, const float *expected)
+{
+    for (int i = 0; i < w->rows; i++) {
+        expect(w, "y", row_at(got, i), expected + i * w->value_dim, (size_t)w->value_dim,
+               EXACT_ZEROS);
+        assert_true(is_all_else_untouched(row_at(got, i), w->value_dim));
+    }
+}
+
+static enum type draw_matrix_type(struct round *w)
+{
+    static const enum type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0};
+    return types[random_below(&w->random, w->head_dim % Q8_BLOCK == 0 ? 4 : 3)];
+}
+
+/* Outputs of a matrix as its elements are stored, in tiles whose spare outputs are NaN, and the
+ * same widened for the model, a row for each. */
+struct matrix {
+    enum type type;
+    int64_t tile_bytes;
+    int tiles;
+    float *wide;
+};
+
+/* Of w->value_dim outputs and w->head_dim inputs. */
+static struct matrix new_matrix(const struct round *w, enum type type)
+{
+    return (struct matrix){.type = type,
+                           .tile_bytes = TILE_KEYS * bytes_of(type, w->head_dim),
+                           .tiles = (w->value_dim + TILE_KEYS - 1) / TILE_KEYS,
+                           .wide = take((size_t)(w->value_dim * w->head_dim), 0)};
+}
+
+/* Tile by tile, `step` bytes apart. */
+static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, ptrdiff_t step)
+{
+    const struct key_rows stored = {.type = m->type, .dim = w->head_dim};
+    for (int o = 0; o < w->value_dim; o++) {
+        char row[MAX_DIM * sizeof(float)];
+        draw_row(w, &stored, row, NULL);
+        attnkit_scalar_widen(m->type, row, NULL, 0, w->head_dim, m->wide + o * w->head_dim);
+        put_row(m->type, tiles + o / TILE_KEYS * step, o % TILE_KEYS, row, w->head_dim);
+    }
+}
+
+/* Element o of a row of y. */
+static float model_product(const struct round *w, const float *x, const struct matrix *m, int o,
+                           float y, const float *bias)
+{
+    for (int d = 0; d < w->head_dim; d++)
+        y = fmaf(x[d], m->wide[o * w->head_dim + d], y);
+    return bias ? y + bias[o] : y;
+}
+
+static void check_widen_matrix(struct round *w)
+{
+    const enum type type = draw_matrix_type(w);
+    w->value_dim = TILE_KEYS;
+    const struct matrix m = new_matrix(w, type);
+    char *const tile = take_place(w, 0, m.tile_bytes, type == TYPE_F32 ? 64 : 32);
+    draw_matrix(w, &m, tile, 0);
+    const size_t count = (size_t)(TILE_KEYS * w->head_dim);
+    float *const got = take(count, 0), *const expected = take(count, 0);
+    for (int o = 0; o < TILE_KEYS; o++)
+        for (int d = 0; d < w->head_dim; d++)
+            expected[d * TILE_KEYS + o] = m.wide[o * w->head_dim + d];
+    w->kernels->widen_matrix(type, tile, w->head_dim, got);
+    expect(w, "out", got, expected, count, EXACT_ZEROS);
+}
+
+/* Tiles with an unmapped page before and after each; rows of y as well, and bias. */
+static void check_product(struct round *w)
+{
+    const struct matrix m = new_matrix(w, TYPE_F32);
+    char *const tiles = take_place(w, 0, m.tile_bytes, 64);
+    for (int i = 1; i < m.tiles; i++)
+        memset(tiles + i * PLACE_STRIDE, 0xff, (size_t)m.tile_bytes);
+    draw_matrix(w, &m, tiles, PLACE_STRIDE);
+    const struct rows x = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    const struct rows y = draw_rows(w, OUT_ROWS, w->rows, w->value_dim);
+    const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
+    const struct product product = {.x = x,
+                                    .rows = w->rows,
+                                    .w = (const float *)tiles,
+                                    .tile_step = PLACE_STRIDE,
+                                    .y = row_at(y, 0),
+                                    .y_stride = y.stride,
+                                    .outs = w->value_dim,
+                                    .begins = random_below(&w->random, 2),
+                                    .bias = random_below(&w->random, 2) ? row_at(bias, 0) : NULL};
+    float *const expected = take((size_t)(w->rows * w->value_dim), 0);
+    for (int i = 0; i < w->rows; i++)
+        for (int o = 0; o < w->value_dim; o++)
+            expected[i * w->value_dim + o] = model_product(
+                w, row_at(x, i), &m, o, product.begins ? 0.0f : row_at(y, i)[o], product.bias);
+    w->kernels->product(&product);
+    expect_rows(w, y, expected);
+}
+
+static void check_few_product(struct round *w)
+{
+    const struct matrix m = new_matrix(w, draw_matrix_type(w));
+    const size_t size = (size_t)(m.tiles * m.tile_bytes + 63) / 64 * 64;
+    struct guarded tiles = memory_guarded(size, 0, random_below(&w->random, 2));
+    memset(tiles.data, 0xff, size);
+    draw_matrix(w, &m, tiles.data, m.tile_bytes);
+    const int most = m.type == TYPE_F32 ? w->kernels->f32_matrix_rows : w->kernels->matrix_rows;
+    w->rows = 1 + (int)random_below(&w->random, most);
+    const struct rows x = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    const struct rows y = place_rows(w, OUT_ROWS, w->rows, w->value_dim);
+    const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
+    const float *x_rows[MAX_MATRIX_ROWS];
+    float *y_rows[MAX_MATRIX_ROWS];
+    for (int i = 0; i < w->rows; i++) {
+        x_rows[i] = row_at(x, i);
+        y_rows[i] = row_at(y, i);
+    }
+    const struct few_product product = {.type = m.type,
+                                        .x = x_rows,
+                                        .rows = w->rows,
+                                        .dim = w->head_dim,
+                                        .w = tiles.data,
+                                        .y = y_rows,
+                                        .outs = w->value_dim,
+                                        .bias =
+                                            random_below(&w->random, 2) ? row_at(bias, 0) : NULL};
+    float *const expected = take((size_t)(w->rows * w->value_dim), 0);
+    for (int i = 0; i < w->rows; i++)
+        for (int o = 0; o < w->value_dim; o++)
+            expected[i * w->value_dim + o] = model_product(w, x_rows[i], &m, o, 0.0f, product.bias);
+    w->kernels->few_product(&product);
+    memory_unguard(&tiles);
+    expect_rows(w, y, expected);
+}
+
 /* --- Rounds ----------------------------------------------------------------------------------- */
 
 static const struct entry {
     const char *name;
     void (*check)(struct round *w);
-    enum { PANEL, DECODE, HEADS, HEADS_SQUARE } shape;
+    enum { PANEL, DECODE, HEADS, HEADS_SQUARE, MATRIX } shape;
 } entries[] = {
     {"exp2", check_exp2, PANEL},
     {"pack_q", check_pack_q, PANEL},
@@ -1043,6 +1181,9 @@ static const struct entry {
     {"decode_finish", check_decode_finish, DECODE},
     {"head_scores", check_head_scores, HEADS_SQUARE},
     {"head_out", check_head_out, HEADS},
+    {"widen_matrix", check_widen_matrix, MATRIX},
+    {"product", check_product, MATRIX},
+    {"few_product", check_few_product, MATRIX},
 };
 
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
@@ -1055,13 +1196,18 @@ struct subject {
     struct round round;
 };
 
+enum {
+    MOST_MATRIX_ROWS = 20, /* of `product`, which takes any number */
+    MOST_OUTPUTS = 5 * TILE_KEYS,
+};
+
 static int whole_blocks(int dim)
 {
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
 /* Both dims are walked through; in decode, where both count and cost, by turns, and some made
- * longer so that they can be TYPE_Q8_0. */
+ * longer so that they can be TYPE_Q8_0. Those of a matrix are its inputs and its outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;
@@ -1070,6 +1216,7 @@ static void draw_shape(struct round *w, const struct entry *entry)
     w->lanes = w->kernels->vector * (1 + (int)random_below(&w->random, most_vectors));
     const int most_rows = entry->shape == PANEL    ? w->lanes
                           : entry->shape == DECODE ? w->kernels->decode_rows
+                          : entry->shape == MATRIX ? MOST_MATRIX_ROWS
                                                    : most_vectors;
     w->head_dim = w->value_dim = dims[w->number % count];
     if (entry->shape == DECODE)
@@ -1077,6 +1224,11 @@ static void draw_shape(struct round *w, const struct entry *entry)
     if (entry->shape == DECODE && random_below(&w->random, 4) == 0) {
         w->head_dim = whole_blocks(w->head_dim);
         w->value_dim = whole_blocks(w->value_dim);
+    }
+    if (entry->shape == MATRIX) {
+        w->value_dim = 1 + (int)random_below(&w->random, MOST_OUTPUTS);
+        if (random_below(&w->random, 3) == 0)
+            w->head_dim = whole_blocks(w->head_dim);
     }
     const int most_keys = entry->shape == HEADS_SQUARE ? most_vectors
                           : entry->shape == HEADS      ? FEW_KEYS
