@@ -137,11 +137,12 @@ struct product {
     int rows;
     const float *w;      /* of the first input of the first tile */
     ptrdiff_t tile_step; /* bytes from tile to tile */
-    float *y;            /* of the first row, the first output */
-    ptrdiff_t y_stride;  /* bytes */
-    int64_t outs;        /* any number; tiles are whole, what lies beyond in y is not touched */
-    bool begins;         /* chains start at +0, else with y */
-    const float *bias;   /* [outs], added at the end, or NULL */
+    const float *sums;   /* chains over earlier inputs, which go on; NULL: they start at +0 */
+    ptrdiff_t sums_stride;
+    float *y; /* of the first row, the first output; may be `sums` */
+    ptrdiff_t y_stride;
+    int64_t outs;      /* any number; tiles are whole, what lies beyond in y is not touched */
+    const float *bias; /* [outs], added at the end, or NULL */
 };
 
 /* The same for few rows, all inputs at once and from tiles of any type. A tile of TYPE_Q8_0 is as

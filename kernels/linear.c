@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
- * cut along the inputs so that a cut of some rows stays in the nearest cache; then panel by panel
- * of outputs, and cut by cut of inputs, the tile `product` goes over all rows, with y carried in
- * memory from cut to cut, which rounds nothing. Few rows: `few_product` reads each tile of the
- * matrix once, whatever its type. dispatch/linear.c calls both.
+ * cut along the inputs so that a cut of a panel of the matrix stays in the nearest cache; then,
+ * some panels at a time and cut by cut, the tile `product` takes all rows to each panel, with the
+ * sums carried in scratch from cut to cut, which rounds nothing. Few rows: `few_product` reads each
+ * tile of the matrix once, whatever its type. dispatch/linear.c calls both.
  */
 #include "linear.h"
 
@@ -16,7 +16,9 @@ enum {
     BLOCK_ROWS = 256, /* that share a walk over the matrix */
     PANEL_TILES = 4,  /* a panel, as wide as the widest register tile */
     PANEL = PANEL_TILES * TILE_KEYS,
-    CUT = 256,        /* inputs: a panel of them is 64 KB, six rows 6 KB */
+    SIDE_PANELS = 4, /* that share a cut of x while it is in the second cache */
+    SIDE = SIDE_PANELS * PANEL,
+    CUT = 96,         /* inputs: a panel of them is 24 KB, a block of rows 96 KB, its sums 256 KB */
     PACK_INPUTS = 64, /* that are converted at once, a multiple of Q8_BLOCK */
 };
 
@@ -86,8 +88,8 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
 /* What a thread works in. */
 struct scratch {
     float *x; /* rows as binary32; of many rows cut after cut, [rows][inputs of the cut] each */
-    float *w; /* a cut of a panel as binary32 */
-    float *y; /* [rows][PANEL], where y is not binary32 */
+    float *w; /* a cut of panels side by side as binary32 */
+    float *y; /* [rows][SIDE]: sums, and y where it is not binary32 */
 };
 
 /* Rows in scratch: those of a block, but never so few that more rows would need less. */
@@ -107,7 +109,7 @@ size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kern
 {
     (void)kernels;
     const int64_t floats =
-        whole_lines(scratch_rows(l) * l->in_dim) + CUT * PANEL + scratch_rows(l) * PANEL;
+        whole_lines(scratch_rows(l) * l->in_dim) + CUT * SIDE + scratch_rows(l) * SIDE;
     return (size_t)floats * sizeof(float);
 }
 
@@ -115,11 +117,11 @@ static struct scratch cut_scratch(const struct linear *l, char *memory)
 {
     struct scratch s = {.x = (float *)memory};
     s.w = s.x + whole_lines(scratch_rows(l) * l->in_dim);
-    s.y = s.w + CUT * PANEL;
+    s.y = s.w + CUT * SIDE;
     return s;
 }
 
-/* A block of rows and a panel of outputs. */
+/* A block of rows and the outputs of panels side by side. */
 struct part {
     int64_t row, out;
     int rows, outs;
@@ -134,7 +136,7 @@ static void narrow_part(const struct linear *l, const struct kernels *kernels,
                         const struct part *part, const float *y)
 {
     for (int i = 0; i < part->rows && l->y_type != TYPE_F32; i++)
-        kernels->narrow(l->y_type, y + i * PANEL, part->outs, 0, y_at(l, part->row + i, part->out),
+        kernels->narrow(l->y_type, y + i * SIDE, part->outs, 0, y_at(l, part->row + i, part->out),
                         NULL);
 }
 
@@ -145,7 +147,7 @@ static void run_few(const struct linear *l, const struct kernels *kernels, const
 {
     float *y[MAX_MATRIX_ROWS];
     for (int i = 0; i < part->rows; i++)
-        y[i] = l->y_type == TYPE_F32 ? (float *)y_at(l, i, part->out) : s->y + i * PANEL;
+        y[i] = l->y_type == TYPE_F32 ? (float *)y_at(l, i, part->out) : s->y + i * SIDE;
     const struct few_product product = {
         .type = l->w_type,
         .x = x,
@@ -208,26 +210,53 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
+/* Where sums go after a cut, and y after the last one. */
+static void set_y(const struct linear *l, const struct scratch *s, const struct part *part,
+                  bool last, struct product *product)
+{
+    product->y = s->y;
+    product->y_stride = product->sums_stride;
+    if (!last)
+        return;
+    product->bias = l->bias ? l->bias + part->out : NULL;
+    if (l->y_type != TYPE_F32)
+        return;
+    product->y = (float *)y_at(l, part->row, part->out);
+    product->y_stride = l->y_stride;
+}
+
 static void run_many(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
                      const struct part *part)
 {
-    const bool in_place = l->y_type == TYPE_F32;
     struct product product = {
         .rows = part->rows,
-        .y = in_place ? (float *)y_at(l, part->row, part->out) : s->y,
-        .y_stride = in_place ? l->y_stride : PANEL * (ptrdiff_t)sizeof(float),
+        .sums_stride = SIDE * (ptrdiff_t)sizeof(float),
         .outs = part->outs,
     };
     for (int64_t d = 0; d < l->in_dim; d += CUT) {
         const int64_t n = cut_inputs(l, d);
         const float *const x = s->x + part->rows * d;
         product.x = (struct rows){(const char *)x, n * (ptrdiff_t)sizeof(float), n};
-        product.begins = d == 0;
-        product.bias = d + n == l->in_dim && l->bias ? l->bias + part->out : NULL;
+        product.sums = d > 0 ? s->y : NULL;
+        set_y(l, s, part, d + n == l->in_dim, &product);
         find_w(l, kernels, part, d, s->w, &product);
         kernels->product(&product);
     }
     narrow_part(l, kernels, part, s->y);
+}
+
+/* Part i as a whole, and as many after it before `end` as can be worked on at once. */
+static struct part join_parts(const struct linear *l, bool few, int64_t i, int64_t end)
+{
+    const int64_t panel = i % panels(l), row = i / panels(l) * BLOCK_ROWS;
+    const int64_t rows = l->rows - row, most = few ? 1 : SIDE_PANELS;
+    int64_t n = end - i < most ? end - i : most;
+    n = panels(l) - panel < n ? panels(l) - panel : n;
+    const int64_t outs = l->out_dim - panel * PANEL;
+    return (struct part){.row = row,
+                         .out = panel * PANEL,
+                         .rows = rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS,
+                         .outs = outs < n * PANEL ? (int)outs : (int)n * PANEL};
 }
 
 void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, int64_t first,
@@ -236,21 +265,19 @@ void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, i
     const struct scratch s = cut_scratch(l, memory);
     const bool few = has_few_rows(l, kernels);
     const float *x[MAX_MATRIX_ROWS];
-    int64_t gathered = -1; /* the block of rows that is in scratch */
+    int64_t gathered = -1; /* the first row of the block that is in scratch */
     if (few && first < end)
         find_few(l, kernels, s.x, x);
-    for (int64_t i = first; i < end; i++) {
-        const int64_t block = i / panels(l), out = i % panels(l) * PANEL;
-        const int64_t row = block * BLOCK_ROWS, rows = l->rows - row, outs = l->out_dim - out;
-        const struct part part = {row, out, rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS,
-                                  outs < PANEL ? (int)outs : PANEL};
+    for (int64_t i = first; i < end;) {
+        const struct part part = join_parts(l, few, i, end);
+        i += (part.outs - 1) / PANEL + 1;
         if (few) {
             run_few(l, kernels, &s, x, &part);
             continue;
         }
-        if (block != gathered)
-            gather_x(l, kernels, row, part.rows, s.x);
-        gathered = block;
+        if (part.row != gathered)
+            gather_x(l, kernels, part.row, part.rows, s.x);
+        gathered = part.row;
         run_many(l, kernels, &s, &part);
     }
 }

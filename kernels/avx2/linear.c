@@ -13,19 +13,46 @@ enum {
     ROWS = 6, /* of a register tile */
 };
 
-static inline float *y_row(const struct product *p, int i)
-{
-    return (float *)((char *)p->y + i * p->y_stride);
-}
-
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
 {
     return bias ? _mm256_add_ps(y, load_first(bias + out, outs - out)) : y;
 }
 
-/* Rows `first` on, and the matrix's tile of output `out`. */
-static inline __attribute__((always_inline)) void product_tile(const struct product *p, int first,
-                                                               int64_t out, const int rows)
+/* The chains as they stand before this part, of all outputs of a tile or of the first `outs`. */
+static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
+                                                            int64_t out, int64_t outs,
+                                                            const int rows,
+                                                            __m256 acc[ROWS][TILE_VECTORS])
+{
+    const char *sums = (const char *)(p->sums + out) + first * p->sums_stride;
+    for (int i = 0; i < rows; i++, sums += p->sums_stride)
+        for (int j = 0; j < TILE_VECTORS; j++)
+            acc[i][j] = load_first((const float *)sums + j * VECTOR, outs - j * VECTOR);
+}
+
+static inline __attribute__((always_inline)) void
+add_bias(const float *bias, int64_t outs, const int rows, __m256 acc[ROWS][TILE_VECTORS])
+{
+    for (int j = 0; j < TILE_VECTORS; j++) {
+        const __m256 b = load_first(bias + j * VECTOR, outs - j * VECTOR);
+        for (int i = 0; i < rows; i++)
+            acc[i][j] = _mm256_add_ps(acc[i][j], b);
+    }
+}
+
+static inline __attribute__((always_inline)) void store_y(const struct product *p, int first,
+                                                          int64_t out, int64_t outs, const int rows,
+                                                          __m256 acc[ROWS][TILE_VECTORS])
+{
+    char *y = (char *)(p->y + out) + first * p->y_stride;
+    for (int i = 0; i < rows; i++, y += p->y_stride)
+        for (int j = 0; j < TILE_VECTORS; j++)
+            store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
+}
+
+/* Rows `first` on, and the first `outs` outputs of the matrix's tile of output `out`. */
+static inline __attribute__((always_inline)) void
+product_tile(const struct product *p, int first, int64_t out, int64_t outs, const int rows)
 {
     __m256 acc[ROWS][TILE_VECTORS];
     const float *x[ROWS];
@@ -33,54 +60,61 @@ static inline __attribute__((always_inline)) void product_tile(const struct prod
     for (int i = 0; i < rows; i++) {
         x[i] = row_at(p->x, first + i);
         for (int j = 0; j < TILE_VECTORS; j++)
-            acc[i][j] = p->begins ? _mm256_setzero_ps()
-                                  : load_first(y_row(p, first + i) + out + j * VECTOR,
-                                               p->outs - out - j * VECTOR);
+            acc[i][j] = _mm256_setzero_ps();
     }
+    if (p->sums)
+        load_sums(p, first, out, outs, rows, acc);
     for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
         __m256 w_d[TILE_VECTORS];
         for (int j = 0; j < TILE_VECTORS; j++)
-            w_d[j] = _mm256_loadu_ps(w + j * VECTOR);
+            w_d[j] = _mm256_load_ps(w + j * VECTOR);
         for (int i = 0; i < rows; i++) {
             const __m256 x_d = _mm256_broadcast_ss(x[i] + d);
             for (int j = 0; j < TILE_VECTORS; j++)
                 acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
         }
     }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < TILE_VECTORS; j++) {
-            const int64_t o = out + j * VECTOR;
-            store_first(y_row(p, first + i) + o, p->outs - o,
-                        with_bias(acc[i][j], p->bias, o, p->outs));
+    if (p->bias)
+        add_bias(p->bias + out, outs, rows, acc);
+    store_y(p, first, out, outs, rows, acc);
+}
+
+/* All rows. */
+static inline __attribute__((always_inline)) void product(const struct product *p, int64_t out,
+                                                          int64_t outs)
+{
+    int rows;
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, ROWS);
+        switch (rows) {
+        case 6:
+            product_tile(p, i, out, outs, 6);
+            break;
+        case 5:
+            product_tile(p, i, out, outs, 5);
+            break;
+        case 4:
+            product_tile(p, i, out, outs, 4);
+            break;
+        case 3:
+            product_tile(p, i, out, outs, 3);
+            break;
+        case 2:
+            product_tile(p, i, out, outs, 2);
+            break;
+        default:
+            product_tile(p, i, out, outs, 1);
         }
+    }
 }
 
 void attnkit_avx2_product(const struct product *p)
 {
-    int rows;
-    for (int64_t out = 0; out < p->outs; out += TILE_KEYS)
-        for (int i = 0; i < p->rows; i += rows) {
-            rows = tile_height(p->rows - i, ROWS);
-            switch (rows) {
-            case 6:
-                product_tile(p, i, out, 6);
-                break;
-            case 5:
-                product_tile(p, i, out, 5);
-                break;
-            case 4:
-                product_tile(p, i, out, 4);
-                break;
-            case 3:
-                product_tile(p, i, out, 3);
-                break;
-            case 2:
-                product_tile(p, i, out, 2);
-                break;
-            default:
-                product_tile(p, i, out, 1);
-            }
-        }
+    int64_t out = 0;
+    for (; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
+        product(p, out, TILE_KEYS);
+    if (out < p->outs)
+        product(p, out, p->outs - out);
 }
 
 /* -------------------------------------------------------------------------------- few rows */

@@ -14,47 +14,85 @@ enum {
     FEW_VECTORS = 4, /* tiles of a product of few rows that are read side by side */
 };
 
-static inline float *y_row(const struct product *p, int i)
-{
-    return (float *)((char *)p->y + i * p->y_stride);
-}
-
 static inline __m512 with_bias(__m512 y, const float *bias, int64_t out, int64_t outs)
 {
     return bias ? _mm512_add_ps(y, load_first(bias + out, outs - out)) : y;
+}
+
+/* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
+static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
+                                                            int64_t out, __mmask16 last,
+                                                            const int rows, const int vectors,
+                                                            __m512 acc[ROWS][VECTORS])
+{
+    const char *sums = (const char *)(p->sums + out) + first * p->sums_stride;
+    for (int i = 0; i < rows; i++, sums += p->sums_stride)
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = _mm512_maskz_loadu_ps(j + 1 < vectors ? (__mmask16)0xffff : last,
+                                              (const float *)sums + j * VECTOR);
+}
+
+static inline __attribute__((always_inline)) void add_bias(const float *bias, __mmask16 last,
+                                                           const int rows, const int vectors,
+                                                           __m512 acc[ROWS][VECTORS])
+{
+    for (int j = 0; j < vectors; j++) {
+        const __m512 b =
+            _mm512_maskz_loadu_ps(j + 1 < vectors ? (__mmask16)0xffff : last, bias + j * VECTOR);
+        for (int i = 0; i < rows; i++)
+            acc[i][j] = _mm512_add_ps(acc[i][j], b);
+    }
+}
+
+static inline __attribute__((always_inline)) void store_y(const struct product *p, int first,
+                                                          int64_t out, __mmask16 last,
+                                                          const int rows, const int vectors,
+                                                          __m512 acc[ROWS][VECTORS])
+{
+    char *y = (char *)(p->y + out) + first * p->y_stride;
+    for (int i = 0; i < rows; i++, y += p->y_stride)
+        for (int j = 0; j < vectors; j++)
+            _mm512_mask_storeu_ps((float *)y + j * VECTOR,
+                                  j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
+}
+
+/* Input d of the rows of a tile. */
+static inline __attribute__((always_inline)) void multiply(const float *const *x,
+                                                           const float *const *w, int64_t d,
+                                                           const int rows, const int vectors,
+                                                           __m512 acc[ROWS][VECTORS])
+{
+    __m512 w_d[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        w_d[j] = _mm512_load_ps(w[j] + d * VECTOR);
+    for (int i = 0; i < rows; i++) {
+        const __m512 x_d = _mm512_set1_ps(x[i][d]);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = _mm512_fmadd_ps(x_d, w_d[j], acc[i][j]);
+    }
 }
 
 /* Rows `first` on, and the matrix's tiles from that of output `out` on. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, int first, int64_t out, const int rows, const int vectors)
 {
+    const __mmask16 last = first_mask(p->outs - out - (vectors - 1) * VECTOR);
     __m512 acc[ROWS][VECTORS];
     const float *x[ROWS], *w[VECTORS];
     for (int i = 0; i < rows; i++) {
         x[i] = row_at(p->x, first + i);
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = p->begins ? _mm512_setzero_ps()
-                                  : load_first(y_row(p, first + i) + out + j * VECTOR,
-                                               p->outs - out - j * VECTOR);
+            acc[i][j] = _mm512_setzero_ps();
     }
     for (int j = 0; j < vectors; j++)
         w[j] = (const float *)((const char *)p->w + (out / VECTOR + j) * p->tile_step);
-    for (int64_t d = 0; d < p->x.dim; d++) {
-        __m512 w_d[VECTORS];
-        for (int j = 0; j < vectors; j++)
-            w_d[j] = _mm512_loadu_ps(w[j] + d * VECTOR);
-        for (int i = 0; i < rows; i++) {
-            const __m512 x_d = _mm512_set1_ps(x[i][d]);
-            for (int j = 0; j < vectors; j++)
-                acc[i][j] = _mm512_fmadd_ps(x_d, w_d[j], acc[i][j]);
-        }
-    }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) {
-            const int64_t o = out + j * VECTOR;
-            store_first(y_row(p, first + i) + o, p->outs - o,
-                        with_bias(acc[i][j], p->bias, o, p->outs));
-        }
+    if (p->sums)
+        load_sums(p, first, out, last, rows, vectors, acc);
+    for (int64_t d = 0; d < p->x.dim; d++)
+        multiply(x, w, d, rows, vectors, acc);
+    if (p->bias)
+        add_bias(p->bias + out, last, rows, vectors, acc);
+    store_y(p, first, out, last, rows, vectors, acc);
 }
 
 static inline __attribute__((always_inline)) void product(const struct product *p, int64_t out,

@@ -31,10 +31,12 @@ void attnkit_scalar_product(const struct product *p)
 {
     for (int i = 0; i < p->rows; i++) {
         const float *const x = (const float *)(p->x.first + i * p->x.stride);
+        const float *const sums =
+            p->sums ? (const float *)((const char *)p->sums + i * p->sums_stride) : NULL;
         float *const y = (float *)((char *)p->y + i * p->y_stride);
         for (int64_t o = 0; o < p->outs; o++) {
             const float sum = dot(TYPE_F32, x, p->x.dim, (const char *)p->w, p->tile_step, o,
-                                  p->begins ? 0.0f : y[o]);
+                                  sums ? sums[o] : 0.0f);
             y[o] = p->bias ? sum + p->bias[o] : sum;
         }
     }
