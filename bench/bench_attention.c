@@ -5,27 +5,15 @@
  * many keys it is few. Q and the result are always f32. Decode is held against reading memory, all
  * else against the multiply-adds of its instruction set, both on the same threads.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kv.h"
 #include "masks.h"
-#include "pool.h"
-#include "rows.h"
 
-enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
-enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0, ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
+enum { ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
 
-/* A row for each of the types, on each instruction set; plain C has only the small ones. */
-static const struct workload {
-    const char *shape;
-    unsigned types;
-    int threads;
-    enum quick quick;
-    bool small;
-} workloads[] = {
+static const struct workload workloads[] = {
     {"B8_H1_L128x256_D512", F32, 1, QUICK, false},
     {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
     {"B1_H32_8_L512_D128_causal", F32, 1, QUICK, false},
@@ -100,7 +88,7 @@ static bool is_few(const struct shape *shape)
     return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;
 }
 
-static const char *family(const struct shape *shape)
+const char *attention_family(const struct shape *shape)
 {
     return is_decode(shape) ? "decode" : is_few(shape) ? "few" : "prefill";
 }
@@ -112,26 +100,18 @@ static size_t rows_of(const struct shape *s)
     return (size_t)(s->batch * s->q_heads) * (size_t)s->q_len;
 }
 
-static double megabytes(const struct call *call)
+static double memory_bytes(const struct call *call)
 {
     const struct shape *const s = &call->row->shape;
     const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
-    return (floats * sizeof(float) + kv_memory_bytes(call->row, &call->kv) + masks_memory_bytes(s) +
-            (double)call->exec.workspace_size) *
-           1e-6;
-}
-
-/* Linux promises more than it has, and kills who takes it at its word. */
-static bool fits(const struct call *call)
-{
-    const double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) * 1e-6;
-    return megabytes(call) < 0.75 * memory;
+    return floats * sizeof(float) + kv_memory_bytes(call->row, &call->kv) + masks_memory_bytes(s) +
+           (double)call->exec.workspace_size;
 }
 
 static bool take_memory(struct call *call, struct result *result)
 {
     const struct shape *const s = &call->row->shape;
-    if (fits(call)) {
+    if (memory_has(memory_bytes(call))) {
         call->q = draw(rows_of(s) * (size_t)s->head_dim, 3);
         call->out = draw(rows_of(s) * (size_t)s->value_dim, 4);
         call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
@@ -140,7 +120,7 @@ static bool take_memory(struct call *call, struct result *result)
         if (call->q && call->out && call->exec.workspace && call->kv_lens && has_masks)
             return kv_make(call->row, &call->kv, result);
     }
-    row_fails(result, "no memory: needs %.0f MB", megabytes(call));
+    row_fails(result, "no memory: needs %.0f MB", memory_bytes(call) * 1e-6);
     return false;
 }
 
@@ -148,7 +128,7 @@ static void release(struct call *call)
 {
     free(call->q);
     free(call->out);
-    free(call->kv.memory);
+    free(call->kv.copies.memory);
     free(call->exec.workspace);
     free(call->kv_lens);
     masks_free(&call->masks);
@@ -174,13 +154,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .k_type = row->type,
         .v_type = row->type,
     };
-    call->exec = (attnkit_exec){
-        .size = sizeof call->exec,
-        .isa = row->isa->name,
-        .threads = row->threads,
-        .parallel_for = pool ? pool_for : NULL,
-        .pool = pool,
-    };
+    call->exec = exec_of(row, pool);
     masks_describe(s, &call->args);
     kv_plan(row, is_decode(s) || is_few(s), &call->kv);
 }
@@ -240,91 +214,26 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 
 /* ------------------------------------------------------------------------------ measuring it */
 
-static bool make_roof(const struct row *row, struct pool *pool, struct roof *roof)
+static void measure_attention(const struct row *row, struct pool *pool, struct patience patience,
+                              struct result *result)
 {
-    const char *const isa = row->isa->name;
-    if (is_decode(&row->shape))
-        return roof_read(roof, isa, pool, level_buffer(0));
-    return roof_fma(roof, isa, pool);
-}
-
-static void measure_call(const struct row *row, struct pool *pool, struct patience patience,
-                         struct result *result)
-{
-    struct roof roof = {0};
     struct call call = {0};
-    if (!prepare(row, pool, &call, result)) {
-        release(&call);
-        return;
-    }
-    if (make_roof(row, pool, &roof)) {
+    if (prepare(row, pool, &call, result)) {
         result->work.flops = is_decode(&row->shape) ? 0.0 : shape_flops(&row->shape);
         result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape, row->type) : 0.0;
-        const struct subject subject = {make_call, &call, result->work.flops + result->work.bytes,
-                                        pool};
-        measure(&subject, &roof, patience, &result->figures);
+        measure_calls(row, pool, patience, make_call, &call, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));
-    } else {
-        row_fails(result, "no loops for the roof of %s, or no memory", row->isa->name);
     }
-    roof_free(&roof);
     release(&call);
 }
 
-static void run(const struct row *row, struct patience patience, struct result *result)
+void run_attention(const struct row *row, struct patience patience, struct result *result)
 {
-    if (row->threads > pool_processors()) {
-        row_fails(result, "needs %d processors, may use %d", row->threads, pool_processors());
-        return;
-    }
-    struct pool *const pool = row->threads > 1 ? pool_start(row->threads) : NULL;
-    if (row->threads > 1 && !pool)
-        row_fails(result, "cannot start %d threads", row->threads);
-    else
-        measure_call(row, pool, patience, result);
-    if (pool)
-        pool_stop(pool);
-}
-
-/* ---------------------------------------------------------------------------------- the rows */
-
-void add_attention_row(struct row_list *rows, const struct row *like)
-{
-    char shape[SHAPE_TEXT], suffix[16] = "";
-    if (like->threads > 1)
-        snprintf(suffix, sizeof suffix, "/t%d", like->threads);
-    struct row *row = rows_add(rows, "%s/%s/%s/%s%s", family(&like->shape), type_text(like->type),
-                               like->isa->name, shape_text(&like->shape, shape), suffix);
-    row->shape = like->shape;
-    row->type = like->type;
-    row->isa = like->isa;
-    row->threads = like->threads;
-    row->quick = like->quick;
-    row->run = run;
-}
-
-static void add_workload(struct row_list *rows, const struct workload *workload,
-                         const struct isa *isa)
-{
-    struct row row = {.isa = isa, .threads = workload->threads, .quick = workload->quick};
-    if (!shape_parse(workload->shape, &row.shape))
-        abort();
-    for (row.type = ATTNKIT_F32; row.type <= ATTNKIT_Q8_0; row.type++)
-        if (workload->types & 1u << row.type)
-            add_attention_row(rows, &row);
+    on_threads(row, patience, result, measure_attention);
 }
 
 void add_attention_rows(struct row_list *rows)
 {
-    const struct isa *isas;
-    const int count = attnkit_isas(&isas);
-    for (int i = count - 1; i >= 0; i--) {
-        const bool scalar = !strcmp(isas[i].name, "scalar");
-        if (!attnkit_isa_can_run(&isas[i]))
-            continue;
-        for (size_t w = 0; w < sizeof workloads / sizeof *workloads; w++)
-            if (!scalar || workloads[w].small)
-                add_workload(rows, &workloads[w], &isas[i]);
-    }
+    add_workloads(rows, workloads, sizeof workloads / sizeof *workloads);
 }

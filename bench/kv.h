@@ -7,27 +7,25 @@
 #ifndef ATTNKIT_KV_H
 #define ATTNKIT_KV_H
 
-#include "rows.h"
+#include "calls.h"
 
 /* K or V: where it begins in a copy of both, and its strides. */
 struct kv_part {
     int64_t dim;
     bool tiled;          /* what is a row of it is a tile */
-    size_t rows, scales; /* bytes from the start of the copy */
+    size_t rows, scales; /* bytes from the start of a copy */
     int64_t strides[3], scale_strides[3];
 };
 
 struct kv {
-    char *memory;
-    size_t copy_bytes;
-    int64_t copies, next; /* the copy that the next call takes */
+    struct copies copies;
     struct kv_part k, v;
 };
 
 /* Strides in bytes of {batch, head, row} without gaps. */
 void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major, int64_t strides[3]);
 
-/* Everything but the memory. cold: so many copies that they are in no cache. */
+/* Everything but the memory. cold: they are in no cache. */
 void kv_plan(const struct row *row, bool cold, struct kv *kv);
 
 /* Bytes that making it takes. */
@@ -38,8 +36,5 @@ bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 
 /* Has the arguments point to a copy, the next one at each call. */
 void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args);
-
-/* `count` floats from a cache line on, in [-1, 1); NULL: no memory. */
-float *draw(size_t count, uint64_t seed);
 
 #endif

@@ -60,17 +60,15 @@ static bool add_given_shape(const struct bench_options *options, struct plan *pl
 {
     struct row row = {.isa = plan->isa, .quick = QUICK};
     int64_t threads = 1;
-    if (!shape_parse(options->shape, &row.shape))
-        return complain("--shape is '%s': must look like B1_H32_8_L2048_D128_causal; see "
-                        "attnkit bench --help",
-                        options->shape);
     if (options->type && !type_parse(options->type, &row.type))
         return complain("--type is '%s': must be f32, f16, bf16, i8 or q8_0", options->type);
     if (options->threads && !parse_integer("--threads", options->threads, 1, MAX_THREADS, &threads))
         return false;
     row.threads = (int)threads;
-    add_attention_row(&plan->rows, &row);
-    return true;
+    return add_call_row(&plan->rows, options->shape, &row) ||
+           complain("--shape is '%s': must look like B1_H32_8_L2048_D128_causal or "
+                    "R512_I4096_O4096; see attnkit bench --help",
+                    options->shape);
 }
 
 static bool is_quick(const struct row *row, const struct isa *best)
@@ -130,6 +128,7 @@ static bool choose_rows(const struct bench_options *options, struct plan *plan)
     if (!options->shape) {
         add_roof_rows(&plan->rows);
         add_attention_rows(&plan->rows);
+        add_linear_rows(&plan->rows);
         add_tile_rows(&plan->rows);
     }
     if (plan->rows.out_of_memory)
@@ -244,9 +243,11 @@ static void print_help(const struct option *options, int count)
         "\n"
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
         "prefill with K and V in f32 on two threads; decode has one query row, few has few for\n"
-        "many keys. Its percentage is of the fused multiply-adds that its instruction set can do\n"
-        "on as many threads, for decode of the bytes that can be read from memory, measured\n"
-        "right before and after each call. A shape is written\n"
+        "many keys; linear is a linear map. Its percentage is of the fused multiply-adds that its\n"
+        "instruction set can do on as many threads, for decode and few rows of a linear map of\n"
+        "the bytes that can be read from memory, measured right before and after each call.\n"
+        "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
+        "attention is written\n"
         "\n"
         "  B1         batch entries\n"
         "  H32_8      query heads, KV heads; H12 if they are as many\n"
@@ -294,13 +295,14 @@ int main(int argc, char **argv)
         {"--filter", "REGEX", "only the rows whose name it matches (extended, as grep -E)",
          &values.filter},
         {"--quick", NULL,
-         "under 50 s: the main workloads on the best instruction set, prefill\n"
+         "under 60 s: the main workloads on the best instruction set, prefill\n"
          "also on AVX2, plain C at small shapes, the roofs",
          &values.quick},
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
         {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
-        {"--type", "TYPE", "of K and V of --shape: f16, bf16, i8, q8_0; without it f32",
+        {"--type", "TYPE",
+         "of K and V, or of the matrix, of --shape: f16, bf16, i8, q8_0; without it f32",
          &values.type},
         {"--isa", "NAME", "only this instruction set; of --shape, without it the best",
          &values.isa},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the benches: each has a name and a function that measures it. bench_attention.c,
- * bench_tiles.c and bench_roofs.c make them, main.c runs those that were asked for.
+ * The rows of the benches: each has a name and a function that measures it. bench_*.c make them,
+ * main.c runs those that were asked for.
  */
 #ifndef ATTNKIT_ROWS_H
 #define ATTNKIT_ROWS_H
@@ -36,10 +36,11 @@ struct row {
     int threads;
     /* Measures, or writes result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
-    struct shape shape; /* of attention */
-    attnkit_type type;  /* of its K and V */
-    int64_t number;     /* of a tile: the head dim; of a roof: the cache level, or 0 */
-    const void *detail; /* for run alone */
+    struct shape shape;         /* of attention */
+    struct linear_shape linear; /* of a linear map */
+    attnkit_type type;          /* of K and V, of the matrix */
+    int64_t number;             /* of a tile: the head dim; of a roof: the cache level, or 0 */
+    const void *detail;         /* for run alone */
 };
 
 struct row_list {
@@ -54,11 +55,12 @@ __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows
 
 void add_roof_rows(struct row_list *rows);
 void add_attention_rows(struct row_list *rows);
+void add_linear_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
-/* One of attention with this shape, type, instruction set, threads and quick, which makes the rest.
- */
-void add_attention_row(struct row_list *rows, const struct row *like);
+/* One of a public call with this shape, like another one in type, instruction set, threads and
+ * quick. False: that is no shape. */
+bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
 /* Writes result->problem. */
 __attribute__((format(printf, 2, 3))) void row_fails(struct result *result, const char *format,

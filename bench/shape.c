@@ -78,6 +78,12 @@ bool shape_parse(const char *text, struct shape *shape)
     return !*text;
 }
 
+bool linear_shape_parse(const char *text, struct linear_shape *shape)
+{
+    return take_size(&text, "R", &shape->rows) && take_size(&text, "_I", &shape->in_dim) &&
+           take_size(&text, "_O", &shape->out_dim) && !*text;
+}
+
 static void append(char text[SHAPE_TEXT], const char *prefix, int64_t size)
 {
     const size_t used = strlen(text);
@@ -105,6 +111,15 @@ const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])
     if (shape->window)
         append(text, "_window", shape->window);
     return strcat(text, extras[shape->extra]);
+}
+
+const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_TEXT])
+{
+    text[0] = '\0';
+    append(text, "R", shape->rows);
+    append(text, "_I", shape->in_dim);
+    append(text, "_O", shape->out_dim);
+    return text;
 }
 
 int64_t shape_keys(const struct shape *shape, int64_t batch)

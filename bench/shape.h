@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shape of an attention call as text, such as B1_H32_8_L2048_D128_causal, and the type of K and
- * V, such as f16:
+ * Shapes of calls as text, and types, such as f16. Of a linear map: R512_I4096_O2048 is 512 rows,
+ * 4096 inputs and 2048 outputs. Of attention, such as B1_H32_8_L2048_D128_causal:
  *
  *   B1         batch entries
  *   H32_8      query heads, KV heads; H12 if they are as many
@@ -50,11 +50,17 @@ struct shape {
     enum extra extra;
 };
 
+struct linear_shape {
+    int64_t rows, in_dim, out_dim;
+};
+
 /* False: text is no shape. */
 bool shape_parse(const char *text, struct shape *shape);
+bool linear_shape_parse(const char *text, struct linear_shape *shape);
 
 /* The shortest form. Returns text. */
 const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT]);
+const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_TEXT]);
 
 /* Keys of a batch entry. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);

@@ -78,6 +78,29 @@ class Smoke(unittest.TestCase):
             row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
             self.assertAlmostEqual(row["GBps"] * row["real_time"], keys * key, delta=keys)
 
+    def test_a_linear_map(self):
+        done = self.bench("--shape", "R37_I40_O24", "--isa", "scalar", "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^linear/f32/scalar/R37_I40_O24 .* GFLOP/s .* %")
+        done = self.bench("--shape", "R3_I40_O24", "--isa", "scalar", "--type", "q8_0", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not measured: in_dim is 40", done.stdout)
+
+    def test_the_bytes_of_a_matrix(self):
+        for packed, element in (("f32", 4), ("f16", 2), ("bf16", 2), ("q8_0", 34 / 32)):
+            done = self.bench("--shape", "R1_I96_O24", "--type", packed, "--isa", "scalar", "--quick",
+                              "--json", "result.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
+            self.assertEqual(row["name"], f"linear/{packed}/scalar/R1_I96_O24")
+            self.assertAlmostEqual(row["GBps"] * row["real_time"], 32 * 96 * element, delta=32)
+
+    def test_rows_of_quick(self):
+        rows = self.bench("--list", "--quick").stdout.split()
+        best = sum(row.startswith("fma/") and row != "fma/scalar" for row in rows) > 0
+        for shape in ("R512_I4096_O4096", "R1_I4096_O4096"):
+            self.assertEqual(sum(row.endswith("/" + shape) for row in rows), best)
+
     def test_few_rows_for_many_keys(self):
         done = self.bench("--shape", "B1_H2_L2x64_D8_causal", "--isa", "scalar", "--quick")
         self.assertRegex(done.stdout, r"(?m)^few/f32/scalar/B1_H2_L2x64_D8_causal .* GFLOP/s .* %")
@@ -98,6 +121,7 @@ class Smoke(unittest.TestCase):
         self.refuse(r"--filter is '\('", "--filter", "(")
         self.refuse("must look like", "--shape", "B1_L7")
         self.refuse("must look like", "--shape", TINY + "_token_tiles")
+        self.refuse("must look like", "--shape", "R1_I4")
         self.refuse("--type is 'f64': must be f32, f16", "--shape", TINY, "--type", "f64")
         self.refuse("--type needs --shape", "--type", "f16")
         self.refuse("no such instruction set", "--isa", "mmx")
