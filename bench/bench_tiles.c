@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the tiles alone, on one block of keys and one panel of query rows, all of it in the
- * caches: tile/scores/f32/avx2/D128. What is multiply-adds is held against the roof of them;
+ * caches: tile/scores/f32/avx2/D128. Those of linear maps multiply a block of as many rows, or one
+ * row, by 64 outputs of D inputs. What is multiply-adds is held against the roof of them;
  * every row has the nanoseconds for each element that a tile makes.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../kernels/append.h"
 #include "../tests/random.h"
 #include "rows.h"
 
-enum { ROWS = 4 /* of decode: a group's heads */ };
+enum {
+    ROWS = 4,  /* of decode: a group's heads */
+    OUTS = 64, /* of a linear map */
+};
 
 /* Operands for every tile; head_dim and value_dim are both `dim`. */
 struct operands {
@@ -19,8 +24,9 @@ struct operands {
     int64_t dim;
     float *q, *k, *v; /* rows of dim floats */
     float *q_t, *scores, *rescale, *exponents;
-    char *f16, *q8_0; /* the rows of k as such */
-    float *cos, *sin; /* of one position, dim / 2 each */
+    char *f16, *q8_0;  /* the rows of k as such */
+    char *q8_0_matrix; /* OUTS of them in tiles */
+    float *cos, *sin;  /* of one position, dim / 2 each */
     float *out;
     struct state state;
     const float *q_rows[MAX_LANES];
@@ -52,7 +58,7 @@ static struct state take_state(float **memory, int64_t dim)
 
 static size_t floats_needed(int64_t dim)
 {
-    return (size_t)(MAX_LANES * (11 * dim + 2 * KEY_BLOCK + 8));
+    return (size_t)(MAX_LANES * (12 * dim + 2 * KEY_BLOCK + 8));
 }
 
 /* A state in the middle of a row: every row has seen keys. */
@@ -70,6 +76,14 @@ static void narrow_rows(const struct operands *o, enum type type, char *rows)
     for (int row = 0; row < KEY_BLOCK; row++)
         o->kernels->narrow(type, o->k + row * o->dim, o->dim, 0,
                            rows + row * bytes_of(type, o->dim), NULL);
+}
+
+static void make_matrix(const struct operands *o)
+{
+    for (int out = 0; out < OUTS; out++)
+        attnkit_spread_row(
+            TYPE_Q8_0, o->q8_0 + out * bytes_of(TYPE_Q8_0, o->dim), o->dim, out % TILE_KEYS,
+            o->q8_0_matrix + out / TILE_KEYS * TILE_KEYS * bytes_of(TYPE_Q8_0, o->dim));
 }
 
 static bool make_operands(struct operands *o, const struct kernels *kernels, int64_t dim)
@@ -91,6 +105,7 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
     o->rescale = take(&memory, MAX_LANES);
     o->f16 = (char *)take(&memory, dim * KEY_BLOCK / 2);
     o->q8_0 = (char *)take(&memory, dim * KEY_BLOCK / 2);
+    o->q8_0_matrix = (char *)take(&memory, dim * OUTS / 2);
     o->cos = take(&memory, dim / 2);
     o->sin = take(&memory, dim / 2);
     o->state = take_state(&memory, dim);
@@ -111,6 +126,7 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
     }
     narrow_rows(o, TYPE_F16, o->f16);
     narrow_rows(o, TYPE_Q8_0, o->q8_0);
+    make_matrix(o);
     for (int64_t i = 0; i < dim / 2; i++) {
         o->cos[i] = 0.6f;
         o->sin[i] = 0.8f;
@@ -219,6 +235,50 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
+/* Rows of k times the matrix that q is. */
+static void call_product(void *argument)
+{
+    const struct operands *const o = argument;
+    const struct product product = {
+        .x = block_of(o->k, o->dim),
+        .rows = KEY_BLOCK,
+        .w = o->q,
+        .tile_step = o->dim * TILE_KEYS * (int64_t)sizeof(float),
+        .y = o->scores,
+        .y_stride = OUTS * sizeof(float),
+        .outs = OUTS,
+        .begins = true,
+    };
+    o->kernels->product(&product);
+}
+
+static void multiply_row(const struct operands *o, enum type type, const char *w)
+{
+    const float *const x = o->k;
+    float *const y = o->scores;
+    const struct few_product product = {
+        .type = type, .x = &x, .rows = 1, .dim = o->dim, .w = w, .y = &y, .outs = OUTS};
+    o->kernels->few_product(&product);
+}
+
+static void call_few_product_f32(void *argument)
+{
+    const struct operands *const o = argument;
+    multiply_row(o, TYPE_F32, (const char *)o->q);
+}
+
+static void call_few_product_f16(void *argument)
+{
+    const struct operands *const o = argument;
+    multiply_row(o, TYPE_F16, o->f16);
+}
+
+static void call_few_product_q8_0(void *argument)
+{
+    const struct operands *const o = argument;
+    multiply_row(o, TYPE_Q8_0, o->q8_0_matrix);
+}
+
 static void call_exp2(void *argument)
 {
     const struct operands *const o = argument;
@@ -262,13 +322,25 @@ static struct work work_of_keys(const struct kernels *kernels, double dim)
     return (struct work){.elements = KEY_BLOCK * dim};
 }
 
+static struct work work_of_product(const struct kernels *kernels, double dim)
+{
+    (void)kernels;
+    return (struct work){.flops = 2.0 * KEY_BLOCK * OUTS * dim, .elements = KEY_BLOCK * OUTS};
+}
+
+static struct work work_of_few_product(const struct kernels *kernels, double dim)
+{
+    (void)kernels;
+    return (struct work){.flops = 2.0 * OUTS * dim, .elements = OUTS};
+}
+
 static struct work work_of_exp2(const struct kernels *kernels, double dim)
 {
     (void)kernels, (void)dim;
     return (struct work){.elements = KEY_BLOCK * MAX_LANES};
 }
 
-/* FLOPs are those of scores and weighted values; a tile with neither has no roof. */
+/* FLOPs are those of scores, weighted values and linear maps; a tile with none has no roof. */
 static const struct tile {
     const char *name, *type;
     void (*call)(void *operands);
@@ -282,6 +354,10 @@ static const struct tile {
     {"weighted_v", "f32", call_weighted_v, work_of_weighted_v, false},
     {"finish", "f32", call_finish, work_of_rows, false},
     {"decode", "f32", call_decode, work_of_decode, false},
+    {"product", "f32", call_product, work_of_product, false},
+    {"few_product", "f32", call_few_product_f32, work_of_few_product, false},
+    {"few_product", "f16", call_few_product_f16, work_of_few_product, false},
+    {"few_product", "q8_0", call_few_product_q8_0, work_of_few_product, false},
     {"widen", "f16", call_widen_f16, work_of_keys, false},
     {"widen", "q8_0", call_widen_q8_0, work_of_keys, false},
     {"narrow", "f16", call_narrow_f16, work_of_keys, false},
