@@ -134,8 +134,9 @@ static bool complete(const char *shape, struct row *row, const char **family, ch
     }
     if (!shape_parse(shape, &row->shape))
         return false;
-    row->run = run_attention;
-    *family = attention_family(&row->shape);
+    const bool is_layer = row->shape.d_model > 0;
+    row->run = is_layer ? run_layer : run_attention;
+    *family = is_layer ? "layer" : attention_family(&row->shape);
     shape_text(&row->shape, text);
     return true;
 }

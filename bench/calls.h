@@ -75,6 +75,7 @@ void add_workloads(struct row_list *rows, const struct workload *workloads, size
 /* What measures a row, in the bench_*.c of its kind. */
 void run_attention(const struct row *row, struct patience patience, struct result *result);
 void run_linear(const struct row *row, struct patience patience, struct result *result);
+void run_layer(const struct row *row, struct patience patience, struct result *result);
 
 /* "prefill", "few" or "decode". */
 const char *attention_family(const struct shape *shape);

@@ -129,6 +129,7 @@ static bool choose_rows(const struct bench_options *options, struct plan *plan)
         add_roof_rows(&plan->rows);
         add_attention_rows(&plan->rows);
         add_linear_rows(&plan->rows);
+        add_layer_rows(&plan->rows);
         add_tile_rows(&plan->rows);
     }
     if (plan->rows.out_of_memory)
@@ -243,23 +244,26 @@ static void print_help(const struct option *options, int count)
         "\n"
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
         "prefill with K and V in f32 on two threads; decode has one query row, few has few for\n"
-        "many keys; linear is a linear map. Its percentage is of the fused multiply-adds that its\n"
-        "instruction set can do on as many threads, for decode and few rows of a linear map of\n"
-        "the bytes that can be read from memory, measured right before and after each call.\n"
+        "many keys; linear is a linear map, layer a layer of self-attention. Its percentage is of\n"
+        "the fused multiply-adds that its instruction set can do on as many threads, for decode\n"
+        "and few rows of a linear map or layer of the bytes that can be read from memory, "
+        "measured\n"
+        "right before and after each call.\n"
         "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
-        "attention is written\n"
+        "attention or of a layer is written\n"
         "\n"
         "  B1         batch entries\n"
         "  H32_8      query heads, KV heads; H12 if they are as many\n"
         "  L448x1500  query rows, keys; L2048 if they are as many\n"
         "  D64x128    head dim, value dim; D64 if they are equal\n"
+        "  _M4096     a layer: rows of 4096 elements in and out; keys before its own are cached\n"
         "  _causal    a row sees the keys up to its own, the last row all of them\n"
-        "  _pad       batch entry b has (16 - b % 8) / 16 of the keys\n"
+        "  _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
         "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
         "  _tiles     K is in tiles of 16 keys, V is not\n"
         "  _window512 a row sees the 512 keys up to its own\n"
-        "  and one of _alltrue _dense _padmask (bool masks: all true, causal, padding), _bias,\n"
-        "  _alibi, _softcap, _sinks, _dropout, _weights\n");
+        "  and, not of a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
+        "  padding), _bias, _alibi, _softcap, _sinks, _dropout, _weights\n");
     options_print_help(options, count);
 }
 
@@ -302,7 +306,7 @@ int main(int argc, char **argv)
          &values.json},
         {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
         {"--type", "TYPE",
-         "of K and V, or of the matrix, of --shape: f16, bf16, i8, q8_0; without it f32",
+         "of K and V and of matrices of --shape: f16, bf16, i8, q8_0; without it f32",
          &values.type},
         {"--isa", "NAME", "only this instruction set; of --shape, without it the best",
          &values.isa},

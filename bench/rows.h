@@ -36,9 +36,9 @@ struct row {
     int threads;
     /* Measures, or writes result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
-    struct shape shape;         /* of attention */
+    struct shape shape;         /* of attention, of a layer */
     struct linear_shape linear; /* of a linear map */
-    attnkit_type type;          /* of K and V, of the matrix */
+    attnkit_type type;          /* of K and V, of matrices */
     int64_t number;             /* of a tile: the head dim; of a roof: the cache level, or 0 */
     const void *detail;         /* for run alone */
 };
@@ -56,6 +56,7 @@ __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows
 void add_roof_rows(struct row_list *rows);
 void add_attention_rows(struct row_list *rows);
 void add_linear_rows(struct row_list *rows);
+void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
 /* One of a public call with this shape, like another one in type, instruction set, threads and

@@ -60,6 +60,11 @@ static enum extra take_extra(const char **text)
     return NO_EXTRA;
 }
 
+bool shape_is_cached(const struct shape *shape)
+{
+    return shape->d_model > 0 && shape->q_len < shape->kv_len;
+}
+
 bool shape_parse(const char *text, struct shape *shape)
 {
     if (!take_size(&text, "B", &shape->batch) ||
@@ -67,15 +72,19 @@ bool shape_parse(const char *text, struct shape *shape)
         !take_pair(&text, "_L", "x", &shape->q_len, &shape->kv_len) ||
         !take_pair(&text, "_D", "x", &shape->head_dim, &shape->value_dim))
         return false;
+    shape->d_model = shape->window = 0;
+    const bool is_layer = take_size(&text, "_M", &shape->d_model);
+    if (!is_layer && shape->d_model)
+        return false;
+    const bool has_kv = !is_layer || shape_is_cached(shape);
     shape->causal = take_word(&text, "_causal");
-    shape->padded = strncmp(text, "_padmask", 8) && take_word(&text, "_pad");
-    shape->token_major = take_word(&text, "_token");
-    shape->tiled = !shape->token_major && take_word(&text, "_tiles");
-    shape->window = 0;
+    shape->padded = !is_layer && strncmp(text, "_padmask", 8) && take_word(&text, "_pad");
+    shape->token_major = has_kv && take_word(&text, "_token");
+    shape->tiled = has_kv && !shape->token_major && take_word(&text, "_tiles");
     if (!take_size(&text, "_window", &shape->window) && shape->window)
         return false;
-    shape->extra = take_extra(&text);
-    return !*text;
+    shape->extra = is_layer ? NO_EXTRA : take_extra(&text);
+    return !*text && (!is_layer || shape->q_len <= shape->kv_len);
 }
 
 bool linear_shape_parse(const char *text, struct linear_shape *shape)
@@ -105,6 +114,8 @@ const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT])
     append_pair(text, "_H", "_", shape->q_heads, shape->kv_heads);
     append_pair(text, "_L", "x", shape->q_len, shape->kv_len);
     append_pair(text, "_D", "x", shape->head_dim, shape->value_dim);
+    if (shape->d_model)
+        append(text, "_M", shape->d_model);
     strcat(text, shape->causal ? "_causal" : "");
     strcat(text, shape->padded ? "_pad" : "");
     strcat(text, shape->token_major ? "_token" : shape->tiled ? "_tiles" : "");

@@ -7,12 +7,13 @@
  *   H32_8      query heads, KV heads; H12 if they are as many
  *   L448x1500  query rows, keys; L2048 if they are as many
  *   D64x128    head_dim, value_dim; D64 if they are equal
- *   _causal    a row sees the keys up to its own, the last row all of them
- *   _pad       batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 % on average
- *   _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]
- *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
+ *   _M4096     a layer: rows of 4096 elements in and out; where there are more keys than rows,
+ * those before the rows' own are in its cache _causal    a row sees the keys up to its own, the
+ * last row all of them _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys,
+ * with 8 entries 78 % on average _token     K and V, or the cache, are [batch][keys][heads][dim],
+ * not [batch][heads][keys][dim] _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
  *   _window512 a row sees the 512 keys up to its own, whose places are as with _causal
- * and at most one of
+ * and, not of a layer, at most one of
  *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
  *   _dense     _causal, said by such a mask
  *   _padmask   _pad, said by a bool mask [batch][keys]
@@ -45,6 +46,7 @@ enum extra {
 
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
+    int64_t d_model;                         /* of a layer; 0: attention alone */
     bool causal, padded, token_major, tiled; /* the last two not both */
     int64_t window;                          /* keys; 0: none */
     enum extra extra;
@@ -65,8 +67,11 @@ const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_
 /* Keys of a batch entry. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);
 
+/* Whether it is a layer with a cache. */
+bool shape_is_cached(const struct shape *shape);
+
 /* FLOPs of what is visible: for each head 2 (D + Dv) Lq Lkv, half of it where a square is causal,
- * and what is in the window. */
+ * and what is in the window; without the projections of a layer. */
 double shape_flops(const struct shape *shape);
 
 /* Bytes of K and V, of this type, with their scales, of the keys that rows see. */

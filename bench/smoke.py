@@ -95,10 +95,31 @@ class Smoke(unittest.TestCase):
             self.assertEqual(row["name"], f"linear/{packed}/scalar/R1_I96_O24")
             self.assertAlmostEqual(row["GBps"] * row["real_time"], 32 * 96 * element, delta=32)
 
+    def test_a_layer(self):
+        done = self.bench("--shape", "B1_H4_2_L30_D32_M64_causal", "--isa", "scalar", "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^layer/f32/scalar/B1_H4_2_L30_D32_M64_causal .* GFLOP/s")
+        done = self.bench("--shape", "B1_H2_L3_D32_M48", "--isa", "scalar", "--type", "q8_0", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, "not measured: .*multiple of 32")
+
+    def test_a_layer_with_a_cache(self):
+        for packed, element in (("f32", 4), ("f16", 2), ("q8_0", 34 / 32)):
+            for layout in "", "_token", "_tiles", "_causal_tiles_window64":
+                shape = "B2_H4_2_L1x64_D32x64_M128" + layout
+                done = self.bench("--shape", shape, "--type", packed, "--isa", "scalar", "--quick",
+                                  "--json", "result.json")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
+                self.assertEqual(row["name"], f"layer/{packed}/scalar/{shape}")
+                elements = 6 * 96 * 128 + 2 * 2 * 64 * 96  # weights; K and V
+                # The description of the packed layer is less than a KB.
+                self.assertAlmostEqual(row["GBps"] * row["real_time"], elements * element, delta=1024)
+
     def test_rows_of_quick(self):
         rows = self.bench("--list", "--quick").stdout.split()
         best = sum(row.startswith("fma/") and row != "fma/scalar" for row in rows) > 0
-        for shape in ("R512_I4096_O4096", "R1_I4096_O4096"):
+        for shape in ("R512_I4096_O4096", "R1_I4096_O4096", "B1_H32_8_L512_D128_M4096_causal"):
             self.assertEqual(sum(row.endswith("/" + shape) for row in rows), best)
 
     def test_few_rows_for_many_keys(self):
@@ -122,6 +143,8 @@ class Smoke(unittest.TestCase):
         self.refuse("must look like", "--shape", "B1_L7")
         self.refuse("must look like", "--shape", TINY + "_token_tiles")
         self.refuse("must look like", "--shape", "R1_I4")
+        for wrong in "L9x4_D8_M8", "L4_D8_M8_tiles", "L4_D8_M8_pad", "L4_D8_M8_alibi":
+            self.refuse("must look like", "--shape", "B1_H2_" + wrong)
         self.refuse("--type is 'f64': must be f32, f16", "--shape", TINY, "--type", "f64")
         self.refuse("--type needs --shape", "--type", "f16")
         self.refuse("no such instruction set", "--isa", "mmx")
