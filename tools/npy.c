@@ -9,17 +9,13 @@
  * padded with spaces and ended by a newline. What is read may come from anywhere, so nothing in it
  * is believed: each size is compared with that of the file before anything is allocated.
  */
-#define _XOPEN_SOURCE 700
 #include "npy.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "source.h"
 #include "tool.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "elements are read as they lie");
@@ -231,38 +227,6 @@ static bool check_header(const char *name, const struct header *header, struct n
 
 /* ---------------------------------------------------------------------------------- reading */
 
-struct source {
-    const char *name;
-    FILE *file;
-    int64_t left; /* bytes of the file that are not read yet */
-};
-
-/* Non-blocking, since opening a FIFO would else wait for somebody to write. */
-static bool source_open(const char *name, struct source *source)
-{
-    struct stat status;
-    const int descriptor = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (descriptor < 0)
-        return complain("cannot read %s: %s", name, strerror(errno));
-    if (fstat(descriptor, &status) || !S_ISREG(status.st_mode)) {
-        close(descriptor);
-        return complain("cannot read %s: not a regular file", name);
-    }
-    *source = (struct source){name, fdopen(descriptor, "rb"), status.st_size};
-    return source->file || complain("cannot read %s: %s", name, strerror(errno));
-}
-
-static bool source_take(struct source *source, void *bytes, size_t count)
-{
-    if ((uint64_t)source->left < count)
-        return complain("%s: not a whole .npy file: it ends too early", source->name);
-    if (fread(bytes, 1, count, source->file) != count)
-        return complain("cannot read %s: %s", source->name,
-                        ferror(source->file) ? strerror(errno) : "it has become shorter");
-    source->left -= (int64_t)count;
-    return true;
-}
-
 /* Reads up to the header's first byte; *length is the header's. */
 static bool read_prefix(struct source *source, uint32_t *length)
 {
@@ -336,11 +300,11 @@ bool npy_read(const char *name, struct npy_form form, struct npy *array)
     struct header header;
     enum npy_type type = NPY_F32;
     *array = (struct npy){0};
-    if (!source_open(name, &source))
+    if (!source_open(name, ".npy", &source))
         return false;
     const bool ok = read_header(&source, &header) && check_header(name, &header, form, &type) &&
                     read_data(&source, &header, type, array);
-    fclose(source.file);
+    source_close(&source);
     if (!ok)
         npy_free(array);
     return ok;
