@@ -48,7 +48,8 @@ const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 
 /* A file to be written. */
 struct npy_output {
-    const char *name; /* as the user wrote it */
+    const char *option; /* that names the file, for a complaint */
+    const char *name;   /* as the user wrote it */
     const struct npy *array;
     char path[NPY_PATH]; /* absolute, links followed; the rest is for npy_write alone */
     char temporary[NPY_PATH];

@@ -45,6 +45,15 @@ bool options_parse(const struct option *options, int count, int argc, char **arg
     return true;
 }
 
+bool options_require(const char *command, const struct option *options, int count,
+                     const char *const *names)
+{
+    for (; *names; names++)
+        if (!*find(options, count, *names)->value)
+            return complain("option %s is missing: see attnkit %s --help", *names, command);
+    return true;
+}
+
 void options_print_help(const struct option *options, int count)
 {
     for (int i = 0; i < count; i++) {

@@ -4,63 +4,23 @@
  * filled in this order: words and numbers, the library's arguments from files, the results' memory,
  * the times.
  */
-#define _POSIX_C_SOURCE 200809L
 #include "run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include "parallel.h"
+enum { OWN_OPTIONS = 9 };
 
-/* ----------------------------------------------------------------------------- the library */
-
-static bool describe_execution(struct run *run)
+static attnkit_status workspace(const void *args, const attnkit_exec *exec, size_t *bytes,
+                                char *message)
 {
-    char message[ATTNKIT_MESSAGE_SIZE];
-    attnkit_exec *const exec = &run->exec;
-    exec->size = sizeof *exec;
-    exec->parallel_for = exec->threads > 1 ? parallel_for : NULL;
-    run->choice.size = sizeof run->choice;
-    if (attnkit_isa_choose(exec->isa, &run->choice, message) != ATTNKIT_OK ||
-        attnkit_attention_workspace(&run->args, exec, &exec->workspace_size, message) != ATTNKIT_OK)
-        return complain("%s", message);
-    exec->workspace = malloc(exec->workspace_size ? exec->workspace_size : 1);
-    return exec->workspace ||
-           complain("no memory for a workspace of %zu bytes", exec->workspace_size);
+    return attnkit_attention_workspace(args, exec, bytes, message);
 }
 
-static double now(void)
+static attnkit_status attention(const void *args, const attnkit_exec *exec, char *message)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    return attnkit_attention(args, exec, message);
 }
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static bool call_and_time(struct run *run)
-{
-    char message[ATTNKIT_MESSAGE_SIZE];
-    run->seconds = malloc((size_t)run->repeat * sizeof *run->seconds);
-    if (!run->seconds)
-        return complain("no memory for %lld times", (long long)run->repeat);
-    for (int64_t i = 0; i < run->repeat; i++) {
-        const double start = now();
-        if (attnkit_attention(&run->args, &run->exec, message) != ATTNKIT_OK)
-            return complain("%s", message);
-        run->seconds[i] = now() - start;
-    }
-    qsort(run->seconds, (size_t)run->repeat, sizeof *run->seconds, by_value);
-    return true;
-}
-
-/* ----------------------------------------------------------------------------- the command */
 
 static bool read_all(const struct run_options *options, struct run *run)
 {
@@ -72,36 +32,15 @@ static int run_with(const struct run_options *options, struct run *run)
 {
     if (!run_read_words(options, run))
         return EXIT_USAGE;
-    if (!read_all(options, run) || !describe_execution(run) || !call_and_time(run))
+    const struct run_call call = {&run->args, workspace, attention};
+    if (!read_all(options, run) || !run_choose(run) || !run_execute(run, &call))
         return EXIT_REFUSED;
     run_finish_outputs(run);
     if (!npy_write(run->outputs, run->output_count))
         return EXIT_REFUSED;
-    run_print_summary(options, run);
+    run_print_files(options, run);
+    run_print_speed(run, run_flops(run));
     return EXIT_OK;
-}
-
-static void release(struct run *run)
-{
-    struct npy *const arrays[] = {
-        &run->q,           &run->k,          &run->v,         &run->out,    &run->lse,
-        &run->weights,     &run->alibi,      &run->sinks,     &run->q_docs, &run->kv_docs,
-        &run->bytes.array, &run->bits.array, &run->bias.array};
-    void *const others[] = {run->k_converted.data,
-                            run->k_converted.scales,
-                            run->v_converted.data,
-                            run->v_converted.scales,
-                            run->kv_len.values,
-                            run->seed.values,
-                            run->q_offsets,
-                            run->kv_lens,
-                            run->seeds,
-                            run->exec.workspace,
-                            run->seconds};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        npy_free(arrays[i]);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        free(others[i]);
 }
 
 static void print_help(const struct option *options, int count)
@@ -125,7 +64,8 @@ static void print_help(const struct option *options, int count)
 int run_command(int argc, char **argv)
 {
     static struct run_options values;
-    static const struct option options[] = {
+    static const char *const required[] = {"--q", "--k", "--v", "-o", NULL};
+    struct option options[OWN_OPTIONS + RUN_SHARED_OPTIONS] = {
         {"--q", "FILE", "queries", &values.q},
         {"--k", "FILE", "keys", &values.k},
         {"--v", "FILE", "values; their rows may have another length than the keys'", &values.v},
@@ -149,77 +89,24 @@ int run_command(int argc, char **argv)
          "convert k and v before attention: f32, f16, bf16, q8_0, or i8 with a scale\n"
          "for each row",
          &values.kv_type},
-        {"--causal", "FORM",
-         "query row i sees the keys up to its position, which is\n"
-         "  upper-left     i\n"
-         "  bottom-right   i + the number of keys - the number of query rows\n"
-         "  OFFSET         i + OFFSET, a whole number",
-         &values.causal},
-        {"--align", "FORM", "the position as --causal has it; later keys are seen, too",
-         &values.align},
-        {"--window", "LEFT,RIGHT",
-         "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values.window},
-        {"--keep-first", "N", "have the first N keys in every window", &values.keep_first},
-        {"--kv-len", "N[,N...]",
-         "see the first N keys: one N, or one for each batch entry; bottom-right\n"
-         "counts these keys",
-         &values.kv_len},
-        {"--q-docs", "FILE",
-         "numbers of documents, int32 or int64, [rows of q] or [batch, rows of q]: a\n"
-         "row sees the keys with the same number in --kv-docs",
-         &values.q_docs},
-        {"--kv-docs", "FILE", "[keys] or [batch, keys]", &values.kv_docs},
-        {"--mask", "FILE", "a mask: bool or uint8, or what --bias takes", &values.mask.file},
-        {"--mask-kind", "KIND",
-         "needed with --mask\n"
-         "  attend   true, or any byte but 0: the row sees the key\n"
-         "  ignore   true: it does not\n"
-         "  add      the same as --bias",
-         &values.mask.kind},
-        {"--mask-dims", "LETTERS", "dimensions of the mask, of b h q k, k the last",
-         &values.mask.dims},
-        {"--mask-bits", "FILE",
-         "a mask of uint8, where key j is bit j % 8 of byte j / 8 of a row (in NumPy\n"
-         "np.packbits(mask, axis=-1, bitorder=\"little\"))",
-         &values.bits.file},
-        {"--mask-bits-kind", "KIND", "attend or ignore; needed with --mask-bits",
-         &values.bits.kind},
-        {"--mask-bits-dims", "LETTERS", "as --mask-dims", &values.bits.dims},
-        {"--bias", "FILE", "float32 or float16, added to the scores; -inf masks the key",
-         &values.bias.file},
-        {"--bias-dims", "LETTERS", "as --mask-dims", &values.bias.dims},
-        {"--scale", "X", "factor of the scores; without it 1 / sqrt(head_dim)", &values.scale},
-        {"--softcap", "X", "scores become X * tanh(score / X)", &values.softcap},
-        {"--alibi", "FILE",
-         "slopes, float32 [heads of q]: slope * (key - position) is added to a score",
-         &values.alibi},
-        {"--sinks", "FILE",
-         "float32 [heads of q]: one more score in each sum of exp, without a value", &values.sinks},
-        {"--dropout", "P", "multiply weights by 0 with this probability, else by 1 / (1 - P)",
-         &values.dropout},
-        {"--seed", "N[,N...]", "of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
-         &values.seed},
-        {"--isa", "NAME", "the instruction set; attnkit info tells which there are", &values.isa},
-        {"--threads", "N", "threads, 1 .. 256; without it 1. The bits are the same for all",
-         &values.threads},
-        {"--repeat", "N", "run N times, for the times (starting threads is part of them)",
-         &values.repeat},
-        {"--help", NULL, "this text", &values.help},
     };
     const int count = sizeof options / sizeof *options;
+    run_share_options(&values, options + OWN_OPTIONS);
     if (!options_parse(options, count, argc, argv))
         return EXIT_USAGE;
     if (values.help) {
         print_help(options, count);
         return EXIT_OK;
     }
+    if (!options_require("run", options, count, required))
+        return EXIT_USAGE;
     struct run *run = calloc(1, sizeof *run);
     if (!run) {
         complain("no memory");
         return EXIT_REFUSED;
     }
     const int code = run_with(&values, run);
-    release(run);
+    run_release(run);
     free(run);
     return code;
 }

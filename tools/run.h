@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of `attnkit run`. A struct run is filled step by step from the options, in the order
- * of the functions below; a function that returns false has complained.
+ * The parts of `attnkit run`, most of which `attnkit layer` has as well. A struct run is filled
+ * step by step from the options, in the order of the functions below; a function that returns false
+ * has complained.
  */
 #ifndef ATTNKIT_RUN_H
 #define ATTNKIT_RUN_H
@@ -42,7 +43,7 @@ struct converted {
     float *scales; /* of int8 */
 };
 
-enum { RUN_MAX_OUTPUTS = 3 };
+enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 25 };
 
 struct run {
     struct npy q, k, v, out, lse, weights, alibi, sinks;
@@ -63,6 +64,17 @@ struct run {
     double *seconds; /* of each repeat, shortest first */
 };
 
+/* A call of the library. */
+struct run_call {
+    const void *args;
+    attnkit_status (*workspace)(const void *args, const attnkit_exec *exec, size_t *bytes,
+                                char *message);
+    attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
+};
+
+/* run_options.c: the options from --causal on, which other commands have as well. */
+void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
+
 /* run_words.c: the options that are numbers or words. False is a usage error. */
 bool run_read_words(const struct run_options *options, struct run *run);
 
@@ -72,16 +84,30 @@ bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* run_masks.c: masks in bytes, bits and numbers. */
+/* The same: one result, and where it goes. Complains if another has the same file. */
+bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
+
+/* run_masks.c: masks in bytes, bits and numbers. They need the shape in args. */
 bool run_read_masks(struct run *run);
 
-/* run_extras.c: what there is for each batch entry, row, key or head. */
+/* run_extras.c: what there is for each batch entry, row, key or head. The same. */
 bool run_read_extras(const struct run_options *options, struct run *run);
 
 /* run_convert.c: K and V in another type. */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
-/* run_summary.c: what was read, written and how fast. */
-void run_print_summary(const struct run_options *options, const struct run *run);
+/* run_execute.c: the instruction set and the threads; the call, each repeat of it timed; seconds
+ * from some moment on; and the end, after which nothing of the run is left. */
+bool run_choose(struct run *run);
+bool run_execute(struct run *run, const struct run_call *call);
+double run_now(void);
+void run_release(struct run *run);
+
+/* run_summary.c: what was read and written and what ran; how fast; and the FLOPs of attention. */
+void run_print_files(const struct run_options *options, const struct run *run);
+void run_print_speed(const struct run *run, double flops);
+double run_flops(const struct run *run);
+void run_print_array(const char *label, const char *name, const struct npy *array,
+                     const char *note);
 
 #endif

@@ -106,51 +106,48 @@ bool run_read_arrays(const struct run_options *options, struct run *run)
 
 /* --------------------------------------------------------------------------------- the results */
 
-/* Memory for a result, and where it goes. */
-static bool make_output(const char *name, enum npy_type type, int rank, const int64_t *shape,
-                        struct run *run, struct npy *array)
+bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run)
 {
-    struct npy_output *const output = &run->outputs[run->output_count++];
-    output->array = array;
-    return npy_output_at(name, output) && npy_make(name, type, rank, shape, array);
+    struct npy_output *const output = &run->outputs[run->output_count];
+    *output = (struct npy_output){.option = option, .array = array};
+    if (!npy_output_at(name, output))
+        return false;
+    for (int i = 0; i < run->output_count; i++)
+        if (!strcmp(run->outputs[i].path, output->path))
+            return complain("%s and %s name one file: %s", run->outputs[i].option, option,
+                            run->outputs[i].name);
+    run->output_count++;
+    return true;
+}
+
+/* Memory for a result, and where it goes. */
+static bool make_output(const char *option, const char *name, enum npy_type type, int rank,
+                        const int64_t *shape, struct run *run, struct npy *array)
+{
+    return run_add_output(option, name, array, run) && npy_make(name, type, rank, shape, array);
 }
 
 /* Their shapes are q's with another last size, or without it. */
-static bool make_outputs(const struct run_options *options, struct run *run)
+bool run_make_outputs(const struct run_options *options, struct run *run)
 {
     const int rank = run->q.rank;
     const enum npy_type type = run->args.out_type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
     int64_t shape[NPY_MAX_RANK];
     memcpy(shape, run->q.shape, sizeof shape);
     shape[rank - 1] = run->args.value_dim;
-    if (!make_output(options->out, type, rank, shape, run, &run->out))
+    if (!make_output("-o", options->out, type, rank, shape, run, &run->out))
         return false;
-    if (options->lse && !make_output(options->lse, NPY_F32, rank - 1, shape, run, &run->lse))
+    if (options->lse &&
+        !make_output("--lse", options->lse, NPY_F32, rank - 1, shape, run, &run->lse))
         return false;
     shape[rank - 1] = run->args.kv_len;
-    return !options->weights ||
-           make_output(options->weights, NPY_F32, rank, shape, run, &run->weights);
-}
-
-static bool check_output_names(const struct run_options *options, const struct run *run)
-{
-    const char *const names[] = {"-o", options->lse ? "--lse" : "--weights", "--weights"};
-    for (int i = 0; i < run->output_count; i++)
-        for (int j = i + 1; j < run->output_count; j++)
-            if (!strcmp(run->outputs[i].path, run->outputs[j].path))
-                return complain("%s and %s name one file: %s", names[i], names[j],
-                                run->outputs[j].name);
-    return true;
-}
-
-bool run_make_outputs(const struct run_options *options, struct run *run)
-{
-    if (!make_outputs(options, run))
+    if (options->weights &&
+        !make_output("--weights", options->weights, NPY_F32, rank, shape, run, &run->weights))
         return false;
     run->args.out = run->out.data;
     run->args.lse = run->lse.data;
     run->args.weights = run->weights.data;
-    return check_output_names(options, run);
+    return true;
 }
 
 /* NumPy has no bfloat16: its values go to the file as float32. From the last to the first, in

@@ -61,8 +61,7 @@ static double visible_pairs(const struct run *run)
 }
 
 /* A line for an array, if there is one; note may be NULL. */
-static void print_array(const char *label, const char *name, const struct npy *array,
-                        const char *note)
+void run_print_array(const char *label, const char *name, const struct npy *array, const char *note)
 {
     char shape[NPY_SHAPE_TEXT];
     if (name)
@@ -72,16 +71,16 @@ static void print_array(const char *label, const char *name, const struct npy *a
 
 static void print_inputs(const struct run_options *options, const struct run *run)
 {
-    print_array("q", options->q, &run->q, NULL);
-    print_array("k", options->k, &run->k, options->kv_type);
-    print_array("v", options->v, &run->v, options->kv_type);
-    print_array("mask", run->bytes.file, &run->bytes.array, options->mask.kind);
-    print_array("bits", run->bits.file, &run->bits.array, options->bits.kind);
-    print_array("bias", run->bias.file, &run->bias.array, NULL);
-    print_array("q docs", options->q_docs, &run->q_docs, NULL);
-    print_array("kv docs", options->kv_docs, &run->kv_docs, NULL);
-    print_array("alibi", options->alibi, &run->alibi, NULL);
-    print_array("sinks", options->sinks, &run->sinks, NULL);
+    run_print_array("q", options->q, &run->q, NULL);
+    run_print_array("k", options->k, &run->k, options->kv_type);
+    run_print_array("v", options->v, &run->v, options->kv_type);
+    run_print_array("mask", run->bytes.file, &run->bytes.array, options->mask.kind);
+    run_print_array("bits", run->bits.file, &run->bits.array, options->bits.kind);
+    run_print_array("bias", run->bias.file, &run->bias.array, NULL);
+    run_print_array("q docs", options->q_docs, &run->q_docs, NULL);
+    run_print_array("kv docs", options->kv_docs, &run->kv_docs, NULL);
+    run_print_array("alibi", options->alibi, &run->alibi, NULL);
+    run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
 
 /* Where the rows are; with keys of several lengths, those of the first entry. */
@@ -105,26 +104,28 @@ static void print_what_ran(const struct run_options *options, const struct run *
            (long long)threads, threads == 1 ? "" : "s");
 }
 
-static void print_speed(const struct run *run)
+double run_flops(const struct run *run)
 {
     const attnkit_attention_args *const args = &run->args;
+    return 2.0 * ((double)args->head_dim + (double)args->value_dim) * visible_pairs(run);
+}
+
+void run_print_speed(const struct run *run, double flops)
+{
     const double best = run->seconds[0], median = run->seconds[run->repeat / 2];
-    const double flops =
-        2.0 * ((double)args->head_dim + (double)args->value_dim) * visible_pairs(run);
     printf("%-*sbest %.6g ms, median %.6g ms of %lld\n", LABEL, "time", best * 1e3, median * 1e3,
            (long long)run->repeat);
     printf("%-*s%.2f GFLOP/s at best, %.4g GFLOP in all\n", LABEL, "speed",
            best > 0.0 ? flops / best * 1e-9 : 0.0, flops * 1e-9);
 }
 
-void run_print_summary(const struct run_options *options, const struct run *run)
+void run_print_files(const struct run_options *options, const struct run *run)
 {
     print_inputs(options, run);
-    print_array("out", options->out, &run->out, options->out_type);
-    print_array("lse", options->lse, &run->lse, NULL);
-    print_array("weights", options->weights, &run->weights,
-                options->weights_kind ? options->weights_kind : "softmax");
+    run_print_array("out", options->out, &run->out, options->out_type);
+    run_print_array("lse", options->lse, &run->lse, NULL);
+    run_print_array("weights", options->weights, &run->weights,
+                    options->weights_kind ? options->weights_kind : "softmax");
     print_position(options, run);
     print_what_ran(options, run);
-    print_speed(run);
 }

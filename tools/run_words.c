@@ -14,16 +14,6 @@ enum { MAX_REPEAT = 1000000 };
 
 /* -------------------------------------------------------------------- which go together */
 
-static bool check_required(const struct run_options *options)
-{
-    const char *const values[] = {options->q, options->k, options->v, options->out};
-    static const char *const names[] = {"--q", "--k", "--v", "-o"};
-    for (int i = 0; i < 4; i++)
-        if (!values[i])
-            return complain("option %s is missing: see attnkit run --help", names[i]);
-    return true;
-}
-
 static bool check_needed(const struct run_options *options)
 {
     const char *const position = options->causal ? options->causal : options->align;
@@ -209,7 +199,6 @@ static bool read_execution(const struct run_options *options, struct run *run)
 
 bool run_read_words(const struct run_options *options, struct run *run)
 {
-    return check_required(options) && check_needed(options) && read_visible(options, run) &&
-           read_masks(options, run) && read_scores(options, run) && read_types(options, run) &&
-           read_execution(options, run);
+    return check_needed(options) && read_visible(options, run) && read_masks(options, run) &&
+           read_scores(options, run) && read_types(options, run) && read_execution(options, run);
 }

@@ -30,6 +30,10 @@ struct option {
 /* Reads `--name argument` and `--name=argument` into the values. False: complained. */
 bool options_parse(const struct option *options, int count, int argc, char **argv);
 
+/* Whether each of the named options was given; names end with NULL. False: complained. */
+bool options_require(const char *command, const struct option *options, int count,
+                     const char *const *names);
+
 /* One line or more for each option, aligned. */
 void options_print_help(const struct option *options, int count);
 
