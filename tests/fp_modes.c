@@ -319,6 +319,79 @@ static void no_mode_changes_a_bit_of_a_merge(void **state)
         }
 }
 
+enum { IN_DIM = 70, OUT_DIM = 33, LINEAR_VALUES = MOST_ROWS * OUT_DIM };
+
+_Static_assert((int)LINEAR_VALUES <= (int)ALL_ROWS * (int)VALUE_DIM, "there is room");
+
+/* Products, sums and conversions that round, and are subnormal; y goes to out, embeddings to lse.
+ */
+static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struct result *r)
+{
+    static _Alignas(64) char packed[48 * IN_DIM * sizeof(float)];
+    static const int32_t ids[] = {5, 0, 3};
+    fill(q, 1.0f, 1);
+    fill(k, 1e-5f, 2);
+    fill(v, 1e-37f, 3);
+    const attnkit_pack_args pack = {.size = sizeof pack,
+                                    .out_dim = OUT_DIM,
+                                    .in_dim = IN_DIM,
+                                    .w = k,
+                                    .packed_type = ATTNKIT_F16,
+                                    .packed = packed,
+                                    .packed_size = sizeof packed};
+    const attnkit_linear_args linear = {.size = sizeof linear,
+                                        .rows = rows,
+                                        .in_dim = IN_DIM,
+                                        .out_dim = OUT_DIM,
+                                        .x = v,
+                                        .w = packed,
+                                        .bias = v,
+                                        .y = r->out,
+                                        .w_type = ATTNKIT_F16};
+    const attnkit_embed_args embed = {.size = sizeof embed,
+                                      .count = 3,
+                                      .vocab = 6,
+                                      .dim = IN_DIM,
+                                      .ids = ids,
+                                      .table = k,
+                                      .out = r->lse,
+                                      .out_type = ATTNKIT_F16};
+    const attnkit_exec exec = make_exec(isa);
+    set_mode(mode);
+    const uint64_t before = get_modes();
+    attnkit_status status = attnkit_pack(&pack, &exec, NULL);
+    if (status == ATTNKIT_OK)
+        status = attnkit_linear(&linear, &exec, NULL);
+    if (status == ATTNKIT_OK)
+        status = attnkit_embed(&embed, &exec, NULL);
+    const uint64_t after = get_modes();
+    set_default_mode();
+    assert_int_equal(after, before);
+    return status;
+}
+
+static void no_mode_changes_a_bit_of_a_linear_map(void **state)
+{
+    (void)state;
+    static struct result expected, got;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int64_t rows = 1; rows <= MOST_ROWS; rows += MOST_ROWS - 1) {
+        memset(&expected, 0, sizeof expected);
+        memset(&got, 0, sizeof got);
+        assert_int_equal(map_in_mode(0, rows, "scalar", &expected), ATTNKIT_OK);
+        int subnormal = 0;
+        for (int64_t i = 0; i < rows * OUT_DIM; i++)
+            subnormal += fpclassify(expected.out[i]) == FP_SUBNORMAL;
+        assert_true(subnormal > 0);
+        for (int i = 0; i < count; i++)
+            for (int mode = 0; attnkit_isa_can_run(&isas[i]) && mode < MODES; mode++) {
+                assert_int_equal(map_in_mode(mode, rows, isas[i].name, &got), ATTNKIT_OK);
+                assert_memory_equal(&got, &expected, sizeof got);
+            }
+    }
+}
+
 /* Else the first test would compare nothing but zeros. */
 static void the_data_has_subnormal_results(void **state)
 {
@@ -449,6 +522,7 @@ int main(void)
         cmocka_unit_test(no_mode_changes_a_bit_on_any_instruction_set),
         cmocka_unit_test(no_mode_changes_a_bit_of_stored_types),
         cmocka_unit_test(no_mode_changes_a_bit_of_a_merge),
+        cmocka_unit_test(no_mode_changes_a_bit_of_a_linear_map),
         cmocka_unit_test(the_data_has_subnormal_results),
         cmocka_unit_test(refused_calls_leave_the_modes_alone),
         cmocka_unit_test(the_same_scales_are_refused_in_every_mode),

@@ -116,6 +116,49 @@ static attnkit_status append(int64_t rows, const char *isa, void *workspace, siz
     return attnkit_append(&args, &exec, NULL);
 }
 
+/* A matrix packed, mapped by, and its rows as embeddings. */
+static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspace, size_t size)
+{
+    static float w[DIM * DIM], x[ROWS * DIM], y[ROWS * DIM];
+    static int32_t ids[ROWS];
+    static _Alignas(64) char packed[2 * 16 * DIM * sizeof(float)];
+    const attnkit_pack_args pack = {
+        .size = sizeof pack,
+        .out_dim = DIM,
+        .in_dim = DIM,
+        .w = w,
+        .packed_type = ATTNKIT_BF16,
+        .packed = packed,
+        .packed_size = sizeof packed,
+    };
+    const attnkit_linear_args linear = {
+        .size = sizeof linear,
+        .rows = rows,
+        .in_dim = DIM,
+        .out_dim = DIM,
+        .x = x,
+        .w = packed,
+        .y = y,
+        .w_type = ATTNKIT_BF16,
+    };
+    const attnkit_embed_args embed = {
+        .size = sizeof embed,
+        .count = rows,
+        .vocab = DIM,
+        .dim = DIM,
+        .ids = ids,
+        .table = w,
+        .out = y,
+        .out_type = ATTNKIT_F16,
+    };
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    attnkit_status status = attnkit_pack(&pack, &exec, NULL);
+    if (status == ATTNKIT_OK)
+        status = attnkit_linear(&linear, &exec, NULL);
+    return status == ATTNKIT_OK ? attnkit_embed(&embed, &exec, NULL) : status;
+}
+
 /* In strict mode the kernel ends a thread at any system call but read, write and exit. */
 static void run_without_system_calls(const char *isa)
 {
@@ -126,6 +169,8 @@ static void run_without_system_calls(const char *isa)
         status = append(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = merge(isa);
+    if (status == ATTNKIT_OK)
+        status = map_linearly(ROWS, isa, workspace, sizeof workspace);
     if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
         _exit(77);
     for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows++)
@@ -134,6 +179,8 @@ static void run_without_system_calls(const char *isa)
         status = append(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = merge(isa);
+    for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows += ROWS - 1)
+        status = map_linearly(rows, isa, workspace, sizeof workspace);
     syscall(SYS_exit, status == ATTNKIT_OK ? 0 : 1);
 }
 

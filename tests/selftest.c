@@ -21,6 +21,7 @@
 
 #include "../dispatch/isa.h"
 #include "covering.h"
+#include "linear_call.h"
 
 enum {
     CASES = 120,
@@ -124,12 +125,76 @@ static void decode_reads_a_key_too_many(const struct decode_block *block, int ro
     good->decode(block, rows, scale_log2);
 }
 
+static void product_one_rounding_off(const struct product *part)
+{
+    good->product(part);
+    part->y[0] = nextafterf(part->y[0], INFINITY);
+}
+
+static void product_misses_last_input(const struct product *part)
+{
+    struct product bad = *part;
+    bad.x.dim--;
+    good->product(&bad);
+}
+
+static void product_writes_past_the_row(const struct product *part)
+{
+    good->product(part);
+    part->y[part->outs] = 0.0f;
+}
+
+static void few_product_rounds_products(const struct few_product *product)
+{
+    good->few_product(product);
+    for (int i = 0; i < product->rows && product->type == TYPE_F32; i++) {
+        float sum = 0.0f;
+        for (int64_t d = 0; d < product->dim; d++)
+            sum += product->x[i][d] * ((const float *)product->w)[d * TILE_KEYS];
+        product->y[i][0] = product->bias ? sum + product->bias[0] : sum;
+    }
+}
+
+static void few_product_reads_bias_beyond_outs(const struct few_product *product)
+{
+    if (product->bias)
+        (void)*(const volatile float *)(product->bias + product->outs);
+    good->few_product(product);
+}
+
+static void widen_matrix_swaps_outputs(enum type type, const void *tile, int64_t n, float *out)
+{
+    good->widen_matrix(type, tile, n, out);
+    const float first = out[0];
+    out[0] = out[1];
+    out[1] = first;
+}
+
 /* --- Running them ------------------------------------------------------------------------------
  */
+
+/* Few rows and many, f32 and a type that has to be widened, next to unmapped pages. */
+static bool any_linear_difference(struct runner runner)
+{
+    static const struct linear_shape linear_shapes[] = {{3, 40, 70}, {40, 300, 70}};
+    for (int i = 0; i < 8; i++) {
+        const struct linear_kind kind = {.packed_type = i & 1 ? ATTNKIT_BF16 : ATTNKIT_F32,
+                                         .bias = true,
+                                         .layout = i & 2 ? BEFORE_GUARD : AFTER_GUARD};
+        struct linear_call *const c = linear_call_new(&kind, linear_shapes[i / 4], 1);
+        const bool wrong = linear_call_check(c, runner) != NULL;
+        linear_call_free(c);
+        if (wrong)
+            return true;
+    }
+    return false;
+}
 
 static bool any_difference(const struct kernels *kernels)
 {
     const struct runner runner = {.kernels = kernels};
+    if (any_linear_difference(runner))
+        return true;
     for (int i = 0; i < cases.count; i++) {
         const struct test_case *c = &cases.list[i];
         struct setting s;
@@ -192,6 +257,12 @@ static void every_mutant_is_caught(void **state)
         {"pack: a byte read before the row", {.pack_q = pack_q_reads_a_byte_before}},
         {"decode: last key missing", {.decode = decode_misses_a_key}},
         {"decode: a key too many read", {.decode = decode_reads_a_key_too_many}},
+        {"product: one rounding off", {.product = product_one_rounding_off}},
+        {"product: last input missing", {.product = product_misses_last_input}},
+        {"product: a write past the row", {.product = product_writes_past_the_row}},
+        {"few rows: products rounded", {.few_product = few_product_rounds_products}},
+        {"few rows: bias read beyond", {.few_product = few_product_reads_bias_beyond_outs}},
+        {"matrix: outputs swapped", {.widen_matrix = widen_matrix_swaps_outputs}},
     };
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++) {
         const struct kernels *change = &mutants[i].change;
@@ -203,6 +274,9 @@ static void every_mutant_is_caught(void **state)
         bad.fold = change->fold ? change->fold : bad.fold;
         bad.finish = change->finish ? change->finish : bad.finish;
         bad.decode = change->decode ? change->decode : bad.decode;
+        bad.product = change->product ? change->product : bad.product;
+        bad.few_product = change->few_product ? change->few_product : bad.few_product;
+        bad.widen_matrix = change->widen_matrix ? change->widen_matrix : bad.widen_matrix;
         const bool is_caught = caught(&bad);
         printf("# %s: %s\n", mutants[i].name, is_caught ? "caught" : "NOT CAUGHT");
         assert_true(is_caught);

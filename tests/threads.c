@@ -21,6 +21,7 @@
 #include "../dispatch/isa.h"
 #include "../dispatch/schedule.h"
 #include "attnkit.h"
+#include "linear_call.h"
 #include "random.h"
 
 enum {
@@ -521,6 +522,80 @@ static void a_forked_process_may_call(void **state)
     call_free(expected);
 }
 
+/* --- Linear maps ------------------------------------------------------------------------- */
+
+struct linear_part {
+    pthread_t pthread;
+    const struct linear_call *c;
+    attnkit_exec exec;
+    attnkit_status status;
+};
+
+static void *pack_part(void *arg)
+{
+    struct linear_part *const part = arg;
+    part->status = attnkit_pack(&part->c->pack, &part->exec, NULL);
+    return NULL;
+}
+
+static void *map_part(void *arg)
+{
+    struct linear_part *const part = arg;
+    part->status = attnkit_linear(&part->c->args, &part->exec, NULL);
+    return NULL;
+}
+
+static void run_linear_parts(const struct linear_call *c, const attnkit_exec *exec,
+                             void *(*run_it)(void *part))
+{
+    static struct linear_part parts[MOST_THREADS];
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, small_stack()), 0);
+    for (int64_t i = 0; i < exec->threads; i++) {
+        parts[i] = (struct linear_part){.c = c, .exec = *exec};
+        parts[i].exec.thread = i;
+        assert_int_equal(pthread_create(&parts[i].pthread, &attributes, run_it, &parts[i]), 0);
+    }
+    for (int64_t i = 0; i < exec->threads; i++) {
+        pthread_join(parts[i].pthread, NULL);
+        assert_int_equal(parts[i].status, ATTNKIT_OK);
+    }
+    pthread_attr_destroy(&attributes);
+}
+
+static void check_linear_threads(const struct isa *isa, const struct linear_shape *shape)
+{
+    const struct linear_kind kind = {.packed_type = ATTNKIT_F16, .bias = true, .layout = PADDED};
+    struct linear_call *const c = linear_call_new(&kind, *shape, 1);
+    char *const expected = linear_call_reference(c);
+    for (size_t t = 0; t < COUNT(thread_counts); t++) {
+        attnkit_exec exec = {.size = sizeof exec, .isa = isa->name, .threads = thread_counts[t]};
+        assert_int_equal(attnkit_linear_workspace(&c->args, &exec, &exec.workspace_size, NULL),
+                         ATTNKIT_OK);
+        exec.workspace = malloc(exec.workspace_size);
+        run_linear_parts(c, &exec, pack_part);
+        run_linear_parts(c, &exec, map_part);
+        char *const y = linear_call_take(c);
+        assert_true(y && linear_call_same(c, y, expected, shape->rows));
+        free(y);
+        free(exec.workspace);
+    }
+    free(expected);
+    linear_call_free(c);
+}
+
+static void linear_maps_on_own_threads_and_small_stacks_have_their_bits(void **state)
+{
+    (void)state;
+    static const struct linear_shape linear_shapes[] = {{300, 40, 200}, {2, 64, 500}, {1, 5, 3}};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t s = 0; attnkit_isa_can_run(&isas[i]) && s < COUNT(linear_shapes); s++)
+            check_linear_threads(&isas[i], &linear_shapes[s]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,7 +608,10 @@ int main(void)
         cmocka_unit_test(a_stack_of_64_kib_is_enough),
         cmocka_unit_test(a_signal_handler_on_a_stack_of_64_kib_may_call),
         cmocka_unit_test(a_forked_process_may_call),
+        cmocka_unit_test(linear_maps_on_own_threads_and_small_stacks_have_their_bits),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    memory_end();
+    return failed;
 }
