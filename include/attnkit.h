@@ -664,7 +664,7 @@ typedef struct attnkit_linear_args {
 
 /* Bytes of workspace that attnkit_linear needs for these args and this exec (NULL: one thread); of
  * the pointers it only matters which are NULL. Never shrinks as rows grows. At most, for each
- * thread, 4 * (256 * (in_dim + 64) + 256 * 64 + 64) + 4096 bytes. */
+ * thread, 4 * 256 * (in_dim + 512) + 4096 bytes. */
 ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);

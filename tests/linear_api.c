@@ -257,7 +257,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
             for (int64_t o = 0; o < COUNT(dims); o++)
                 for (int64_t t = 0; t < COUNT(threads); t++)
                     for (int types = 0; types < 27; types++) {
-                        const size_t each = (size_t)(4 * (256 * (dims[i] + 64) + 256 * 64 + 64));
+                        const size_t each = (size_t)(4 * 256 * (dims[i] + 512));
                         assert_true(bytes_for(rows[r], dims[i], dims[o], types, threads[t]) <=
                                     (size_t)threads[t] * (each + 4096));
                     }

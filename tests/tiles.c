@@ -123,6 +123,7 @@ enum region {
     K_SCALES,
     V_SCALES,
     BIAS_ROWS,
+    SUM_ROWS,
     KEEP_ROWS,
 };
 
@@ -1107,6 +1108,9 @@ static void check_product(struct round *w)
     const struct rows x = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     const struct rows y = draw_rows(w, OUT_ROWS, w->rows, w->value_dim);
     const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
+    const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
+    const int64_t from = random_below(&w->random, 3); /* +0, y itself, elsewhere */
+    const struct rows sums = from == 1 ? y : apart;
     const struct product product = {.x = x,
                                     .rows = w->rows,
                                     .w = (const float *)tiles,
@@ -1114,13 +1118,14 @@ static void check_product(struct round *w)
                                     .y = row_at(y, 0),
                                     .y_stride = y.stride,
                                     .outs = w->value_dim,
-                                    .begins = random_below(&w->random, 2),
+                                    .sums = from == 0 ? NULL : row_at(sums, 0),
+                                    .sums_stride = sums.stride,
                                     .bias = random_below(&w->random, 2) ? row_at(bias, 0) : NULL};
     float *const expected = take((size_t)(w->rows * w->value_dim), 0);
     for (int i = 0; i < w->rows; i++)
         for (int o = 0; o < w->value_dim; o++)
             expected[i * w->value_dim + o] = model_product(
-                w, row_at(x, i), &m, o, product.begins ? 0.0f : row_at(y, i)[o], product.bias);
+                w, row_at(x, i), &m, o, product.sums ? row_at(sums, i)[o] : 0.0f, product.bias);
     w->kernels->product(&product);
     expect_rows(w, y, expected);
 }
