@@ -20,6 +20,7 @@ enum {
     LANES = VECTORS * VECTOR,
     FULL = 8,  /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
     TALL = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
+    MATRIX_ROWS = 6, /* of a linear map: 24 sums with the 4 vectors of a tile of the matrix */
 };
 
 static inline const float *row_at(struct rows rows, int i)
@@ -122,16 +123,22 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* The height of the next register tile when `left` rows remain: FULL, or TALL for a single vector
- * where not just a few remain after it. The last two tiles share what is left, because the fewer
- * the sums, the more a tile waits for its own results. */
+/* The height of the next register tile, at most `full`, when `left` rows remain. The last two tiles
+ * share what is left, because the fewer the sums, the more a tile waits for its own results. */
+static inline int even_height(int64_t left, int full)
+{
+    if (left >= 2 * full)
+        return full;
+    return left <= full ? (int)left : (int)(left + 1) / 2;
+}
+
+/* The same in prefill: FULL, or TALL for a single vector where not just a few rows remain after it.
+ */
 static inline int tile_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == TALL || left >= TALL + FULL))
         return TALL;
-    if (left >= 2 * FULL)
-        return FULL;
-    return left <= FULL ? (int)left : (int)(left + 1) / 2;
+    return even_height(left, FULL);
 }
 
 /* The first n floats, 1 <= n <= 4, and no byte behind them; the other lanes are 0. */
@@ -283,6 +290,9 @@ void attnkit_neon_head_out(const struct head_weights *weights, const struct rows
 void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                          bool interleaved);
 void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
+void attnkit_neon_product(const struct product *p);
+void attnkit_neon_few_product(const struct few_product *p);
 
 extern const struct kernels attnkit_neon;
 

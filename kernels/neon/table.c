@@ -11,6 +11,8 @@ const struct kernels attnkit_neon = {
     .lanes = LANES,
     .decode_rows = 8,
     .f32_decode_rows = 8,
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = MATRIX_ROWS,
     .exp2 = attnkit_neon_exp2,
     .widen = attnkit_neon_widen,
     .widen_tile = attnkit_neon_widen_tile,
@@ -29,4 +31,7 @@ const struct kernels attnkit_neon = {
     .decode_finish = attnkit_neon_decode_finish,
     .head_scores = attnkit_neon_head_scores,
     .head_out = attnkit_neon_head_out,
+    .widen_matrix = attnkit_neon_widen_matrix,
+    .product = attnkit_neon_product,
+    .few_product = attnkit_neon_few_product,
 };

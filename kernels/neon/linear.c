@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is read from
+ * where it lies, an element at a time. linear.c calls it for every panel of outputs and cut of the
+ * inputs. Types, rows and tiles are constants in all that is inlined.
+ *
+ * Tile of 6 rows x 4 vectors, a tile of the matrix: 24 sums, 4 of w and an element of x are 29 of
+ * 32 registers. Per d it has 24 fmla, which bound it, and 10 loads. A product of few rows has the
+ * same tile, and reads the matrix once; what widens f16 and bytes bounds it. A single row goes
+ * through 2 tiles of binary32 at once, because 4 sums would wait for themselves.
+ */
+#include "neon.h"
+
+enum {
+    MAX_TILES = 2, /* of the matrix, side by side */
+};
+
+/* Has these sums done before another element of x is loaded. The empty statement keeps compilers
+ * from loading those of all rows ahead of more than 16 sums, for which there are no registers. */
+static inline __attribute__((always_inline)) void add_first(int64_t *d,
+                                                            float32x4_t sum[TILE_VECTORS])
+{
+    __asm__("" : "+r"(*d), "+w"(sum[0]), "+w"(sum[1]), "+w"(sum[2]), "+w"(sum[3]));
+}
+
+/* An input more for some rows and a tile of the matrix. */
+static inline __attribute__((always_inline)) void add_input(const float *const *x, int64_t d,
+                                                            const float32x4_t w[TILE_VECTORS],
+                                                            float32x4_t sum[][TILE_VECTORS],
+                                                            const int rows)
+{
+    for (int i = 0; i < rows; i++) {
+        const float x_d = load_scalar(x[i] + d);
+        for (int j = 0; j < TILE_VECTORS; j++)
+            sum[i][j] = vfmaq_n_f32(sum[i][j], w[j], x_d);
+        if (rows * TILE_VECTORS > 16)
+            add_first(&d, sum[i]);
+    }
+}
+
+/* The sums as output `out` on of the rows of y, with bias if there is one. */
+static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][TILE_VECTORS],
+                                                             const float *bias, float *const *y,
+                                                             int64_t out, const int rows)
+{
+    if (bias)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(bias + out + j * VECTOR));
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < TILE_VECTORS; j++)
+            vst1q_f32(y[i] + out + j * VECTOR, sum[i][j]);
+}
+
+static inline float *y_row(const struct product *p, int i)
+{
+    return (float *)((char *)p->y + i * p->y_stride);
+}
+
+/* Rows `first` on, and the matrix's tile of output `out`, which has all its outputs. */
+static inline __attribute__((always_inline)) void whole_tile(const struct product *p, int first,
+                                                             int64_t out, const int rows)
+{
+    const float *x[MATRIX_ROWS];
+    const float *w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
+    float *y[MATRIX_ROWS];
+    float32x4_t sum[MATRIX_ROWS][TILE_VECTORS];
+    for (int i = 0; i < rows; i++) {
+        x[i] = row_at(p->x, first + i);
+        y[i] = y_row(p, first + i);
+        for (int j = 0; j < TILE_VECTORS; j++)
+            sum[i][j] = p->begins ? vdupq_n_f32(0.0f) : vld1q_f32(y[i] + out + j * VECTOR);
+    }
+    for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
+        float32x4_t w_d[TILE_VECTORS];
+        load_line(TYPE_F32, w, w_d);
+        add_input(x, d, w_d, sum, rows);
+    }
+    store_sums(sum, p->bias, y, out, rows);
+}
+
+/* The tiles that have all their outputs. */
+static void whole_tiles(const struct product *p)
+{
+    int rows;
+    for (int64_t out = 0; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
+        for (int i = 0; i < p->rows; i += rows) {
+            rows = even_height(p->rows - i, MATRIX_ROWS);
+            switch (rows) {
+            case 6:
+                whole_tile(p, i, out, 6);
+                break;
+            case 5:
+                whole_tile(p, i, out, 5);
+                break;
+            case 4:
+                whole_tile(p, i, out, 4);
+                break;
+            case 3:
+                whole_tile(p, i, out, 3);
+                break;
+            case 2:
+                whole_tile(p, i, out, 2);
+                break;
+            default:
+                whole_tile(p, i, out, 1);
+            }
+        }
+}
+
+/* A copy of the bias from output `out` on, with room for a whole tile; or NULL. */
+static const float *padded(const float *bias, int64_t out, size_t bytes, float copy[TILE_KEYS])
+{
+    return bias ? memcpy(copy, bias + out, bytes) : NULL;
+}
+
+/* Rows `first` on, and the last tile, that of output `out`, which lacks outputs: through rows that
+ * have them all. */
+static void last_tile(const struct product *p, int first, int64_t out, int rows)
+{
+    float y[MATRIX_ROWS][TILE_KEYS] = {{0}}, bias[TILE_KEYS] = {0};
+    const size_t bytes = (size_t)(p->outs - out) * sizeof(float);
+    struct product whole = *p;
+    whole.x.first = (const char *)row_at(p->x, first);
+    whole.rows = rows;
+    whole.w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
+    whole.y = y[0];
+    whole.y_stride = sizeof y[0];
+    whole.outs = TILE_KEYS;
+    whole.bias = padded(p->bias, out, bytes, bias);
+    for (int i = 0; i < rows && !p->begins; i++)
+        memcpy(y[i], y_row(p, first + i) + out, bytes);
+    whole_tiles(&whole);
+    for (int i = 0; i < rows; i++)
+        memcpy(y_row(p, first + i) + out, y[i], bytes);
+}
+
+void attnkit_neon_product(const struct product *p)
+{
+    const int64_t out = p->outs / TILE_KEYS * TILE_KEYS;
+    whole_tiles(p);
+    for (int i = 0; out < p->outs && i < p->rows; i += MATRIX_ROWS)
+        last_tile(p, i, out, p->rows - i < MATRIX_ROWS ? p->rows - i : MATRIX_ROWS);
+}
+
+/* ---------------------------------------------------------------------- tiles of any type */
+
+/* A tile of the matrix on the way through d: where its next inputs are. */
+struct reader {
+    const char *w;
+    float32x4_t scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
+};
+
+static inline __attribute__((always_inline)) void next_scales(const enum type type,
+                                                              struct reader *r)
+{
+    if (type == TYPE_Q8_0) {
+        load_line(TYPE_F16, r->w, r->scale);
+        r->w += bytes_of(TYPE_F16, TILE_KEYS);
+    }
+}
+
+static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
+                                                             float32x4_t w[TILE_VECTORS])
+{
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    load_line(stored, r->w, w);
+    r->w += bytes_of(stored, TILE_KEYS);
+    for (int j = 0; j < TILE_VECTORS && type == TYPE_Q8_0; j++)
+        w[j] = vmulq_f32(w[j], r->scale[j]);
+}
+
+/* Where the inputs end that share their scales with d, or all of them. */
+static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
+{
+    return type == TYPE_Q8_0 ? d + Q8_BLOCK : dim;
+}
+
+/* -------------------------------------------------------------------------------- few rows */
+
+/* All rows, and the matrix's tiles from that of output `out` on, which have all their outputs. */
+static inline __attribute__((always_inline)) void few_tiles(const enum type type,
+                                                            const struct few_product *p,
+                                                            int64_t out, const int rows,
+                                                            const int tiles)
+{
+    const int64_t step = TILE_KEYS * bytes_of(type, p->dim);
+    const float *x[MATRIX_ROWS];
+    struct reader reader[MAX_TILES];
+    float32x4_t sum[MAX_TILES][MATRIX_ROWS][TILE_VECTORS];
+    for (int i = 0; i < rows; i++)
+        x[i] = p->x[i];
+    for (int at = 0; at < tiles; at++) {
+        reader[at].w = p->w + (out / TILE_KEYS + at) * step;
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                sum[at][i][j] = vdupq_n_f32(0.0f);
+    }
+    for (int64_t d = 0; d < p->dim;) {
+        const int64_t end = end_of_block(type, d, p->dim);
+        for (int at = 0; at < tiles; at++)
+            next_scales(type, &reader[at]);
+        for (; d < end; d++)
+            for (int at = 0; at < tiles; at++) {
+                float32x4_t w[TILE_VECTORS];
+                next_input(type, &reader[at], w);
+                add_input(x, d, w, sum[at], rows);
+            }
+    }
+    for (int at = 0; at < tiles; at++)
+        store_sums(sum[at], p->bias, p->y, out + at * TILE_KEYS, rows);
+}
+
+/* So many tiles side by side while there are as many, then one at a time. */
+static inline __attribute__((always_inline)) void
+few_rows(const enum type type, const struct few_product *p, const int rows, const int tiles)
+{
+    int64_t out = 0;
+    for (; p->outs - out >= tiles * TILE_KEYS; out += tiles * TILE_KEYS)
+        few_tiles(type, p, out, rows, tiles);
+    for (; tiles > 1 && p->outs - out >= TILE_KEYS; out += TILE_KEYS)
+        few_tiles(type, p, out, rows, 1);
+}
+
+static inline __attribute__((always_inline)) void few(const enum type type,
+                                                      const struct few_product *p)
+{
+    switch (p->rows) {
+    case 6:
+        few_rows(type, p, 6, 1);
+        break;
+    case 5:
+        few_rows(type, p, 5, 1);
+        break;
+    case 4:
+        few_rows(type, p, 4, 1);
+        break;
+    case 3:
+        few_rows(type, p, 3, 1);
+        break;
+    case 2:
+        few_rows(type, p, 2, 1);
+        break;
+    default:
+        few_rows(type, p, 1, type == TYPE_F32 ? MAX_TILES : 1);
+    }
+}
+
+static __attribute__((noinline)) void few_f32(const struct few_product *p)
+{
+    few(TYPE_F32, p);
+}
+
+static __attribute__((noinline)) void few_f16(const struct few_product *p)
+{
+    few(TYPE_F16, p);
+}
+
+static __attribute__((noinline)) void few_bf16(const struct few_product *p)
+{
+    few(TYPE_BF16, p);
+}
+
+static __attribute__((noinline)) void few_q8_0(const struct few_product *p)
+{
+    few(TYPE_Q8_0, p);
+}
+
+/* The tiles that have all their outputs. */
+static void few_whole_tiles(const struct few_product *p)
+{
+    switch (p->type) {
+    case TYPE_F16:
+        few_f16(p);
+        break;
+    case TYPE_BF16:
+        few_bf16(p);
+        break;
+    case TYPE_Q8_0:
+        few_q8_0(p);
+        break;
+    default:
+        few_f32(p);
+    }
+}
+
+void attnkit_neon_few_product(const struct few_product *p)
+{
+    const int64_t out = p->outs / TILE_KEYS * TILE_KEYS;
+    const size_t bytes = (size_t)(p->outs - out) * sizeof(float);
+    float y[MATRIX_ROWS][TILE_KEYS], bias[TILE_KEYS] = {0}, *y_rows[MATRIX_ROWS];
+    struct few_product last = *p;
+    few_whole_tiles(p);
+    if (bytes == 0)
+        return;
+    last.w += out * bytes_of(p->type, p->dim);
+    last.y = y_rows;
+    last.outs = TILE_KEYS;
+    last.bias = padded(p->bias, out, bytes, bias);
+    for (int i = 0; i < p->rows; i++)
+        y_rows[i] = y[i];
+    few_whole_tiles(&last);
+    for (int i = 0; i < p->rows; i++)
+        memcpy(p->y[i] + out, y[i], bytes);
+}
+
+static void widen_q8_0(const char *tile, int64_t n, float *out)
+{
+    struct reader reader = {.w = tile};
+    for (int64_t d = 0; d < n;) {
+        next_scales(TYPE_Q8_0, &reader);
+        for (const int64_t end = end_of_block(TYPE_Q8_0, d, n); d < end; d++) {
+            float32x4_t w[TILE_VECTORS];
+            next_input(TYPE_Q8_0, &reader, w);
+            for (int j = 0; j < TILE_VECTORS; j++)
+                vst1q_f32(out + d * TILE_KEYS + j * VECTOR, w[j]);
+        }
+    }
+}
+
+void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
+{
+    if (type == TYPE_Q8_0)
+        widen_q8_0(tile, n, out);
+    else
+        attnkit_neon_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
+}
