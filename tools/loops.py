@@ -4,10 +4,10 @@
 
     tools/loops.py BUILD_FOLDER [--write]
 
-Disassembles the objects of scores, weighted_v, softmax and the parts of decode, takes every
-innermost loop with FMAs on its most used way, the shortest with all FMAs, which leaves out the
-prefetches and changes of scale that are only due now and then, and prints a line for all loops of
-a kernel (and of a type, where it has functions for each) with the same number of FMAs:
+Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps, takes
+every innermost loop with FMAs on its most used way, the shortest with all FMAs, which leaves out
+the prefetches and changes of scale that are only due now and then, and prints a line for all loops
+of a kernel (and of a type, where it has functions for each) with the same number of FMAs:
 instructions, loads into vectors (a broadcast is one), loads and stores of spilled vectors, and
 the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of the worst.
 
@@ -30,7 +30,8 @@ from collections import namedtuple
 from pathlib import Path
 
 STORE = Path(__file__).resolve().parent / "loops"
-KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v"]
+KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
+           "linear"]
 TILES = ["scores", "weighted_v"]  # their full tiles have the limits
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # in the name of a function
 LEAST_PERCENT = 90
