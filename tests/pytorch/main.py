@@ -14,9 +14,12 @@ import torch.nn.attention.flex_attention as flex  # noqa: E402
 
 import call  # noqa: E402
 import compare_options  # noqa: E402
+import layer_compare  # noqa: E402
+import layer_recipes  # noqa: E402
 import recipes  # noqa: E402
 import with_attnkit  # noqa: E402
 from cases import KINDS, Case  # noqa: E402
+from layer_call import Layer  # noqa: E402
 from reference import expected  # noqa: E402
 
 # Else it is compiled anew for each shape. In float64 it is the formula, written out.
@@ -99,6 +102,25 @@ def run_cases(options, isas, numbers):
     return figures
 
 
+def random_cases(options, isas, tap):
+    numbers = range(options.cases) if options.case is None else [options.case]
+    for isa, figures in run_cases(options, isas, numbers).items():
+        cases = ", ".join(f"{count} {kind}" for kind, count in figures.cases.items())
+        print(f"# PyTorch: {isa}: {len(numbers)} cases, {figures.outside} differ, largest error "
+              f"{figures.worst:.2f} of the bound ({cases})")
+        tap.line(f"{isa}: random cases are inside the bound", figures.outside == 0)
+
+
+def run_recipes(options, isas, tap):
+    """What they get makes a call of attention, or a layer, of one instruction set."""
+    for module, given in ((recipes, call.attention), (layer_recipes, Layer)):
+        for recipe in module.ALL:
+            for isa in isas:
+                name = recipe.__name__.replace("_", " ")
+                tap.test(f"{isa}: {name}", functools.partial(
+                    recipe, functools.partial(given, options.library, isa)))
+
+
 def main():
     options = compare_options.parse()
     torch.set_grad_enabled(False)
@@ -108,17 +130,10 @@ def main():
             f"compare.py: --isa {options.isa} cannot run here; these can: {', '.join(isas)}")
     print(f"# PyTorch {torch.__version__}, seed {options.seed}", flush=True)
     tap = Tap()
-    numbers = range(options.cases) if options.case is None else [options.case]
-    for isa, figures in run_cases(options, isas, numbers).items():
-        cases = ", ".join(f"{count} {kind}" for kind, count in figures.cases.items())
-        print(f"# PyTorch: {isa}: {len(numbers)} cases, {figures.outside} differ, largest error "
-              f"{figures.worst:.2f} of the bound ({cases})")
-        tap.line(f"{isa}: random cases are inside the bound", figures.outside == 0)
-    for recipe in recipes.ALL if options.case is None else []:
-        for isa in isas:
-            name = recipe.__name__.replace("_", " ")
-            tap.test(f"{isa}: {name}", functools.partial(
-                recipe, functools.partial(call.attention, options.library, isa)))
+    random_cases(options, isas, tap)
+    if options.case is None:
+        layer_compare.run(options.library, isas, tap)
+        run_recipes(options, isas, tap)
     print(f"1..{tap.count}")
     return 1 if tap.failures else 0
 
