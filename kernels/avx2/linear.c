@@ -10,7 +10,9 @@
 #include "avx2.h"
 
 enum {
-    ROWS = 6, /* of a register tile */
+    ROWS = 6,      /* of a register tile */
+    FEW_ROWS = 4,  /* of one of few rows */
+    FEW_TILES = 4, /* tiles of the matrix that one row reads side by side */
 };
 
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
@@ -125,15 +127,26 @@ struct reader {
     __m256 scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
 };
 
-static inline __attribute__((always_inline)) void
-next_inputs(const enum type type, struct reader *r, int64_t d, __m256 w[TILE_VECTORS])
+/* Inputs after which a tile has other scales, or all `dim` of them. */
+static inline int64_t block_inputs(const enum type type, int64_t dim)
+{
+    return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
+}
+
+static inline __attribute__((always_inline)) void begin_block(const enum type type,
+                                                              struct reader *r)
+{
+    if (type != TYPE_Q8_0)
+        return;
+    for (int j = 0; j < TILE_VECTORS; j++)
+        r->scale[j] = load_as_f32(TYPE_F16, r->w, j * VECTOR, VECTOR);
+    r->w += bytes_of(TYPE_F16, TILE_KEYS);
+}
+
+static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
+                                                             __m256 w[TILE_VECTORS])
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
-    if (type == TYPE_Q8_0 && d % Q8_BLOCK == 0) {
-        for (int j = 0; j < TILE_VECTORS; j++)
-            r->scale[j] = load_as_f32(TYPE_F16, r->w, j * VECTOR, VECTOR);
-        r->w += bytes_of(TYPE_F16, TILE_KEYS);
-    }
     for (int j = 0; j < TILE_VECTORS; j++) {
         w[j] = load_as_f32(stored, r->w, j * VECTOR, VECTOR);
         if (type == TYPE_Q8_0)
@@ -142,42 +155,76 @@ next_inputs(const enum type type, struct reader *r, int64_t d, __m256 w[TILE_VEC
     r->w += bytes_of(stored, TILE_KEYS);
 }
 
-static inline __attribute__((always_inline)) void
-few_tile(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
+/* `tiles` tiles from that of output `out` on, or those that there are of them. */
+static inline __attribute__((always_inline)) void few_tiles(const enum type type,
+                                                            const struct few_product *p,
+                                                            int64_t out, int first, const int rows,
+                                                            const int tiles)
 {
-    const int64_t step = bytes_of(type, p->dim) * TILE_KEYS;
-    struct reader reader = {.w = p->w + out / TILE_KEYS * step};
-    __m256 acc[4][TILE_VECTORS];
+    const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / TILE_KEYS;
+    struct reader reader[FEW_TILES];
+    __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS];
+    const float *x[FEW_ROWS];
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < TILE_VECTORS; j++)
-            acc[i][j] = _mm256_setzero_ps();
-    for (int64_t d = 0; d < p->dim; d++) {
-        __m256 w[TILE_VECTORS];
-        next_inputs(type, &reader, d, w);
+        x[i] = p->x[first + i];
+    for (int t = 0; t < tiles; t++) {
+        const int64_t tile = out / TILE_KEYS + t;
+        reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < TILE_VECTORS; j++)
-                acc[i][j] =
-                    _mm256_fmadd_ps(_mm256_broadcast_ss(p->x[first + i] + d), w[j], acc[i][j]);
+                acc[t][i][j] = _mm256_setzero_ps();
     }
-    for (int i = 0; i < rows; i++)
+    const int64_t block = block_inputs(type, p->dim);
+    for (int64_t begin = 0; begin < p->dim; begin += block) {
+        for (int t = 0; t < tiles; t++)
+            begin_block(type, &reader[t]);
+        for (int64_t d = begin; d < begin + block; d++)
+            for (int t = 0; t < tiles; t++) {
+                __m256 w[TILE_VECTORS];
+                next_input(type, &reader[t], w);
+                for (int i = 0; i < rows; i++)
+                    for (int j = 0; j < TILE_VECTORS; j++)
+                        acc[t][i][j] =
+                            _mm256_fmadd_ps(_mm256_broadcast_ss(x[i] + d), w[j], acc[t][i][j]);
+            }
+    }
+    for (int t = 0; t < tiles; t++)
         for (int j = 0; j < TILE_VECTORS; j++) {
-            const int64_t o = out + j * VECTOR;
-            store_first(p->y[first + i] + o, p->outs - o,
-                        with_bias(acc[i][j], p->bias, o, p->outs));
+            const int64_t o = out + t * TILE_KEYS + j * VECTOR;
+            for (int i = 0; i < rows && o < p->outs; i++)
+                store_first(p->y[first + i] + o, p->outs - o,
+                            with_bias(acc[t][i][j], p->bias, o, p->outs));
         }
+}
+
+/* Rows `first` on. */
+static inline __attribute__((always_inline)) void few_rows(const enum type type,
+                                                           const struct few_product *p, int first,
+                                                           const int rows, const int tiles)
+{
+    for (int64_t out = 0; out < p->outs; out += tiles * TILE_KEYS)
+        few_tiles(type, p, out, first, rows, tiles);
 }
 
 static inline __attribute__((always_inline)) void few(const enum type type,
                                                       const struct few_product *p)
 {
-    for (int64_t out = 0; out < p->outs; out += TILE_KEYS) {
-        int i = 0;
-        for (; i + 4 <= p->rows; i += 4)
-            few_tile(type, p, out, i, 4);
-        for (; i + 2 <= p->rows; i += 2)
-            few_tile(type, p, out, i, 2);
-        if (i < p->rows)
-            few_tile(type, p, out, i, 1);
+    int rows;
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, FEW_ROWS);
+        switch (rows) {
+        case 4:
+            few_rows(type, p, i, 4, 1);
+            break;
+        case 3:
+            few_rows(type, p, i, 3, 1);
+            break;
+        case 2:
+            few_rows(type, p, i, 2, 2);
+            break;
+        default:
+            few_rows(type, p, i, 1, FEW_TILES);
+        }
     }
 }
 
@@ -207,7 +254,9 @@ void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, floa
         return;
     }
     for (int64_t d = 0; d < n; d++) {
-        next_inputs(TYPE_Q8_0, &reader, d, w);
+        if (d % Q8_BLOCK == 0)
+            begin_block(TYPE_Q8_0, &reader);
+        next_input(TYPE_Q8_0, &reader, w);
         for (int j = 0; j < TILE_VECTORS; j++)
             _mm256_storeu_ps(out + d * TILE_KEYS + j * VECTOR, w[j]);
     }

@@ -10,8 +10,9 @@
 #include "avx512.h"
 
 enum {
-    ROWS = 6,        /* of a register tile */
-    FEW_VECTORS = 4, /* tiles of a product of few rows that are read side by side */
+    ROWS = 6,      /* of a register tile */
+    FEW_ROWS = 4,  /* of one of few rows */
+    FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
 };
 
 static inline __m512 with_bias(__m512 y, const float *bias, int64_t out, int64_t outs)
@@ -144,66 +145,94 @@ struct reader {
     __m512 scale; /* of TYPE_Q8_0 */
 };
 
-static inline __attribute__((always_inline)) __m512 next_inputs(const enum type type,
-                                                                struct reader *r, int64_t d)
+/* Inputs after which a tile has other scales, or all `dim` of them. */
+static inline int64_t block_inputs(const enum type type, int64_t dim)
 {
-    if (type == TYPE_Q8_0 && d % Q8_BLOCK == 0) {
-        r->scale = load_as_f32(TYPE_F16, r->w, 0, VECTOR);
-        r->w += bytes_of(TYPE_F16, VECTOR);
-    }
+    return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
+}
+
+static inline __attribute__((always_inline)) void begin_block(const enum type type,
+                                                              struct reader *r)
+{
+    if (type != TYPE_Q8_0)
+        return;
+    r->scale = load_as_f32(TYPE_F16, r->w, 0, VECTOR);
+    r->w += bytes_of(TYPE_F16, VECTOR);
+}
+
+static inline __attribute__((always_inline)) __m512 next_input(const enum type type,
+                                                               struct reader *r)
+{
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     const __m512 w = load_as_f32(stored, r->w, 0, VECTOR);
     r->w += bytes_of(stored, VECTOR);
     return type == TYPE_Q8_0 ? _mm512_mul_ps(w, r->scale) : w;
 }
 
-static inline __attribute__((always_inline)) void few_tile(const enum type type,
-                                                           const struct few_product *p, int64_t out,
-                                                           int first, const int rows,
-                                                           const int vectors)
+/* FEW_TILES tiles from that of output `out` on, or those that there are of them. */
+static inline __attribute__((always_inline)) void
+few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {
-    const int64_t step = bytes_of(type, p->dim) * TILE_KEYS;
-    struct reader reader[FEW_VECTORS];
-    __m512 acc[4][FEW_VECTORS];
-    for (int j = 0; j < vectors; j++) {
-        reader[j] = (struct reader){p->w + (out / VECTOR + j) * step, _mm512_setzero_ps()};
-        for (int i = 0; i < rows; i++)
-            acc[i][j] = _mm512_setzero_ps();
+    const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / VECTOR;
+    struct reader reader[FEW_TILES];
+    __m512 acc[FEW_ROWS][FEW_TILES];
+    const float *x[FEW_ROWS];
+    for (int i = 0; i < rows; i++) {
+        x[i] = p->x[first + i];
+        for (int t = 0; t < FEW_TILES; t++)
+            acc[i][t] = _mm512_setzero_ps();
     }
-    for (int64_t d = 0; d < p->dim; d++)
-        for (int j = 0; j < vectors; j++) {
-            const __m512 w = next_inputs(type, &reader[j], d);
-            for (int i = 0; i < rows; i++)
-                acc[i][j] = _mm512_fmadd_ps(_mm512_set1_ps(p->x[first + i][d]), w, acc[i][j]);
-        }
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) {
-            const int64_t o = out + j * VECTOR;
+    for (int t = 0; t < FEW_TILES; t++) {
+        const int64_t tile = out / VECTOR + t;
+        reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
+    }
+    const int64_t block = block_inputs(type, p->dim);
+    for (int64_t begin = 0; begin < p->dim; begin += block) {
+        for (int t = 0; t < FEW_TILES; t++)
+            begin_block(type, &reader[t]);
+        for (int64_t d = begin; d < begin + block; d++)
+            for (int t = 0; t < FEW_TILES; t++) {
+                const __m512 w = next_input(type, &reader[t]);
+                for (int i = 0; i < rows; i++)
+                    acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w, acc[i][t]);
+            }
+    }
+    for (int t = 0; t < FEW_TILES; t++) {
+        const int64_t o = out + t * VECTOR;
+        for (int i = 0; i < rows && o < p->outs; i++)
             store_first(p->y[first + i] + o, p->outs - o,
-                        with_bias(acc[i][j], p->bias, o, p->outs));
-        }
+                        with_bias(acc[i][t], p->bias, o, p->outs));
+    }
 }
 
+/* Rows `first` on. */
 static inline __attribute__((always_inline)) void
-few_outs(const enum type type, const struct few_product *p, int64_t out, const int vectors)
+few_rows(const enum type type, const struct few_product *p, int first, const int rows)
 {
-    int i = 0;
-    for (; i + 4 <= p->rows; i += 4)
-        few_tile(type, p, out, i, 4, vectors);
-    for (; i + 2 <= p->rows; i += 2)
-        few_tile(type, p, out, i, 2, vectors);
-    if (i < p->rows)
-        few_tile(type, p, out, i, 1, vectors);
+    for (int64_t out = 0; out < p->outs; out += FEW_TILES * VECTOR)
+        few_tiles(type, p, out, first, rows);
 }
 
 static inline __attribute__((always_inline)) void few(const enum type type,
                                                       const struct few_product *p)
 {
-    int64_t out = 0;
-    for (; p->outs - out > (FEW_VECTORS - 1) * VECTOR; out += FEW_VECTORS * VECTOR)
-        few_outs(type, p, out, FEW_VECTORS);
-    for (; out < p->outs; out += VECTOR)
-        few_outs(type, p, out, 1);
+    int rows;
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, FEW_ROWS);
+        switch (rows) {
+        case 4:
+            few_rows(type, p, i, 4);
+            break;
+        case 3:
+            few_rows(type, p, i, 3);
+            break;
+        case 2:
+            few_rows(type, p, i, 2);
+            break;
+        default:
+            few_rows(type, p, i, 1);
+        }
+    }
 }
 
 void attnkit_avx512_few_product(const struct few_product *p)
@@ -230,6 +259,9 @@ void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, fl
         attnkit_avx512_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
         return;
     }
-    for (int64_t d = 0; d < n; d++)
-        _mm512_storeu_ps(out + d * VECTOR, next_inputs(TYPE_Q8_0, &reader, d));
+    for (int64_t d = 0; d < n; d++) {
+        if (d % Q8_BLOCK == 0)
+            begin_block(TYPE_Q8_0, &reader);
+        _mm512_storeu_ps(out + d * VECTOR, next_input(TYPE_Q8_0, &reader));
+    }
 }
