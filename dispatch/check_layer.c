@@ -473,13 +473,20 @@ static void plan_appends(struct layer_plan *plan)
 
 /* --------------------------------------------------------------------------------- the buffers */
 
-/* Bytes of rows x dim binary32 numbers, in whole cache lines, onto what there is. */
-static char *take(char **memory, bool wanted, int64_t bytes)
+/* What memory has been taken, in bytes; NULL: it is only counted. */
+struct taking {
+    char *memory;
+    int64_t taken;
+};
+
+/* So many bytes in whole cache lines, if they are wanted. */
+static void *take(struct taking *from, bool wanted, int64_t bytes)
 {
-    char *const taken = wanted ? *memory : NULL;
-    if (wanted)
-        *memory += (bytes + MATRIX_ALIGNMENT - 1) / MATRIX_ALIGNMENT * MATRIX_ALIGNMENT;
-    return taken;
+    const int64_t first = from->taken;
+    if (!wanted)
+        return NULL;
+    from->taken += (bytes + MATRIX_ALIGNMENT - 1) / MATRIX_ALIGNMENT * MATRIX_ALIGNMENT;
+    return from->memory ? from->memory + first : NULL;
 }
 
 static int64_t rows_bytes(int64_t rows, int64_t dim)
@@ -487,9 +494,9 @@ static int64_t rows_bytes(int64_t rows, int64_t dim)
     return rows * dim * FLOAT;
 }
 
-/* Places them from `memory` on, and returns the end. */
-static char *place_buffers(const struct layer_plan *plan, char *memory, int64_t threads,
-                           struct buffers *b)
+/* Places them from `memory` on, and returns their bytes. */
+static int64_t place_buffers(const struct layer_plan *plan, char *memory, int64_t threads,
+                             struct buffers *b)
 {
     const struct projection_shape *p = plan->layer.projection;
     const int64_t q = rows_bytes(plan->q_rows, p[Q].out_dim);
@@ -497,17 +504,18 @@ static char *place_buffers(const struct layer_plan *plan, char *memory, int64_t 
     const int64_t result = rows_bytes(plan->q_rows, p[O].in_dim);
     const attnkit_attention_args *a = &plan->attention;
     const bool rotates_here = plan->rotates && plan->has_keys && !plan->keeps_cache;
-    b->result = (float *)take(&memory, true, plan->rotates && q > result ? q : result);
-    b->q = (float *)take(&memory, true, q);
+    struct taking from = {.memory = memory};
+    b->result = take(&from, true, plan->rotates && q > result ? q : result);
+    b->q = take(&from, true, q);
     b->q_raw = plan->rotates ? b->result : b->q;
-    b->k = (float *)take(&memory, plan->has_keys, k);
-    b->k_raw = rotates_here ? (float *)take(&memory, true, k) : b->k;
-    b->v = (float *)take(&memory, plan->has_keys, rows_bytes(plan->k_rows, p[V].out_dim));
-    b->weights = (float *)take(&memory, plan->owns_weights,
-                               rows_bytes(plan->q_rows * a->q_heads, a->kv_len));
-    b->kv_lens = (int64_t *)take(&memory, plan->args.cached,
-                                 threads * plan->args.batch * (int64_t)sizeof *b->kv_lens);
-    return memory;
+    b->k = take(&from, plan->has_keys, k);
+    b->k_raw = rotates_here ? take(&from, true, k) : b->k;
+    b->v = take(&from, plan->has_keys, rows_bytes(plan->k_rows, p[V].out_dim));
+    b->weights = take(&from, plan->owns_weights,
+                      plan->owns_weights ? rows_bytes(plan->q_rows * a->q_heads, a->kv_len) : 0);
+    b->kv_lens =
+        take(&from, plan->args.cached, threads * plan->args.batch * (int64_t)sizeof *b->kv_lens);
+    return from.taken;
 }
 
 /* That no size of a buffer overflows: all of them together are below the sum of what is tried. */
@@ -598,7 +606,7 @@ attnkit_status attnkit_plan_layer(const attnkit_layer_args *args, int64_t thread
         set_weights(&plan->attention, SOME_WEIGHTS);
     plan_maps(plan, &tensors);
     plan_appends(plan);
-    plan->shared_bytes = place_buffers(plan, NULL, threads, &nowhere) - (char *)NULL;
+    plan->shared_bytes = place_buffers(plan, NULL, threads, &nowhere);
     return ATTNKIT_OK;
 }
 
