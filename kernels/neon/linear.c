@@ -57,6 +57,11 @@ static inline float *y_row(const struct product *p, int i)
     return (float *)((char *)p->y + i * p->y_stride);
 }
 
+static inline const float *sums_row(const struct product *p, int i)
+{
+    return (const float *)((const char *)p->sums + i * p->sums_stride);
+}
+
 /* Rows `first` on, and the matrix's tile of output `out`, which has all its outputs. */
 static inline __attribute__((always_inline)) void whole_tile(const struct product *p, int first,
                                                              int64_t out, const int rows)
@@ -69,7 +74,8 @@ static inline __attribute__((always_inline)) void whole_tile(const struct produc
         x[i] = row_at(p->x, first + i);
         y[i] = y_row(p, first + i);
         for (int j = 0; j < TILE_VECTORS; j++)
-            sum[i][j] = p->begins ? vdupq_n_f32(0.0f) : vld1q_f32(y[i] + out + j * VECTOR);
+            sum[i][j] =
+                p->sums ? vld1q_f32(sums_row(p, first + i) + out + j * VECTOR) : vdupq_n_f32(0.0f);
     }
     for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
         float32x4_t w_d[TILE_VECTORS];
@@ -124,12 +130,13 @@ static void last_tile(const struct product *p, int first, int64_t out, int rows)
     whole.x.first = (const char *)row_at(p->x, first);
     whole.rows = rows;
     whole.w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
+    whole.sums = p->sums ? y[0] : NULL;
     whole.y = y[0];
-    whole.y_stride = sizeof y[0];
+    whole.sums_stride = whole.y_stride = sizeof y[0];
     whole.outs = TILE_KEYS;
     whole.bias = padded(p->bias, out, bytes, bias);
-    for (int i = 0; i < rows && !p->begins; i++)
-        memcpy(y[i], y_row(p, first + i) + out, bytes);
+    for (int i = 0; i < rows && p->sums; i++)
+        memcpy(y[i], sums_row(p, first + i) + out, bytes);
     whole_tiles(&whole);
     for (int i = 0; i < rows; i++)
         memcpy(y_row(p, first + i) + out, y[i], bytes);
