@@ -23,7 +23,8 @@
  *     are not read at all, but for those that share a tile of K with one. A row that sees no key
  *     is 0, with a log-sum-exp of -infinity.
  *   - A NaN in a q or k that a row sees makes the whole row NaN; a NaN in a v that it sees makes
- *     that column NaN. A score of +infinity makes the row NaN; one of -infinity has weight 0.
+ *     that column NaN. A score of +infinity makes the row NaN; one of -infinity has weight 0, as
+ *     has one some 70 below the largest of its row: weights below 2^-100 are slow to compute with.
  *   - Not one byte is read or written outside the rows and tiles that pointer, shape and strides
  *     describe.
  *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
@@ -435,8 +436,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
  * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
  * is not absent, the merge itself is off from the above by at most
  *
- *     (2 n + 5) u A + n 2^-147 (1 + max |out_i|)     in an element of out,
- *     u |lse| + (3 n + 4) u                          in lse;
+ *     (2 n + 5) u A + n (2^-147 + 2^-99 max |out_i|)     in an element of out,
+ *     u |lse| + (3 n + 4) u                              in lse;
  *
  * one part comes back within 2 u |out| + 2^-148, not exactly. The errors of the parts add to it:
  * those of out_i with the weights w_i, and those of lse_i, if none is more than d, as

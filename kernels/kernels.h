@@ -171,8 +171,9 @@ struct kernels {
      * needs widened, and for binary32. At least 1, <= MAX_MATRIX_ROWS. */
     int matrix_rows, f32_matrix_rows;
 
-    /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f; 2^-inf = 0, NaN stays NaN.
-     * The softmax and decode tiles have it inside; this entry is for merge.c, and for tests. */
+    /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f, or +0 where x rounds to less
+     * than LEAST_POWER; NaN stays NaN. All powers of two below are these. The softmax and decode
+     * tiles have it inside; this entry is for merge.c, and for tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
     /* Rows of any type to binary32 and back, by the rules of README.md. Rows are aligned to 2
@@ -276,6 +277,10 @@ struct kernels {
     void (*product)(const struct product *part);
     void (*few_product)(const struct few_product *part);
 };
+
+/* 2^x is +0 where x rounds to less than LEAST_POWER; README.md says why. 2^(n - POWER_HEADROOM) is
+ * so without a comparison: for n = LEAST_POWER - 1 its exponent has the bits of +0. */
+enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
 /* log2(e), rounded to binary64; for the scale of scores and for merging. */
 #define LOG2_E 0x1.71547652b82fep+0

@@ -17,11 +17,11 @@
  * has one in l and one in o; the quotient has one. That is 2 n, and (2 n + 4.76) u A in all; the 5
  * has room for products of errors while n <= 1000.
  *
- * Losses. A fold flushes the factor of a part to 0 if M is 150 larger; else it can lose e in l b
- * and in o b. The part with the largest M_i has l_i >= 1/2, so that a weight loses 4 e of the sum
- * at most, which moves the result by n 2^-147 max |out_i|. In o the product out_i l_i, the product
- * with b and the sum lose e each, twice that after the division by l >= 1/2, and the quotient loses
- * e: n 2^-147 at most.
+ * Losses. The factor of a part is 0 if M is 101 larger, and else so large that l b is not
+ * subnormal. l_i <= 1, and of the part with the largest M_i l_i >= 1/2, so that a weight loses
+ * 2^-100 of the sum at most, which moves the result by n 2^-99 max |out_i|. In o the product
+ * out_i l_i, the product with b and the sum lose e = 2^-150 each, twice that after the division by
+ * l >= 1/2, and the quotient loses e: n 2^-147 at most.
  *
  * Logarithm. l^ is off by 2.38 u + (n - 1) u, and log l by 1 ulp: 2 u max(0.7, ln n) <= 1.4 u n. Of
  * the two fused products that add M ln 2, the inner one rounds a number below
@@ -93,7 +93,7 @@ static struct truth true_column(const struct row *row, const real *weights, int6
         largest = fmaxl(largest, fabsl(x));
     }
     const real n = row->parts;
-    t.bound = (2 * n + 5) * U * t.magnitude + n * 0x1p-147L * (1 + largest);
+    t.bound = (2 * n + 5) * U * t.magnitude + n * (0x1p-147L + 0x1p-99L * largest);
     return t;
 }
 

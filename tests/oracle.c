@@ -19,19 +19,21 @@
  * exp2 is off by 1 ulp, a factor of 1 +- 2u. So a weight is W_j = 2^(t_j - M) times a factor
  * 1 + a_j in [exp(-H_j), exp(H_j)],
  *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
- * less what it lost: e where the result of exp2 is subnormal, and e where a rescale was flushed
- * to 0, because that was at most e and the weight at most 1 + 2u. The sink is one of the weights:
- * its t has the u of log2 e and of its rounding from binary64, its v is 0.
+ * or 0: where the argument of exp2 was below -100.5, or a rescale was 0, because that was at most
+ * 2^-101 and the weight at most 1 + 2u. What it lost then is all of it, and at most 2^-100.5 (1 +
+ * 2u). The sink is one of the weights: its t has the u of log2 e and of its rounding from binary64,
+ * its v is 0.
  *
- * Sums. Rescales are powers of 2, their products are exact but for e. A weight goes into l through
- * the additions of its block except the first, which is to 0; through those of the blocks of its
- * chunk except the first; and of the chunks except the first: h_l roundings, of what the row sees.
- * The sink is added to l last, one more. Into o a weight goes through the product with v besides:
- * h_o = h_l + 1 without the sink's, because what that adds to o is 0. Each product with v, each
- * block and (twice) each chunk and the sink can lose e, which later rescales only make smaller.
+ * Sums. Rescales are powers of 2 or 0, their products are exact but for e. A weight goes into l
+ * through the additions of its block except the first, which is to 0; through those of the blocks
+ * of its chunk except the first; and of the chunks except the first: h_l roundings, of what the row
+ * sees. The sink is added to l last, one more. Into o a weight goes through the product with v
+ * besides: h_o = h_l + 1 without the sink's, because what that adds to o is 0. Each product with v,
+ * each block and (twice) each chunk and the sink can lose e, which later rescales only make
+ * smaller.
  *
- * Dropout. A weight is on its way into o multiplied by a factor that has u, and rounded, which can
- * lose e: as if v were v times the factor, and two more roundings in h_o. A dropped one is 0.
+ * Dropout. A weight is on its way into o multiplied by a factor that has u and is at least 1, and
+ * rounded: as if v were v times the factor, and two more roundings in h_o. A dropped one is 0.
  *
  * Quotient. With W = sum_j W_j, w_j = W_j / W, o = sum_j w_j v_j, and 1 + f_j, 1 + g_j the factors
  * of the roundings in the two sums (a_j is the same in both),
@@ -45,7 +47,7 @@
  * LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
  * Weights out. Scores are as above, with factors that are not in log2: bias and slope are then what
- * the caller gave. A weight of the softmax is the quotient of W_j (1 + a_j), less e, and l^.
+ * the caller gave. A weight of the softmax is the quotient of W_j (1 + a_j), or 0, and l^.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: below as a weight of 0, above as a row of
  * NaN. Errors of scores near there have no bound.
@@ -67,7 +69,7 @@ static const real U = 0x1p-24L;
 static const real LOSS = 0x1p-150L;
 static const real EXP2_ERROR = 0x1.000004p-23L;   /* at least -ln (1 - 2u) */
 static const real TANH_ERROR = 0x1.000002p-23L;   /* at least 1.0000001 * 2u */
-static const real WEIGHT_LOSS = 0x1.000004p-149L; /* at least e + e (1 + 2u) */
+static const real WEIGHT_LOSS = 0x1.6a09eap-101L; /* at least 2^-100.5 (1 + 2u) */
 static const real C_ERROR = 0x1p-24L + 0x1p-50L;
 static const real OWN_ERROR = 1 + 0x1p-20L;
 static const real LN_2 = 0.693147180559945309417232121458176568L;
@@ -209,6 +211,7 @@ struct key {
     real t, dt;        /* x / ln 2, and how far t^ can be from it */
     real weight;       /* w */
     real low, high;    /* w exp(-H), w exp(H) */
+    real lost;         /* the most that w can lose */
     real keep;         /* what dropout multiplies its weight by */
 };
 
@@ -330,16 +333,26 @@ static void count_roundings(struct row *r)
     r->folds = (real)(blocks + 2 * (chunks + sinks));
 }
 
+/* All of it, if it may be so small as to count as 0. */
+static real lost_weight(const struct row *r, const struct key *key)
+{
+    const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
+    return may_be_0 ? fminl((1 + r->f) * key->high, r->loss_unit * WEIGHT_LOSS) : 0;
+}
+
 static void bound_sum(struct row *r)
 {
     real low = 0, high = 0;
-    for (int64_t j = 0; j < r->terms; j++) {
-        r->score_magnitude += r->keys[j].weight * r->keys[j].magnitude;
-        low += r->keys[j].low;
-        high += r->keys[j].high;
-    }
     r->loss_unit = (1 + r->f) * expl(LN_2 * (r->top + 1) - r->best_x - r->log_sum);
-    r->lost_l = r->loss_unit * (r->terms * WEIGHT_LOSS + r->folds * LOSS);
+    r->lost_l = r->loss_unit * r->folds * LOSS;
+    for (int64_t j = 0; j < r->terms; j++) {
+        struct key *const key = &r->keys[j];
+        key->lost = lost_weight(r, key);
+        r->score_magnitude += key->weight * key->magnitude;
+        r->lost_l += key->lost;
+        low += key->low;
+        high += key->high;
+    }
     r->l_low = low / (1 + r->g) - r->lost_l;
     r->l_high = high * (1 + r->g) + r->lost_l;
 }
@@ -379,15 +392,15 @@ static struct oracle_element attend_column(const struct row *r, int64_t column)
         return (struct oracle_element){INFINITY, INFINITY, INFINITY};
     if (r->best_x == -INFINITY)
         return exactly(0.0);
-    real weights = 0, roundings = 0;
+    real weights = 0, roundings = 0, lost = 0;
     for (int64_t j = 0; j < r->terms; j++) {
         const struct key *key = &r->keys[j];
         const real v = value_at(r, j, column);
         weights += (key->high - key->weight) * fabsl(v - o);
         roundings += key->high * (r->f * fabsl(v) + r->g * fabsl(o));
+        lost += key->lost * fabsl(v);
     }
-    const real weight_loss = WEIGHT_LOSS + (r->drops ? LOSS : 0);
-    const real lost_o = r->loss_unit * (v_sum * weight_loss + (r->count + r->folds) * LOSS);
+    const real lost_o = lost + r->loss_unit * (r->count + r->folds) * LOSS;
     const real error =
         r->l_low > 0 ? (weights + roundings + lost_o + fabsl(o) * r->lost_l) / r->l_low : INFINITY;
     return element(o, magnitude, error);
@@ -428,8 +441,7 @@ static struct oracle_element softmax_weight(const struct row *r, const struct ke
         return exactly(NAN);
     if (key->x == -INFINITY)
         return exactly(0.0);
-    const real lost = LOSS * r->loss_unit;
-    const real high = (key->high + lost) / r->l_low, low = (key->low - lost) / r->l_high;
+    const real high = key->high / r->l_low, low = (key->low - key->lost) / r->l_high;
     const real error = r->l_low > 0 ? fmaxl(high - key->weight, key->weight - low) : INFINITY;
     return element(key->weight, key->weight, error);
 }

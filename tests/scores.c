@@ -603,6 +603,32 @@ static void weights_softmax_are_those_of_the_biased(void **state)
     }
 }
 
+/* With scores in log2, so that weights are powers of two. Those of 0 leave no trace of what v
+ * holds, however large it is. */
+static void weights_below_2_to_the_minus_100_are_0(void **state)
+{
+    const float scores[KEYS] = {-101, -1000, -100, 0, -102, -126, -149, -99, -FLT_MAX};
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = call_with_scores(row_counts[n], scores);
+        c->args.scale = 0x1.62e42fefa39efp-1; /* ln 2 */
+        call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
+        for (struct at at = {0}; at.j < KEYS; at.j++)
+            for (int column = 0; column < 4 && scores[at.j] != 0.0f; column++)
+                call_v(c, at)[column] = scores[at.j] < -100.0f ? FLT_MAX : 0.0f;
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+            for (int column = 0; column < 4; column++)
+                assert_true(call_out(c, at)[column] ==
+                            call_v(c, (struct at){.h = at.h, .j = 3})[column]);
+            for (at.j = 0; at.j < KEYS; at.j++)
+                assert_true((double)weight(c, at) ==
+                            (scores[at.j] < -100.0f ? 0.0 : exp2((double)scores[at.j])));
+            at.j = 0;
+        }
+        call_free(c);
+    }
+}
+
 static void weights_of_a_row_that_sees_nothing_are_0(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
@@ -646,6 +672,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(weights_biased_are_scores_as_the_softmax_takes_them),
         cmocka_unit_test(weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v),
         cmocka_unit_test(weights_softmax_are_those_of_the_biased),
+        cmocka_unit_test(weights_below_2_to_the_minus_100_are_0),
         cmocka_unit_test(weights_of_a_row_that_sees_nothing_are_0),
     };
     return promises_main("scores", promises, sizeof promises / sizeof promises[0], argc, argv);

@@ -30,48 +30,40 @@ enum {
     SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
 };
 
-/* 2^n for the integer n, -126 <= n <= 127, in the low bits of each element. */
-static inline __m256 power_of_two(__m256i n)
+/* 2^(n - POWER_HEADROOM) for the n in the low bits of `rounded`, which is n + 1.5 * 2^23, and +0
+ * for n = LEAST_POWER - 1. */
+static inline __m256 shrunk_power_of_two(__m256 rounded)
 {
-    const __m256i one = _mm256_castps_si256(_mm256_set1_ps(1.0f));
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(n, 23), one));
+    const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded), 23);
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(shifted, _mm256_set1_epi32((127 - POWER_HEADROOM) << 23)));
 }
 
-/* p * 2^n for the n in the low bits of `rounded`, which is n + 1.5 * 2^23. In two steps, with
- * high = max(n, -100): the first is exact, the second rounds to a subnormal where it must. Adding
- * to p's exponent would be cheaper, and could make a number of a NaN. */
-static inline __m256 scale_by_power(__m256 p, __m256 rounded)
-{
-    const __m256 high = _mm256_max_ps(rounded, _mm256_set1_ps(0x1.8p23f - 100.0f));
-    const __m256i low = _mm256_sub_epi32(_mm256_castps_si256(rounded), _mm256_castps_si256(high));
-    p = _mm256_mul_ps(p, power_of_two(_mm256_castps_si256(high)));
-    return _mm256_mul_ps(p, power_of_two(low));
-}
-
-/* x[i] = 2^x[i] for x <= 0 or NaN, with the bits of SLEEF's Sleef_finz_exp2f8_u10avx2: the same
- * polynomial in x - round(x), and a scaling of which only the last step can round;
- * tests/elementary.c compares every float. Inline, because the call spills what its caller holds in
- * registers, and stage by stage, because a core's scheduler holds about three such chains of 13
- * dependent instructions, not enough to keep its ports busy. */
+/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
+ * SLEEF's Sleef_finz_exp2f8_u10avx2: the same polynomial in x - round(x), times 2^POWER_HEADROOM,
+ * which changes no bit of a fraction; tests/elementary.c compares every float. Inline, because the
+ * call spills what its caller holds in registers, and stage by stage, because a core's scheduler
+ * holds about three such chains of 10 dependent instructions, not enough to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
                                          0.2402264476e+0f, 0.6931471825e+0f, 1.0f};
+    const float unit = (float)(1 << POWER_HEADROOM);
     /* 1.5 * 2^23: what is added to it is rounded to an integer, in the lowest bits of the sum. */
     const __m256 magic = _mm256_set1_ps(0x1.8p23f);
     __m256 rounded[SIDE_BY_SIDE], p[SIDE_BY_SIDE];
     for (int i = 0; i < n; i++) {
-        /* Below -152 everything is 0. This order of operands keeps a NaN. */
-        x[i] = _mm256_max_ps(_mm256_set1_ps(-152.0f), x[i]);
+        /* This order of operands keeps a NaN. */
+        x[i] = _mm256_max_ps(_mm256_set1_ps(LEAST_POWER - 1), x[i]);
         rounded[i] = _mm256_add_ps(x[i], magic);
         x[i] = _mm256_sub_ps(x[i], _mm256_sub_ps(rounded[i], magic));
-        p[i] = _mm256_set1_ps(0.1535920892e-3f);
+        p[i] = _mm256_set1_ps(0.1535920892e-3f * unit);
     }
     for (int k = 0; k < 6; k++)
         for (int i = 0; i < n; i++)
-            p[i] = _mm256_fmadd_ps(p[i], x[i], _mm256_set1_ps(coefficients[k]));
+            p[i] = _mm256_fmadd_ps(p[i], x[i], _mm256_set1_ps(coefficients[k] * unit));
     for (int i = 0; i < n; i++)
-        x[i] = scale_by_power(p[i], rounded[i]);
+        x[i] = _mm256_mul_ps(p[i], shrunk_power_of_two(rounded[i]));
 }
 
 static inline __m256 exp2_v(__m256 x)

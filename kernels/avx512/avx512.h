@@ -30,19 +30,17 @@ enum {
     SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
 };
 
-/* x[i] = 2^x[i] for x <= 0 or NaN, with the bits of SLEEF's Sleef_finz_exp2f16_u10avx512f: the same
- * polynomial in x - round(x), and a scaling that rounds once; tests/elementary.c compares every
- * float. Inline, because the call spills what its caller holds in registers, and stage by stage,
- * because a core's scheduler holds too few such chains of 10 dependent instructions to keep its
- * ports busy. */
+/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
+ * SLEEF's Sleef_finz_exp2f16_u10avx512f: the same polynomial in x - round(x), scaled;
+ * tests/elementary.c compares every float. Inline, because the call spills what its caller holds in
+ * registers, and stage by stage, because a core's scheduler holds too few such chains of 9
+ * dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
                                          0.2402264476e+0f, 0.6931471825e+0f, 1.0f};
     __m512 rounded[SIDE_BY_SIDE], p[SIDE_BY_SIDE];
     for (int i = 0; i < n; i++) {
-        /* Below -152 everything is 0. This order of operands keeps a NaN. */
-        x[i] = _mm512_max_ps(_mm512_set1_ps(-152.0f), x[i]);
         rounded[i] = _mm512_roundscale_ps(x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         x[i] = _mm512_sub_ps(x[i], rounded[i]);
         p[i] = _mm512_set1_ps(0.1535920892e-3f);
@@ -50,8 +48,12 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
     for (int k = 0; k < 6; k++)
         for (int i = 0; i < n; i++)
             p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(coefficients[k]));
-    for (int i = 0; i < n; i++)
-        x[i] = _mm512_scalef_ps(p[i], rounded[i]);
+    for (int i = 0; i < n; i++) {
+        /* A NaN is not less. */
+        const __mmask16 not_less =
+            _mm512_cmp_ps_mask(rounded[i], _mm512_set1_ps(LEAST_POWER), _CMP_NLT_UQ);
+        x[i] = _mm512_maskz_scalef_ps(not_less, p[i], rounded[i]);
+    }
 }
 
 static inline __m512 exp2_v(__m512 x)

@@ -32,45 +32,37 @@ enum {
     SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
 };
 
-/* 2^n for -126 <= n <= 127. */
-static inline float32x4_t power_of_two(int32x4_t n)
+/* 2^(n - POWER_HEADROOM), and +0 for n = LEAST_POWER - 1. */
+static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 {
-    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127)), 23));
+    return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127 - POWER_HEADROOM)), 23));
 }
 
-/* p * 2^n in two steps, with high = max(n, -100): the first is exact, the second rounds to a
- * subnormal where it must. */
-static inline float32x4_t scale_by_power(float32x4_t p, int32x4_t n)
-{
-    const int32x4_t high = vmaxq_s32(n, vdupq_n_s32(-100));
-    p = vmulq_f32(p, power_of_two(high));
-    return vmulq_f32(p, power_of_two(vsubq_s32(n, high)));
-}
-
-/* x[i] = 2^x[i] for x <= 0 or NaN, with the bits of SLEEF's Sleef_finz_exp2f4_u10advsimd: the same
- * polynomial in x - round(x), and a scaling of which only the last step can round;
- * tests/elementary.c compares every float. Inline, because the call leaves no vector in its
- * register, and stage by stage, because one such chain after the other would leave the pipes
- * waiting. */
+/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
+ * SLEEF's Sleef_finz_exp2f4_u10advsimd: the same polynomial in x - round(x), times
+ * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/elementary.c compares every float.
+ * Inline, because the call leaves no vector in its register, and stage by stage, because one such
+ * chain after the other would leave the pipes waiting. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
                                          0.2402264476e+0f, 0.6931471825e+0f, 1.0f};
+    const float unit = (float)(1 << POWER_HEADROOM);
     float32x4_t p[SIDE_BY_SIDE];
     int32x4_t power[SIDE_BY_SIDE];
     for (int i = 0; i < n; i++) {
-        /* Below -152 everything is 0. This maximum keeps a NaN. */
-        x[i] = vmaxq_f32(x[i], vdupq_n_f32(-152.0f));
+        /* This maximum keeps a NaN. */
+        x[i] = vmaxq_f32(x[i], vdupq_n_f32(LEAST_POWER - 1));
         const float32x4_t rounded = vrndnq_f32(x[i]);
         power[i] = vcvtq_s32_f32(rounded);
         x[i] = vsubq_f32(x[i], rounded);
-        p[i] = vdupq_n_f32(0.1535920892e-3f);
+        p[i] = vdupq_n_f32(0.1535920892e-3f * unit);
     }
     for (int k = 0; k < 6; k++)
         for (int i = 0; i < n; i++)
-            p[i] = vfmaq_f32(vdupq_n_f32(coefficients[k]), p[i], x[i]);
+            p[i] = vfmaq_f32(vdupq_n_f32(coefficients[k] * unit), p[i], x[i]);
     for (int i = 0; i < n; i++)
-        x[i] = scale_by_power(p[i], power[i]);
+        x[i] = vmulq_f32(p[i], shrunk_power_of_two(power[i]));
 }
 
 static inline float32x4_t exp2_v(float32x4_t x)

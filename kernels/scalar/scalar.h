@@ -34,12 +34,13 @@ static inline float power_of_two(int n)
     return float_from_bits((uint32_t)(n + 127) << 23);
 }
 
-/* 2^x for x <= 0, within 1.0 ulp: 2^round(x) times a polynomial of degree 6 in x - round(x). */
+/* 2^x for x <= 0, within 1.0 ulp: 2^round(x) times a polynomial of degree 6 in x - round(x). Or +0
+ * where round(x) is below LEAST_POWER. */
 static inline float scalar_exp2(float x)
 {
-    if (!(x >= -150.0f))
-        return x < -150.0f ? 0.0f : x;
     const float n = rintf(x);
+    if (!(n >= LEAST_POWER))
+        return n < LEAST_POWER ? 0.0f : x;
     const float f = x - n;
     float p = 0.1535920892e-3f;
     p = fmaf(p, f, 0.1339262701e-2f);
@@ -48,9 +49,7 @@ static inline float scalar_exp2(float x)
     p = fmaf(p, f, 0.2402264476e+0f);
     p = fmaf(p, f, 0.6931471825e+0f);
     p = fmaf(p, f, 1.0f);
-    /* In two steps, of which only the second can round: the result may be subnormal. */
-    const int half = (int)n / 2;
-    return p * power_of_two(half) * power_of_two((int)n - half);
+    return p * power_of_two((int)n);
 }
 
 /* A number as an unevaluated sum hi + lo. */

@@ -22,7 +22,8 @@ and, as log is off by 1 ulp and lse takes two roundings more,
     |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
 
 Products of errors are inside a factor of exp(2 u (max eta + h)). What subnormal numbers lose is in the
-last term. float64 is exact beside all this. A result of 16 bits is rounded once more.
+last term, and so are weights that count as 0, each at most 2^-100.5 where another one is over 1/2. float64
+is exact beside all this. A result of 16 bits is rounded once more.
 """
 
 from collections import namedtuple
@@ -36,6 +37,7 @@ from tensors import widened
 
 UNIT = 2.0 ** -24
 TINY = 2.0 ** -147
+LEFT_OUT = 2.0 ** -99
 # Of a result: of its size, and of a subnormal one.
 ROUNDING = {"float32": (0.0, 0.0), "float16": (2.0 ** -11, 2.0 ** -25),
             "bfloat16": (2.0 ** -8, 2.0 ** -134)}
@@ -106,7 +108,7 @@ def bounds(case, out, x, size, v):
     h = 128 + 4 + -(-case.kv_len // 512) + 1
     total = (weights * eta).sum(dim=-1, keepdim=True) + h
     unit = torch.exp(2 * UNIT * (eta.amax(dim=-1, keepdim=True) + h)) * UNIT
-    lost = (keys + case.head_dim + 8) * TINY
+    lost = (keys + case.head_dim + 8) * TINY + keys * LEFT_OUT
     of_out = unit * ((weights * eta) @ v + h * (weights @ v) + out.abs() * (total + 1)) + \
         lost * (1 + v.amax())
     relative, least = ROUNDING[case.out_type]
