@@ -221,7 +221,7 @@ def suite_avx512(emulate):
     figures({"": output})
     ended_well = status == 0
     for test, *arguments in (["masked", "avx512"], ["convert", "avx512", "bochs"],
-                             ["append", "avx512", "bochs"],
+                             ["append", "avx512", "bochs"], ["linear", "avx512", "bochs"],
                              ["masks", "--isa", "avx512", "--bochs", "--cases", "1200"]):
         status, output = run(machine + [BUILD / "tests" / f"test_{test}", *arguments],
                              timeout=2400)
