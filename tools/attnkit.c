@@ -15,6 +15,9 @@ static const char usage[] =
     "\n"
     "  attnkit run --q FILE --k FILE --v FILE -o FILE [options]\n"
     "                      attention on NumPy files; see attnkit run --help\n"
+    "  attnkit layer --weights PLACE --heads N --x FILE -o FILE [options]\n"
+    "                      the attention layer of a model on NumPy files; see attnkit layer "
+    "--help\n"
     "  attnkit info        the instruction sets, which of them run here, and the choice\n"
     "  attnkit bench       how fast it is here; see attnkit bench --help\n"
     "  attnkit --help      this text\n"
@@ -32,6 +35,8 @@ static int dispatch(int argc, char **argv)
     }
     if (!strcmp(argv[1], "run"))
         return run_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "layer"))
+        return layer_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "info"))
         return info_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "bench"))

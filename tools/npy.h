@@ -48,9 +48,11 @@ const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 
 /* A file to be written. */
 struct npy_output {
-    const char *option; /* that names the file, for a complaint */
-    const char *name;   /* as the user wrote it */
-    const struct npy *array;
+    const char *option;      /* that names the file, for a complaint */
+    const char *name;        /* as the user wrote it */
+    const struct npy *array; /* NULL: content is all of the file */
+    const void *content;
+    size_t content_bytes;
     char path[NPY_PATH]; /* absolute, links followed; the rest is for npy_write alone */
     char temporary[NPY_PATH];
 };
@@ -59,7 +61,8 @@ struct npy_output {
  * the work and not after it. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
-/* Writes all of the files or none: each is first completed under another name in its folder. */
+/* Writes all of the files, .npy or not, or none: each is first completed under another name in its
+ * folder. */
 bool npy_write(struct npy_output *outputs, int count);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing .npy files, in format 1.0: all of them or none. Each is completed beside its target, and
- * then takes its place.
+ * Writing .npy files, in format 1.0, and others beside them: all or none. Each is completed beside
+ * its target, and then takes its place.
  */
 #define _XOPEN_SOURCE 700
 #include "npy.h"
@@ -90,13 +90,18 @@ static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
 }
 
 /* Synced before it is renamed, or a crash could leave the new name with nothing in it. */
-static bool write_all(FILE *file, const struct npy *array)
+static bool write_all(FILE *file, const void *header, size_t length, const void *data, size_t bytes)
 {
+    return fwrite(header, 1, length, file) == length && fwrite(data, 1, bytes, file) == bytes &&
+           !fflush(file) && !fsync(fileno(file));
+}
+
+static bool write_content(FILE *file, const struct npy_output *output)
+{
+    const struct npy *const array = output->array;
     char header[4 * ALIGNMENT];
-    const size_t length = make_header(array, header);
-    return fwrite(header, 1, length, file) == length &&
-           fwrite(array->data, 1, array->bytes, file) == array->bytes && !fflush(file) &&
-           !fsync(fileno(file));
+    return array ? write_all(file, header, make_header(array, header), array->data, array->bytes)
+                 : write_all(file, header, 0, output->content, output->content_bytes);
 }
 
 /* Writes the array to a new file beside the target, whose path goes to output->temporary. */
@@ -115,7 +120,7 @@ static bool write_temporary(struct npy_output *output, int index)
         return cannot_write(output->name);
     memcpy(output->temporary, temporary, (size_t)length + 1);
     FILE *file = fdopen(descriptor, "wb");
-    bool ok = file && write_all(file, output->array);
+    bool ok = file && write_content(file, output);
     const int reason = errno;
     if (file ? fclose(file) : close(descriptor))
         return cannot_write(output->name);

@@ -54,6 +54,14 @@ bool options_require(const char *command, const struct option *options, int coun
     return true;
 }
 
+bool options_go_together(const struct option_pair *pairs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (pairs[i].value && !pairs[i].needed_value)
+            return complain("option %s needs option %s", pairs[i].name, pairs[i].needed);
+    return true;
+}
+
 void options_print_help(const struct option *options, int count)
 {
     for (int i = 0; i < count; i++) {

@@ -43,7 +43,7 @@ struct converted {
     float *scales; /* of int8 */
 };
 
-enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 25 };
+enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 25, RUN_LABEL = 8 };
 
 struct run {
     struct npy q, k, v, out, lse, weights, alibi, sinks;
@@ -84,7 +84,9 @@ bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* The same: one result, and where it goes. Complains if another has the same file. */
+/* The same: the type of an array's floats; one result, and where it goes. Complains if another has
+ * the same file. */
+attnkit_type run_type(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 
 /* run_masks.c: masks in bytes, bits and numbers. They need the shape in args. */

@@ -72,7 +72,7 @@ static bool check_shapes(const struct run_options *options, const struct run *ru
            check_heads(options, run);
 }
 
-static attnkit_type type_of(const struct npy *array)
+attnkit_type run_type(const struct npy *array)
 {
     return array->type == NPY_F16 ? ATTNKIT_F16 : ATTNKIT_F32;
 }
@@ -91,9 +91,9 @@ static void describe_shape(struct run *run)
     args->q = run->q.data;
     args->k = run->k.data;
     args->v = run->v.data;
-    args->q_type = type_of(&run->q);
-    args->k_type = type_of(&run->k);
-    args->v_type = type_of(&run->v);
+    args->q_type = run_type(&run->q);
+    args->k_type = run_type(&run->k);
+    args->v_type = run_type(&run->v);
 }
 
 bool run_read_arrays(const struct run_options *options, struct run *run)

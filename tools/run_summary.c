@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LABEL = 8 };
+enum { LABEL = RUN_LABEL };
 
 static double smaller(double a, double b)
 {

@@ -17,9 +17,7 @@ enum { MAX_REPEAT = 1000000 };
 static bool check_needed(const struct run_options *options)
 {
     const char *const position = options->causal ? options->causal : options->align;
-    const struct {
-        const char *name, *value, *needed, *needed_value;
-    } pairs[] = {
+    const struct option_pair pairs[] = {
         {"--mask", options->mask.file, "--mask-kind", options->mask.kind},
         {"--mask-kind", options->mask.kind, "--mask", options->mask.file},
         {"--mask-dims", options->mask.dims, "--mask", options->mask.file},
@@ -37,10 +35,7 @@ static bool check_needed(const struct run_options *options)
         {"--seed", options->seed, "--dropout", options->dropout},
         {"--weights-kind", options->weights_kind, "--weights", options->weights},
     };
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (pairs[i].value && !pairs[i].needed_value)
-            return complain("option %s needs option %s", pairs[i].name, pairs[i].needed);
-    return true;
+    return options_go_together(pairs, sizeof pairs / sizeof *pairs);
 }
 
 /* ------------------------------------------------------------------- which keys a row sees */

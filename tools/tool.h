@@ -7,12 +7,14 @@
 #define ATTNKIT_TOOL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 
 /* Each takes the arguments that follow the subcommand's name and returns an exit code. */
 int run_command(int argc, char **argv);
+int layer_command(int argc, char **argv);
 int info_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
 
@@ -33,6 +35,14 @@ bool options_parse(const struct option *options, int count, int argc, char **arg
 /* Whether each of the named options was given; names end with NULL. False: complained. */
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
+
+/* An option that needs another one, and what they were given. */
+struct option_pair {
+    const char *name, *value, *needed, *needed_value;
+};
+
+/* Whether all have what they need. False: complained. */
+bool options_go_together(const struct option_pair *pairs, size_t count);
 
 /* One line or more for each option, aligned. */
 void options_print_help(const struct option *options, int count);
