@@ -30,6 +30,8 @@ MARK = "ATTNKIT_TEST_PEERS"  # in the environment of every process that a test s
 sys.path.insert(0, str(ROOT / "tools" / "peers"))
 
 import forms  # noqa: E402
+import layers  # noqa: E402
+import layers_with_attnkit  # noqa: E402
 import tensors  # noqa: E402
 import with_attnkit  # noqa: E402
 import workloads  # noqa: E402
@@ -108,6 +110,14 @@ class Runs(PeersTest):
         self.assertEqual(half["NumPy"]["status"], "ok")
         self.assertEqual(brain["NumPy"], {"status": "cannot", "reason": "NumPy has no bfloat16"})
 
+    def test_layers(self):
+        done = self.peers("--only", "attnkit,numpy", "--workloads", "LINEAR_1,LAYER_1", "--rounds", "1",
+                          "--no-plot", "--processor-time")
+        self.assertRegex(done.stdout, r"(?m)^LINEAR_1 R1_I4096_O4096 .* [\d.]+x$")
+        self.assertRegex(done.stdout, r"(?m)^LAYER_1 B1_H32_8_L1x4096_D128_M4096 .* [\d.]+x$")
+        self.assertIn("in processor time", done.stdout)
+        self.assertNotIn("WRONG", done.stdout)
+
     def check_json(self, results):
         self.assertEqual((results["threads"], results["rounds"]), (1, 2))
         self.assertTrue(results["machine"]["cpu"] and results["date"])
@@ -165,6 +175,7 @@ class Refusals(PeersTest):
         self.refuse(r"no workload W9; there are W1, ", "--workloads", "W1,W9")
         self.refuse(r"no jax; there are attnkit, torch, ", "--only", "jax")
         self.refuse(r"--rounds: is 0: must be a positive number", "--rounds", "0")
+        self.refuse(r"--processor-time is of one thread", "--processor-time", "--threads", "2", code=1)
         self.refuse(r"--threads 9999: there are only \d+ processors", "--threads", "9999", code=1)
 
     def test_no_build(self):
@@ -174,7 +185,9 @@ class Refusals(PeersTest):
 class Parts(unittest.TestCase):
     def test_structs_are_those_of_the_header(self):
         header = re.sub(r"/\*.*?\*/", "", (ROOT / "include" / "attnkit.h").read_text(), flags=re.S)
-        for struct in (with_attnkit.Args, with_attnkit.Exec, with_attnkit.IsaInfo):
+        structs = ("Args", "Exec", "IsaInfo"), ("PackArgs", "LinearArgs", "LayerWeights", "LayerArgs")
+        for struct in (getattr(module, name) for module, names in
+                       zip((with_attnkit, layers_with_attnkit), structs) for name in names):
             name = struct.__doc__
             body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", header, re.S)[1]
             members = [re.search(r"\(\*(\w+)\)|(\w+)(?:\[\d\])?$", member.strip())
@@ -190,6 +203,12 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["W6"].kv_lens, [384, 360, 336, 312, 288, 264, 240, 216])
         self.assertEqual(by_name["W7"].shape, "B1_H20_L448x1500_D64")
         self.assertEqual([w.name for w in workloads.find(["W4"])], ["W4_causal", "W4_full"])
+        self.assertEqual(by_name["LINEAR_512"].flops, 2 * 512 * 4096 * 4096)
+        self.assertEqual(by_name["LINEAR_1"].work, 4 * 4096 * 4096)
+        projections = 2 * 4096 * 4096 + 2 * 1024 * 4096
+        self.assertEqual(by_name["LAYER_512"].flops, by_name["W3_512"].flops + 2 * 512 * projections)
+        self.assertEqual(by_name["LAYER_1"].work, by_name["W5_4096"].work + 4 * projections)
+        self.assertEqual(by_name["LAYER_1"].shape, "B1_H32_8_L1x4096_D128_M4096")
 
     def test_the_oracle_knows_right_from_wrong(self):
         for shape in ((3, 3), (1, 5)):
@@ -198,10 +217,37 @@ class Parts(unittest.TestCase):
             out = oracle.values.astype(np.float32)
             self.assertFalse(oracle.is_wrong(oracle.error(out)))
             self.assertEqual(oracle.values.shape, (2, 4, shape[0], 8))
-            out[1, 3, -1, -1] += 0.01 * oracle.largest_v
+            out[1, 3, -1, -1] += 0.01 * oracle.largest
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
             out[0, 0, 0, 0] = np.nan
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
+
+    def test_the_oracle_of_a_linear_map(self):
+        workload = workloads.Linear("test", 200, 5, 3)
+        oracle, ours = layers.oracle_of(workload), layers.LinearTensors(workload, copies=1)
+        ours.forget_out()
+        self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
+        np.matmul(ours.x, ours.matrices[0].T, out=ours.out)
+        self.assertFalse(oracle.is_wrong(oracle.error(ours.out)))
+        ours.out[-1, -1] += 0.01 * oracle.largest
+        self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
+
+    def test_the_oracle_of_a_layer(self):
+        """Row by row over the keys that each sees."""
+        for q_len in (5, 1):
+            attention = workloads.Workload("", 1, 4, 2, q_len, 5, 8, causal=q_len == 5)
+            workload = workloads.Layer("test", attention, 24)
+            ours, oracle = layers.LayerTensors(workload, copies=1), layers.oracle_of(workload)
+            (w,), x = ours.layers, ours.x
+            k, v = (layers.heads(x @ m.T, 8) for m in (w.k, w.v))
+            if q_len < 5:
+                k, v = (np.concatenate([old[0, :, :4], new], axis=1) for old, new in zip(w.cache, (k, v)))
+            for i in range(q_len):
+                q, n = layers.heads(x[i:i + 1] @ w.q.T, 8), 5 - q_len + i + 1
+                attended = [tensors.head_oracle(q[h], k[h // 2, :n], v[h // 2, :n], np.array([n]))
+                            for h in range(4)]
+                out = np.concatenate(attended, axis=1) @ w.o.T
+                self.assertLess(np.abs(out - oracle.values[i]).max(), 1e-5)
 
     def test_rounding(self):
         even, up = 1.0, 1.0 + 2.0 ** -7  # neighbours in bfloat16
@@ -220,11 +266,11 @@ class Parts(unittest.TestCase):
             ours.forget_out()
             self.assertTrue(np.isnan(tensors.widened(ours.out)).all())
 
-    def test_decode_copies_do_not_fit_into_a_cache(self):
+    def test_cold_copies_do_not_fit_into_a_cache(self):
         for workload in workloads.WORKLOADS:
             copies = tensors.cold_copies(workload)
-            if workload.decode:
-                self.assertGreater(copies * workload.kv_bytes, 2 * tensors.last_level_cache())
+            if workload.decode or workload.kind != "attention":
+                self.assertGreater(copies * workload.cold_bytes, 2 * tensors.last_level_cache())
             else:
                 self.assertEqual(copies, 1)
 

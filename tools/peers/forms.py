@@ -4,17 +4,18 @@
     version()                            text, with what matters for speed
     forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
 
-Of a library's forms the fastest correct one is measured: what a careful user would write.
+and those that are measured with linear maps and layers have linear_forms and layer_forms like it in a
+layers_with_<library>.py. Of a library's forms the fastest correct one is measured: what a careful user would write.
 """
 
 from collections import namedtuple
 
-# calls: functions without arguments, one for each copy of K and V. output: the result of the last
-# call as [batch, heads, rows, dim].
+# calls: functions without arguments, one for each copy of what is to be in no cache. output: the
+# result of the last call, shaped as the tensors' out.
 Form = namedtuple("Form", "calls output")
 
-# threads: of a call. library: the path of libattnkit. isa: of attnkit.
-Setting = namedtuple("Setting", "threads library isa")
+# threads: of a call. library: the path of libattnkit. isa: of attnkit. processor_time: see options.py.
+Setting = namedtuple("Setting", "threads library isa processor_time", defaults=[False])
 
 
 class Cannot(Exception):

@@ -68,7 +68,8 @@ def measure(options):
             say(f"[{i + 1}/{len(options.workloads)}] {workload.name}  {workload.shape}")
             entries.append(contest.run(workload))
         return {"date": date, "machine": machine(), "threads": options.threads,
-                "rounds": options.rounds, "roofs_missing": roofs.missing,
+                "rounds": options.rounds, "processor_time": options.processor_time,
+                "roofs_missing": roofs.missing,
                 "columns": describe_columns(contest, library), "workloads": entries}
 
 

@@ -16,8 +16,8 @@ import time
 from statistics import median
 
 from forms import Cannot, Setting
+from layers import oracle_of
 from remote import Worker
-from tensors import Oracle
 
 TURN = 0.02
 DISTURBED = 0.03  # of its time a thread waited for a processor that others had
@@ -50,7 +50,7 @@ class Contest:
             worker.end()
 
     def start(self, column):
-        setting = Setting(self.options.threads, self.library, column.isa)
+        setting = Setting(self.options.threads, self.library, column.isa, self.options.processor_time)
         say(f"starting {column.title}")
         try:
             self.workers[column] = Worker(column.module, setting)
@@ -126,12 +126,13 @@ class Contest:
             return
         result["seconds"] = median(result["rounds"])
         shares = [w / s for w, s in zip(result["waited_rounds"], result["rounds"])]
-        result["disturbed"] = median(shares) > DISTURBED * self.options.threads
+        result["disturbed"] = (not self.options.processor_time and
+                               median(shares) > DISTURBED * self.options.threads)
 
     def run(self, workload):
         """All results of a workload."""
         began = time.monotonic()
-        oracle = Oracle(workload)
+        oracle = oracle_of(workload)
         results = {column: self.prepare(column, workload, oracle) for column in self.columns}
         ready = time.monotonic()
         bursts = self.rounds(workload, results)
@@ -152,8 +153,8 @@ def summary(workload, oracle, bursts, results):
                 result["percent"] = 100 * result["speed"] / roof
     entry = {"name": workload.name, "shape": workload.shape, "type": workload.type,
              "tiny": workload.tiny, "flops": workload.flops, "bytes": workload.bytes,
-             "kv_bytes": workload.kv_bytes, "checked_rows_of_a_head": len(oracle.rows),
-             "largest_v": oracle.largest_v,
+             "cold_bytes": workload.cold_bytes, "checked_rows": len(oracle.rows),
+             "largest": oracle.largest,
              "roof": {"kind": workload.roof, "speed": roof, "rounds": bursts},
              "results": {column.title: result for column, result in results.items()}}
     return {**entry, **ranking(results)}

@@ -51,6 +51,8 @@ def parser(description):
         help=f"{QUICK_ROUNDS} rounds, without {workloads.SLOW}: under three minutes")
     add("--rounds", metavar="N", type=positive, help=f"{ROUNDS} by default")
     add("--threads", metavar="N", type=positive, default=1, help="of each call; 1 by default")
+    add("--processor-time", action="store_true",
+        help="for a machine that others use meanwhile: without waiting for a processor; of one thread")
     add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")
     add("--json", metavar="FILE", help="all figures; BUILD/peers/peers.json by default")
     add("--plot", metavar="PREFIX", help="of .png and .svg; BUILD/peers/peers by default")
@@ -79,6 +81,8 @@ def complete(options):
     chosen = workloads.find(options.workloads) if options.workloads else [
         w for w in workloads.WORKLOADS if not (options.quick and w.name == workloads.SLOW)]
     options.workloads = chosen
+    if options.processor_time and options.threads > 1:
+        raise SystemExit("peers.py: --processor-time is of one thread")
     if options.threads > len(os.sched_getaffinity(0)):
         raise SystemExit(f"peers.py: --threads {options.threads}: there are only "
                          f"{len(os.sched_getaffinity(0))} processors")

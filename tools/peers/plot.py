@@ -52,6 +52,9 @@ def is_ours(results, title):
 def label(entry):
     """Of a workload, in two or three short lines: name, heads and dim, lengths."""
     parts = entry["shape"].split("_")
+    if parts[0][0] == "R":
+        rows, in_dim, out_dim = (part[1:] for part in parts)
+        return f"{entry['name'].split('_')[0]}\n{rows}\n{in_dim}×{out_dim}"
     causal, padded = "causal" in parts, "pad" in parts
     numbers = [part for part in parts if part not in ("causal", "pad")]
     lengths = next(part for part in numbers if part[0] == "L")[1:].replace("x", "×")
@@ -110,7 +113,7 @@ def roof_speed(entries, kind):
 
 
 def intensity(entry):
-    return entry["flops"] / (entry["kv_bytes"] if entry["roof"]["kind"] == "read" else entry["bytes"])
+    return entry["flops"] / (entry["cold_bytes"] if entry["roof"]["kind"] == "read" else entry["bytes"])
 
 
 def roofline(axes, results, entries):
@@ -126,7 +129,7 @@ def roofline(axes, results, entries):
     axes.set_ylim(low / 7, max(high, 1.6 * top))  # below is room for names
     draw_roofs(axes, fma, read, left, right)
     name_points(axes, entries)
-    axes.set_xlabel("arithmetic intensity: FLOP per byte of q, k, v and out, each moved once")
+    axes.set_xlabel("arithmetic intensity: FLOP per byte of inputs and outputs, each moved once")
     axes.set_ylabel("GFLOP/s")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))

@@ -99,13 +99,14 @@ def heading(results):
                 if column["version"]]
     return [f"{machine['cpu']}, {machine['cpus']} processors; {threads} "
             f"thread{'s' * (threads > 1)}, {', '.join(types(results))}; {results['date'][:10]}; "
-            f"medians of {results['rounds']} rounds.",
+            f"medians of {results['rounds']} rounds"
+            f"{', in processor time' * results['processor_time']}.",
             "; ".join(versions) + "."]
 
 
 def explanation(results):
-    words = ["Percent of the roof: of the float32 multiply-adds that this machine can do, for decode "
-             "(L1x...) of the memory that it can read, both measured between the rounds. Higher is "
+    words = ["Percent of the roof: of the float32 multiply-adds that this machine can do, for one row "
+             "(L1x..., R1) of the memory that it can read, both measured between the rounds. Higher is "
              "better. The smallest workload has the time of a call from Python instead."]
     if results["roofs_missing"]:
         words = [f"No percents: the roofs come from attnkit bench, which says: "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of a workload, the float64 oracle and the error of an output against it. The same
+"""The tensors of attention, the float64 oracle and the error of an output against it. The same
 seed gives the same tensors in every process, so that none of them travels through a pipe.
 """
 
@@ -13,7 +13,7 @@ LINE = 64                # every tensor begins at a cache line, for all candidat
 MOST_PAIRS = 1 << 26     # of a query row and a key: beyond that the oracle takes a sample of rows
 SAMPLE = 128             # query rows of each head
 LEAST_COLD = 128 << 20   # bytes
-WRONG = 1e-3             # relative to the largest |v|
+WRONG = 1e-3             # relative to the largest element
 
 # How arrays store the types. NumPy has no bfloat16: an array of uint16 is one of them.
 STORED = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
@@ -60,27 +60,36 @@ def last_level_cache():
 
 
 def cold_copies(workload):
-    """Of K and V, so that no call of a decode finds in a cache what the one before has read."""
-    if not workload.decode:
+    """Of what is in no cache before a call, so that none finds there what the one before has read."""
+    if not workload.cold_bytes:
         return 1
-    return -(-max(LEAST_COLD, 4 * last_level_cache()) // workload.kv_bytes)
+    return -(-max(LEAST_COLD, 4 * last_level_cache()) // workload.cold_bytes)
 
 
-class Tensors:
+def generator(workload):
+    """Of its random numbers."""
+    return np.random.default_rng(zlib.crc32(workload.name.encode()))
+
+
+class Output:
+    """Of all kinds of workloads: out."""
+
+    def forget_out(self):
+        """All bits set are a NaN in every type."""
+        self.out.view(np.uint8)[...] = 0xFF
+
+
+class Tensors(Output):
     """q, out, and pairs of k and v: several equal ones for decode."""
 
     def __init__(self, workload, copies=None):
-        random = np.random.default_rng(zlib.crc32(workload.name.encode()))
+        random = generator(workload)
         q, k, v = (rounded(random.standard_normal(shape, dtype=np.float32), workload.type)
                    for shape in workload.shapes)
         self.q = aligned_copy(q)
         self.kv = [(aligned_copy(k), aligned_copy(v))
                    for _ in range(copies or cold_copies(workload))]
         self.out = aligned(q.shape, q.dtype)
-
-    def forget_out(self):
-        """All bits set are a NaN in every type."""
-        self.out.view(np.uint8)[...] = 0xFF
 
 
 def sampled_rows(workload):
@@ -99,14 +108,27 @@ def head_oracle(q, k, v, positions):
     return weights @ v / weights.sum(axis=1, keepdims=True)
 
 
-class Oracle:
-    """The float64 result of the rows that are checked."""
+class Checked:
+    """What an output is held against: `values` of the rows that are checked, in float64, and the
+    largest element that errors are relative to."""
+
+    def error(self, out):
+        """The largest absolute error; infinite where a NaN is."""
+        error = np.abs(widened(out[..., self.rows, :]) - self.values).max()
+        return float(error) if np.isfinite(error) else float("inf")
+
+    def is_wrong(self, error):
+        return error > WRONG * self.largest
+
+
+class Oracle(Checked):
+    """Of attention; errors are relative to the largest |v|."""
 
     def __init__(self, workload):
         tensors = Tensors(workload, copies=1)
         (k, v), = tensors.kv
         self.rows = sampled_rows(workload)
-        self.largest_v = float(np.abs(widened(v)).max())
+        self.largest = float(np.abs(widened(v)).max())
         positions = self.rows if workload.causal else np.full(len(self.rows), workload.kv_len)
         self.values = np.empty((workload.batch, workload.q_heads, len(self.rows), workload.dim))
         for b, n in enumerate(workload.kv_lens):
@@ -114,14 +136,6 @@ class Oracle:
                 g = h // workload.group
                 self.values[b, h] = head_oracle(tensors.q[b, h, self.rows], k[b, g, :n], v[b, g, :n],
                                                 positions)
-
-    def error(self, out):
-        """The largest absolute error; infinite where a NaN is."""
-        error = np.abs(widened(out[:, :, self.rows]) - self.values).max()
-        return float(error) if np.isfinite(error) else float("inf")
-
-    def is_wrong(self, error):
-        return error > WRONG * self.largest_v
 
 
 def cpu_name():

@@ -106,13 +106,13 @@ def describe(workload, q, k, v, out, kv_lens):
     return args
 
 
-def make_shares(library, args, setting):
+def make_shares(library, args, setting, query="attnkit_attention_workspace"):
     """What each thread passes as exec, and the memory behind it."""
     shares = [Exec(size=ctypes.sizeof(Exec), isa=setting.isa.encode(), threads=setting.threads,
                    thread=i) for i in range(setting.threads)]
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
-    check(library.attnkit_attention_workspace(ctypes.byref(args), ctypes.byref(shares[0]),
-                                              ctypes.byref(size), message), message)
+    check(getattr(library, query)(ctypes.byref(args), ctypes.byref(shares[0]), ctypes.byref(size),
+                                  message), message)
     workspace = np.empty(size.value, dtype=np.uint8)
     for share in shares:
         share.workspace, share.workspace_size = workspace.ctypes.data, size.value
@@ -127,20 +127,26 @@ def on_threads(pool, shares):
         other.result()
 
 
+def make_calls(function, args, execs):
+    """A call of all shares for each of the args."""
+    pool = ThreadPoolExecutor(max(1, len(execs) - 1))
+    calls = []
+    for one in args:
+        shares = [functools.partial(function, ctypes.byref(one), ctypes.byref(share), None)
+                  for share in execs]
+        calls.append(shares[0] if len(shares) == 1 else
+                     functools.partial(on_threads, pool, shares))
+    return calls
+
+
 def build(workload, tensors, setting):
     library = load(setting.library)
     kv_lens = np.array(workload.kv_lens, dtype=np.int64)
     args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens) for k, v in tensors.kv]
     execs, workspace = make_shares(library, args[0], setting)
-    pool = ThreadPoolExecutor(max(1, setting.threads - 1))
-    calls = []
-    for one in args:
-        shares = [functools.partial(library.attnkit_attention, ctypes.byref(one),
-                                    ctypes.byref(share), None) for share in execs]
-        calls.append(shares[0] if len(shares) == 1 else
-                     functools.partial(on_threads, pool, shares))
     # The default names what must live as long as the calls.
-    return Form(calls, lambda keep=(kv_lens, workspace): tensors.out)
+    return Form(make_calls(library.attnkit_attention, args, execs),
+                lambda keep=(kv_lens, workspace): tensors.out)
 
 
 def forms(workload, tensors, setting):

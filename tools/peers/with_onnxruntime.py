@@ -35,12 +35,12 @@ def heads_first(array, heads):
     return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 
 
-def session(node, inputs, outputs, threads):
-    """Of one node; inputs and outputs are arrays by name."""
+def session(nodes, inputs, outputs, threads, constants=()):
+    """Of some nodes; inputs and outputs are arrays by name."""
     def infos(arrays):
         return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
                 for name, a in arrays.items()]
-    graph = helper.make_graph([node], "attention", infos(inputs), infos(outputs))
+    graph = helper.make_graph(nodes, "attention", infos(inputs), infos(outputs), constants)
     opsets = [helper.make_opsetid("", 24), helper.make_opsetid(OWN, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=11)
     options = onnxruntime.SessionOptions()
@@ -69,7 +69,7 @@ def bound(run, inputs, outputs):
 
 def build(node, copies, output, setting):
     """copies: the inputs and outputs of each copy of K and V."""
-    run = session(node, *copies[0], setting.threads)
+    run = session([node], *copies[0], setting.threads)
     return Form([bound(run, *arrays) for arrays in copies], output)
 
 

@@ -8,6 +8,7 @@ against the oracle, keeps the fastest correct one, and makes calls of it when to
 import ctypes
 import gc
 import importlib
+import importlib.util
 import itertools
 import os
 import signal
@@ -16,7 +17,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tensors import Tensors
+from forms import Cannot
+from layers import tensors_of
 
 PR_SET_PDEATHSIG = 1
 TRIAL = 0.15        # seconds to try a form for, at most so many calls
@@ -41,42 +43,52 @@ def waited():
     return seconds
 
 
-def make_calls(calls, count):
-    """Seconds of a call."""
-    start = time.perf_counter()
-    for call in itertools.islice(calls, count):
-        call()
-    return (time.perf_counter() - start) / count
-
-
 class Candidate:
     """What is ready to be called: the fastest correct form of a workload."""
 
     def __init__(self, module, setting):
         self.module, self.setting = module, setting
+        self.clock = time.process_time if setting.processor_time else time.perf_counter
         self.form = self.oracle = self.calls = None
         self.warm = False
+
+    def make_calls(self, calls, count):
+        """Seconds of a call."""
+        start = self.clock()
+        for call in itertools.islice(calls, count):
+            call()
+        return (self.clock() - start) / count
+
+    def forms(self, workload, tensors):
+        """Those of layers and linear maps are in a module beside that of attention."""
+        if workload.kind == "attention":
+            return self.module.forms(workload, tensors, self.setting)
+        name = "layers_" + self.module.__name__
+        if not importlib.util.find_spec(name):
+            raise Cannot("layers and linear maps are not tried")
+        forms_of = getattr(importlib.import_module(name), workload.kind + "_forms")
+        return forms_of(workload, tensors, self.setting)
 
     def try_form(self, make, tensors):
         """(form, error, seconds of its best call)"""
         tensors.forget_out()
         form = make()
-        first = make_calls(form.calls, len(form.calls))
+        first = self.make_calls(form.calls, len(form.calls))
         error = self.oracle.error(form.output())
         if first > LONG:
             return form, error, first
-        start, best = time.perf_counter(), float("inf")
+        start, best = self.clock(), float("inf")
         for call in itertools.islice(itertools.cycle(form.calls), TRIAL_CALLS):
-            best = min(best, make_calls([call], 1))
-            if time.perf_counter() - start > TRIAL:
+            best = min(best, self.make_calls([call], 1))
+            if self.clock() - start > TRIAL:
                 break
         return form, error, best
 
     def prepare(self, workload, oracle):
         """What is known of each form by its name: seconds, error, or why it is not there."""
         self.form = self.calls = None
-        self.oracle, tensors, tried = oracle, Tensors(workload), {}
-        for name, make in self.module.forms(workload, tensors, self.setting):
+        self.oracle, tensors, tried = oracle, tensors_of(workload), {}
+        for name, make in self.forms(workload, tensors):
             try:
                 form, error, seconds = self.try_form(make, tensors)
             except Exception as problem:  # whatever a library raises is its answer
@@ -94,9 +106,9 @@ class Candidate:
         """The seconds of a call in so many, after some that warm the caches, and how many of them
         it waited for a processor."""
         if self.warm:
-            make_calls(self.calls, -(-count // 10))
+            self.make_calls(self.calls, -(-count // 10))
         before = waited()
-        seconds = make_calls(self.calls, count)
+        seconds = self.make_calls(self.calls, count)
         return seconds, (waited() - before) / count
 
     def finish(self):

@@ -9,7 +9,7 @@ SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 @dataclass(frozen=True)
 class Workload:
-    """Dense tensors [batch, heads, rows, dim], all of one type; a causal one is square."""
+    """Attention: dense tensors [batch, heads, rows, dim], all of one type; a causal one is square."""
     name: str
     batch: int
     q_heads: int
@@ -21,6 +21,7 @@ class Workload:
     padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
     tiny: bool = False    # what a call costs beside arithmetic: shown as its time
     type: str = "float32"
+    kind = "attention"
 
     @property
     def group(self):
@@ -57,6 +58,11 @@ class Workload:
         return 2 * BYTES[self.type] * self.dim * self.kv_heads * sum(self.kv_lens)
 
     @property
+    def cold_bytes(self):
+        """Of what is in no cache before a call: K and V of a decode."""
+        return self.kv_bytes if self.decode else 0
+
+    @property
     def bytes(self):
         """The least that must be moved: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
@@ -70,11 +76,101 @@ class Workload:
     @property
     def shape(self):
         """As attnkit bench writes it."""
+        return self.shape_of()
+
+    def shape_of(self, d_model=""):
         def pair(a, b, between):
             return f"{a}" if a == b else f"{a}{between}{b}"
         return (f"B{self.batch}_H{pair(self.q_heads, self.kv_heads, '_')}"
-                f"_L{pair(self.q_len, self.kv_len, 'x')}_D{self.dim}"
+                f"_L{pair(self.q_len, self.kv_len, 'x')}_D{self.dim}{d_model}"
                 + "_causal" * self.causal + "_pad" * self.padded)
+
+
+class OfMatrices:
+    """What linear maps and layers have in common: float32, and matrices that are in no cache."""
+    tiny = False
+    type = "float32"
+
+    @property
+    def roof(self):
+        return "read" if self.decode else "fma"
+
+    @property
+    def work(self):
+        return self.cold_bytes if self.decode else self.flops
+
+
+@dataclass(frozen=True)
+class Linear(OfMatrices):
+    """y [rows, out_dim] = x [rows, in_dim] times the transpose of w [out_dim, in_dim]."""
+    name: str
+    rows: int
+    in_dim: int
+    out_dim: int
+    kind = "linear"
+
+    @property
+    def decode(self):
+        return self.rows == 1
+
+    @property
+    def flops(self):
+        return 2 * self.rows * self.in_dim * self.out_dim
+
+    @property
+    def cold_bytes(self):
+        return 4 * self.in_dim * self.out_dim
+
+    @property
+    def bytes(self):
+        return self.cold_bytes + 4 * self.rows * (self.in_dim + self.out_dim)
+
+    @property
+    def shape(self):
+        return f"R{self.rows}_I{self.in_dim}_O{self.out_dim}"
+
+
+@dataclass(frozen=True)
+class Layer(OfMatrices):
+    """Self-attention with its projections, of one sequence: rows of d_model elements in and out. One
+    row comes behind the other keys in a cache."""
+    name: str
+    attention: Workload
+    d_model: int
+    kind = "layer"
+
+    @property
+    def decode(self):
+        return self.attention.decode
+
+    @property
+    def q_dim(self):
+        """Of a row of q, and of the result of attention."""
+        return self.attention.q_heads * self.attention.dim
+
+    @property
+    def kv_dim(self):
+        return self.attention.kv_heads * self.attention.dim
+
+    @property
+    def matrix_elements(self):
+        return 2 * (self.q_dim + self.kv_dim) * self.d_model
+
+    @property
+    def flops(self):
+        return self.attention.flops + 2 * self.attention.q_len * self.matrix_elements
+
+    @property
+    def cold_bytes(self):
+        return 4 * self.matrix_elements + self.attention.cold_bytes
+
+    @property
+    def bytes(self):
+        return self.cold_bytes + 8 * self.attention.q_len * self.d_model
+
+    @property
+    def shape(self):
+        return self.attention.shape_of(f"_M{self.d_model}")
 
 
 WORKLOADS = [
@@ -93,6 +189,10 @@ WORKLOADS = [
     Workload("W5_16384_bf16", 1, 32, 8, 1, 16384, 128, type="bfloat16"),
     Workload("W6", 8, 12, 12, 384, 384, 64, padded=True),
     Workload("W7", 1, 20, 20, 448, 1500, 64),
+    Linear("LINEAR_512", 512, 4096, 4096),
+    Linear("LINEAR_1", 1, 4096, 4096),
+    Layer("LAYER_512", Workload("", 1, 32, 8, 512, 512, 128, causal=True), 4096),
+    Layer("LAYER_1", Workload("", 1, 32, 8, 1, 4096, 128), 4096),
 ]
 SLOW = "W3_8192"  # left out by --quick: half of all time
 

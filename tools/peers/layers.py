@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear maps and layers: their tensors and their float64 oracles, as tensors.py has those of
+attention.
+"""
+
+from collections import namedtuple
+
+import numpy as np
+
+from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, cold_copies,
+                     generator, head_oracle)
+
+# Matrices as [outputs, inputs], and K and V of a cache, or None, as [1, heads, keys, dim].
+Weights = namedtuple("Weights", "q k v o cache")
+
+
+def matrix(random, out_dim, in_dim):
+    """One that keeps the size of what it maps."""
+    return random.standard_normal((out_dim, in_dim), dtype=np.float32) * np.float32(in_dim ** -0.5)
+
+
+def checked_rows(count):
+    return np.unique(np.linspace(0, count - 1, SAMPLE).astype(int))
+
+
+class LinearTensors(Output):
+    """x, out, and several equal matrices."""
+
+    def __init__(self, workload, copies=None):
+        random = generator(workload)
+        self.x = aligned_copy(random.standard_normal((workload.rows, workload.in_dim),
+                                                     dtype=np.float32))
+        w = matrix(random, workload.out_dim, workload.in_dim)
+        self.matrices = [aligned_copy(w) for _ in range(copies or cold_copies(workload))]
+        self.out = aligned((workload.rows, workload.out_dim))
+
+
+class LinearOracle(Checked):
+    def __init__(self, workload):
+        tensors = LinearTensors(workload, copies=1)
+        self.rows = checked_rows(workload.rows)
+        self.values = tensors.x[self.rows].astype(np.float64) @ tensors.matrices[0].T
+        self.largest = float(np.abs(self.values).max())
+
+
+class LayerTensors(Output):
+    """x, out, and several equal layers. The last key of a cache is that of the row that comes."""
+
+    def __init__(self, workload, copies=None):
+        random, attention, d_model = generator(workload), workload.attention, workload.d_model
+        rows = attention.q_len
+        self.x = aligned_copy(random.standard_normal((rows, d_model), dtype=np.float32))
+        matrices = [matrix(random, *dims) for dims in (
+            (workload.q_dim, d_model), (workload.kv_dim, d_model), (workload.kv_dim, d_model),
+            (d_model, workload.q_dim))]
+        cache = [random.standard_normal(shape, dtype=np.float32)
+                 for shape in attention.shapes[1:]] if rows < attention.kv_len else None
+        self.layers = [Weights(*map(aligned_copy, matrices), cache and tuple(map(aligned_copy, cache)))
+                       for _ in range(copies or cold_copies(workload))]
+        self.out = aligned((rows, d_model))
+
+
+class LayerOracle(Checked):
+    def __init__(self, workload):
+        tensors, attention = LayerTensors(workload, copies=1), workload.attention
+        (w,), x = tensors.layers, tensors.x.astype(np.float64)
+        before = attention.kv_len - attention.q_len
+        self.rows = checked_rows(attention.q_len)
+        q = heads(x[self.rows] @ w.q.T, attention.dim)
+        k, v = heads(x @ w.k.T, attention.dim), heads(x @ w.v.T, attention.dim)
+        if before:
+            k, v = (np.concatenate([cached[0, :, :before], new], axis=1)
+                    for cached, new in zip(w.cache, (k, v)))
+        attended = [head_oracle(q[h], k[h // attention.group], v[h // attention.group],
+                                before + self.rows) for h in range(attention.q_heads)]
+        self.values = np.concatenate(attended, axis=1) @ w.o.T.astype(np.float64)
+        self.largest = float(np.abs(self.values).max())
+
+
+def heads(rows, dim):
+    """[rows, heads * dim] as [heads, rows, dim]."""
+    return rows.reshape(len(rows), -1, dim).swapaxes(0, 1)
+
+
+def tensors_of(workload):
+    return {"attention": Tensors, "linear": LinearTensors, "layer": LayerTensors}[workload.kind](workload)
+
+
+def oracle_of(workload):
+    return {"attention": Oracle, "linear": LinearOracle, "layer": LayerOracle}[workload.kind](workload)
