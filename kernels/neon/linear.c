@@ -74,9 +74,12 @@ static inline __attribute__((always_inline)) void whole_tile(const struct produc
         x[i] = row_at(p->x, first + i);
         y[i] = y_row(p, first + i);
         for (int j = 0; j < TILE_VECTORS; j++)
-            sum[i][j] =
-                p->sums ? vld1q_f32(sums_row(p, first + i) + out + j * VECTOR) : vdupq_n_f32(0.0f);
+            sum[i][j] = vdupq_n_f32(0.0f);
     }
+    if (p->sums) /* apart, or gcc has too much to unroll and leaves the sums in memory */
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                sum[i][j] = vld1q_f32(sums_row(p, first + i) + out + j * VECTOR);
     for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
         float32x4_t w_d[TILE_VECTORS];
         load_line(TYPE_F32, w, w_d);
