@@ -247,7 +247,6 @@ static void call_product(void *argument)
         .y = o->scores,
         .y_stride = OUTS * sizeof(float),
         .outs = OUTS,
-        .begins = true,
     };
     o->kernels->product(&product);
 }
