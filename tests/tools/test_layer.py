@@ -402,15 +402,18 @@ def decode_png(content):
     return unfilter(zlib.decompress(data), width, height)
 
 
+PREDICTIONS = (lambda a, b, c: 0, lambda a, b, c: a, lambda a, b, c: b,
+               lambda a, b, c: (a + b) // 2,
+               lambda a, b, c: min((a, b, c), key=lambda v: abs(v - (a + b - c))))
+
+
 def unfilter(data, width, height):
     rows = np.frombuffer(data, np.uint8).reshape(height, 1 + 3 * width)
     above, pixels = [0] * (3 * width + 3), []
     for kind, *line in rows.tolist():
         here = [0, 0, 0]  # a pixel before the first
         for i, byte in enumerate(line, 3):
-            a, b, c = here[i - 3], above[i], above[i - 3]
-            guess = (0, a, b, (a + b) // 2, min((a, b, c), key=lambda v: abs(v - (a + b - c))))
-            here.append(byte + guess[kind] & 255)
+            here.append(byte + PREDICTIONS[kind](here[i - 3], above[i], above[i - 3]) & 255)
         pixels.append(here[3:])
         above = here
     return np.array(pixels, np.uint8).reshape(height, width, 3)
