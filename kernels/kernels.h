@@ -143,6 +143,9 @@ struct product {
     ptrdiff_t y_stride;
     int64_t outs;      /* any number; tiles are whole, what lies beyond in y is not touched */
     const float *bias; /* [outs], added at the end, or NULL */
+    /* A hint: tiles that are needed next, as many as `outs` has, and the first `dim` bytes of each.
+     * They are asked for meanwhile; an instruction set may do without. first may be NULL. */
+    struct rows ahead;
 };
 
 /* The same for few rows, all inputs at once and from tiles of any type. A tile of TYPE_Q8_0 is as

@@ -210,6 +210,18 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
+/* The cut after that of input d, of the same panels or of those after them. */
+static struct rows next_cut(const struct linear *l, const struct part *part, int64_t d)
+{
+    const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
+    const int64_t out = part->out + (next > 0 ? 0 : part->outs);
+    const int64_t step = matrix_tile_bytes(l->w_type, l->in_dim);
+    if (out >= l->out_dim)
+        return (struct rows){0};
+    return (struct rows){l->w + out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, next), step,
+                         matrix_tile_bytes(l->w_type, cut_inputs(l, next))};
+}
+
 /* Where sums go after a cut, and y after the last one. */
 static void set_y(const struct linear *l, const struct scratch *s, const struct part *part,
                   bool last, struct product *product)
@@ -239,6 +251,7 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
         product.x = (struct rows){(const char *)x, n * (ptrdiff_t)sizeof(float), n};
         product.sums = d > 0 ? s->y : NULL;
         set_y(l, s, part, d + n == l->in_dim, &product);
+        product.ahead = next_cut(l, part, d);
         find_w(l, kernels, part, d, s->w, &product);
         kernels->product(&product);
     }

@@ -96,12 +96,28 @@ product_tile(const struct product *p, int first, int64_t out, const int rows, co
     store_y(p, first, out, last, rows, vectors, acc);
 }
 
+/* Asks the L2 cache for the part of what is ahead of `tiles` tiles that falls to these rows. */
+static inline __attribute__((always_inline)) void prefetch_part(const struct product *p,
+                                                                int64_t out, int first, int rows,
+                                                                int64_t row_bytes, const int tiles)
+{
+    const int64_t line = LINE * (int64_t)sizeof(float);
+    const char *tile = p->ahead.first + out / VECTOR * p->ahead.stride;
+    int64_t end = (first + rows) * row_bytes;
+    end = end < p->ahead.dim ? end : p->ahead.dim;
+    for (int64_t c = (first * row_bytes + line - 1) / line * line; c < end; c += line)
+        for (int t = 0; t < tiles; t++)
+            _mm_prefetch(tile + t * p->ahead.stride + c, _MM_HINT_T1);
+}
+
 static inline __attribute__((always_inline)) void product(const struct product *p, int64_t out,
                                                           const int vectors)
 {
+    const int64_t row_bytes = (p->ahead.dim + p->rows - 1) / p->rows;
     int rows;
     for (int i = 0; i < p->rows; i += rows) {
         rows = tile_height(p->rows - i, ROWS);
+        prefetch_part(p, out, i, rows, row_bytes, vectors);
         switch (rows) {
         case 6:
             product_tile(p, i, out, 6, vectors);
