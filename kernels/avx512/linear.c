@@ -15,11 +15,6 @@ enum {
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
 };
 
-static inline __m512 with_bias(__m512 y, const float *bias, int64_t out, int64_t outs)
-{
-    return bias ? _mm512_add_ps(y, load_first(bias + out, outs - out)) : y;
-}
-
 /* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, __mmask16 last,
@@ -213,11 +208,17 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
                     acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w, acc[i][t]);
             }
     }
+    const int64_t outs = p->outs - out;
+    if (p->bias)
+        for (int t = 0; t < FEW_TILES; t++) {
+            const __m512 b = load_first(p->bias + out + t * VECTOR, outs - t * VECTOR);
+            for (int i = 0; i < rows; i++)
+                acc[i][t] = _mm512_add_ps(acc[i][t], b);
+        }
     for (int t = 0; t < FEW_TILES; t++) {
-        const int64_t o = out + t * VECTOR;
-        for (int i = 0; i < rows && o < p->outs; i++)
-            store_first(p->y[first + i] + o, p->outs - o,
-                        with_bias(acc[i][t], p->bias, o, p->outs));
+        const __mmask16 mask = first_mask(outs - t * VECTOR);
+        for (int i = 0; i < rows; i++)
+            _mm512_mask_storeu_ps(p->y[first + i] + out + t * VECTOR, mask, acc[i][t]);
     }
 }
 
