@@ -135,9 +135,17 @@ static attnkit_status check_rope(const attnkit_layer_args *args, char *message)
 {
     if ((int)args->rope < ATTNKIT_ROPE_NONE || (int)args->rope > ATTNKIT_ROPE_HALF)
         return refuse(message, ATTNKIT_UNSUPPORTED, "rope is %d: not known", (int)args->rope);
-    if (args->rope == ATTNKIT_ROPE_NONE && args->positions)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "positions is given, but rope is ATTNKIT_ROPE_NONE");
+    const struct {
+        const char *name;
+        bool given;
+    } fields[] = {
+        {"positions", args->positions},        {"rope_dim", args->rope_dim != 0},
+        {"rope_base", args->rope_base != 0.0}, {"rope_cos", args->rope_cos},
+        {"rope_sin", args->rope_sin},          {"rope_positions", args->rope_positions != 0}};
+    for (size_t i = 0; args->rope == ATTNKIT_ROPE_NONE && i < sizeof fields / sizeof fields[0]; i++)
+        if (fields[i].given)
+            return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                          "%s is given, but rope is ATTNKIT_ROPE_NONE", fields[i].name);
     return ATTNKIT_OK;
 }
 
@@ -185,12 +193,13 @@ static attnkit_status count_rows(struct layer_plan *plan, char *message)
     const bool packed_keys = args->key ? plan->attention.kv_starts : plan->attention.q_starts;
     plan->q_rows = args->q_len;
     plan->k_rows = keys_of_an_entry(plan);
-    if ((!plan->attention.q_starts &&
-         __builtin_mul_overflow(args->batch, args->q_len, &plan->q_rows)) ||
-        (!packed_keys && __builtin_mul_overflow(args->batch, plan->k_rows, &plan->k_rows)))
-        return refuse(message, ATTNKIT_OVERFLOW, "batch x %s is %lld x %lld: beyond 63 bits",
-                      args->key ? "kv_len" : "q_len", (long long)args->batch,
-                      (long long)keys_of_an_entry(plan));
+    if (!plan->attention.q_starts &&
+        __builtin_mul_overflow(args->batch, args->q_len, &plan->q_rows))
+        return refuse(message, ATTNKIT_OVERFLOW, "batch x q_len is %lld x %lld: beyond 63 bits",
+                      (long long)args->batch, (long long)args->q_len);
+    if (!packed_keys && __builtin_mul_overflow(args->batch, plan->k_rows, &plan->k_rows))
+        return refuse(message, ATTNKIT_OVERFLOW, "batch x kv_len is %lld x %lld: beyond 63 bits",
+                      (long long)args->batch, (long long)args->kv_len);
     return ATTNKIT_OK;
 }
 
@@ -263,15 +272,48 @@ static void set_weights(attnkit_attention_args *a, float *weights)
 static float SOME_WEIGHTS[1];
 static const int64_t SOME_LENGTHS[1];
 
-static attnkit_status plan_attention(struct layer_plan *plan, char *message)
+/* That no size of a buffer overflows: all of them together are below the sum of what is tried. */
+static attnkit_status check_sizes(const struct layer_plan *plan, int64_t threads, char *message)
+{
+    const int64_t most = INT64_MAX / 16;
+    const struct projection_shape *p = plan->layer.projection;
+    const attnkit_attention_args *a = &plan->attention;
+    int64_t weight_rows = 0;
+    const bool too_many =
+        plan->owns_weights && __builtin_mul_overflow(plan->q_rows, a->q_heads, &weight_rows);
+    const struct {
+        const char *name;
+        int64_t rows, dim;
+    } sizes[] = {{"rows of q", plan->q_rows, p[Q].out_dim},
+                 {"rows of keys", plan->k_rows, p[K].out_dim},
+                 {"rows of values", plan->k_rows, p[V].out_dim},
+                 {"rows of results", plan->q_rows, p[O].in_dim},
+                 {"rows of weights", too_many ? INT64_MAX : weight_rows, a->kv_len},
+                 {"threads", threads, plan->args.batch}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int64_t bytes;
+        if (__builtin_mul_overflow(sizes[i].dim, (int64_t)FLOAT, &bytes) ||
+            __builtin_mul_overflow(sizes[i].rows, bytes, &bytes) || bytes > most)
+            return refuse(message, ATTNKIT_OVERFLOW, "%lld %s of %lld elements: beyond 63 bits",
+                          (long long)sizes[i].rows, sizes[i].name, (long long)sizes[i].dim);
+    }
+    return ATTNKIT_OK;
+}
+
+static attnkit_status plan_attention(struct layer_plan *plan, int64_t threads, char *message)
 {
     struct problem problem;
     plan->owns_weights = plan->args.mean_weights && !plan->attention.weights;
     set_shape(plan);
-    const attnkit_status status = attnkit_check_shape(&plan->attention, &problem, message);
+    attnkit_status status = attnkit_check_shape(&plan->attention, &problem, message);
     if (status != ATTNKIT_OK)
         return status;
     plan->empty = problem.empty;
+    if (plan->empty)
+        return ATTNKIT_OK;
+    status = check_sizes(plan, threads, message);
+    if (status != ATTNKIT_OK)
+        return status;
     set_attention_strides(plan, &problem.a);
     if (plan->args.cached)
         plan->attention.kv_lens = SOME_LENGTHS;
@@ -318,7 +360,7 @@ static void list_own_tensors(const struct layer_plan *plan, struct own_tensors *
     set_rows(&t->list[OUT], "out", "out_strides", args->out, (enum type)args->out_type, rows,
              p[O].out_dim, args->out_strides);
     set_rows(&t->list[MEAN], "mean_weights", "mean_weights", args->mean_weights, TYPE_F32,
-             mean_rows, plan->attention.kv_len, dense);
+             mean_rows, args->mean_weights ? plan->attention.kv_len : 0, dense);
     set_rows(&t->list[X], "x", "x_strides", args->x, type, rows, p[Q].in_dim, args->x_strides);
     set_rows(&t->list[KEY], "key", "key_strides", args->key, type, key_rows, p[K].in_dim,
              args->key_strides);
@@ -518,34 +560,6 @@ static int64_t place_buffers(const struct layer_plan *plan, char *memory, int64_
     return from.taken;
 }
 
-/* That no size of a buffer overflows: all of them together are below the sum of what is tried. */
-static attnkit_status check_sizes(const struct layer_plan *plan, int64_t threads, char *message)
-{
-    const int64_t most = INT64_MAX / 16;
-    const struct projection_shape *p = plan->layer.projection;
-    const attnkit_attention_args *a = &plan->attention;
-    int64_t weight_rows = 0;
-    const bool too_many =
-        plan->owns_weights && __builtin_mul_overflow(plan->q_rows, a->q_heads, &weight_rows);
-    const struct {
-        const char *name;
-        int64_t rows, dim;
-    } sizes[] = {{"rows of q", plan->q_rows, p[Q].out_dim},
-                 {"rows of keys", plan->k_rows, p[K].out_dim},
-                 {"rows of values", plan->k_rows, p[V].out_dim},
-                 {"rows of results", plan->q_rows, p[O].in_dim},
-                 {"rows of weights", too_many ? INT64_MAX : weight_rows, a->kv_len},
-                 {"threads", threads, plan->args.batch * 2}};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        int64_t bytes;
-        if (__builtin_mul_overflow(sizes[i].dim, (int64_t)FLOAT, &bytes) ||
-            __builtin_mul_overflow(sizes[i].rows, bytes, &bytes) || bytes > most)
-            return refuse(message, ATTNKIT_OVERFLOW, "%lld %s of %lld elements: beyond 63 bits",
-                          (long long)sizes[i].rows, sizes[i].name, (long long)sizes[i].dim);
-    }
-    return ATTNKIT_OK;
-}
-
 /* -------------------------------------------------------------------------------- all of it */
 
 static attnkit_status read_args(const attnkit_layer_args *theirs, struct layer_plan *plan,
@@ -595,12 +609,10 @@ attnkit_status attnkit_plan_layer(const attnkit_layer_args *args, int64_t thread
     if (status == ATTNKIT_OK)
         status = count_rows(plan, message);
     if (status == ATTNKIT_OK)
-        status = plan_attention(plan, message);
-    if (status == ATTNKIT_OK)
-        status = check_sizes(plan, threads, message);
+        status = plan_attention(plan, threads, message);
     if (status == ATTNKIT_OK)
         status = set_own_strides(plan, &tensors, message);
-    if (status != ATTNKIT_OK)
+    if (status != ATTNKIT_OK || plan->empty)
         return status;
     if (plan->owns_weights)
         set_weights(&plan->attention, SOME_WEIGHTS);
@@ -610,12 +622,15 @@ attnkit_status attnkit_plan_layer(const attnkit_layer_args *args, int64_t thread
     return ATTNKIT_OK;
 }
 
-/* The keys of each entry, in this thread's copy. */
-static attnkit_status set_lengths(const struct layer_plan *plan, int64_t *kv_lens, char *message)
+static int64_t new_keys(const struct layer_plan *plan)
 {
-    const int64_t room = plan->attention.kv_len;
-    const int64_t more = plan->keeps_cache ? keys_of_an_entry(plan) : 0;
-    for (int64_t b = 0; b < plan->args.batch; b++) {
+    return plan->keeps_cache ? keys_of_an_entry(plan) : 0;
+}
+
+static attnkit_status check_lengths(const struct layer_plan *plan, char *message)
+{
+    const int64_t room = plan->attention.kv_len, more = new_keys(plan);
+    for (int64_t b = 0; plan->args.cached && b < plan->args.batch; b++) {
         const int64_t cached = plan->args.cached[b];
         if (cached < 0 || cached > room || more > room - cached)
             return refuse(
@@ -623,9 +638,16 @@ static attnkit_status set_lengths(const struct layer_plan *plan, int64_t *kv_len
                 "cached[%lld] is %lld: must be at least 0, and with %lld new keys at most "
                 "attention->kv_len (%lld)",
                 (long long)b, (long long)cached, (long long)more, (long long)room);
-        kv_lens[b] = cached + more;
     }
     return ATTNKIT_OK;
+}
+
+/* The keys of each entry, in this thread's copy. */
+static void set_lengths(struct layer_plan *plan, int64_t *kv_lens)
+{
+    for (int64_t b = 0; b < plan->args.batch; b++)
+        kv_lens[b] = plan->args.cached[b] + new_keys(plan);
+    plan->attention.kv_lens = kv_lens;
 }
 
 static void bind_pointers(struct layer_plan *plan, const struct buffers *b)
@@ -651,10 +673,22 @@ static void bind_pointers(struct layer_plan *plan, const struct buffers *b)
         set_weights(a, b->weights);
 }
 
+/* A table of the rotation; its size was checked with the append. */
+static struct layout table_layout(const struct layer_plan *plan, const float *table)
+{
+    const attnkit_layer_args *args = &plan->args;
+    const int64_t pairs = (args->rope_dim ? args->rope_dim : plan->layer.head_dim) / 2;
+    const int64_t bytes = table ? args->rope_positions * pairs * FLOAT : 0;
+    return (struct layout){.first = (uintptr_t)table, .row_bytes = bytes, .span = bytes};
+}
+
 /* Where outputs lie: those of the layer, and the cache. */
 static attnkit_status check_outputs(const struct layer_plan *plan, const struct own_tensors *own,
                                     const struct problem *problem, char *message)
 {
+    const struct layout none = {0};
+    const struct layout cos = table_layout(plan, plan->args.rope_cos);
+    const struct layout sin = table_layout(plan, plan->args.rope_sin);
     const struct {
         const char *name;
         const struct layout *layout;
@@ -662,6 +696,8 @@ static attnkit_status check_outputs(const struct layer_plan *plan, const struct 
     } all[] = {{"out", &own->list[OUT].layout, true},
                {"mean_weights", &own->list[MEAN].layout, true},
                {"attention->lse", &problem->lse, true},
+               /* The first of the extras, where there are weights. */
+               {"attention->weights", plan->attention.weights ? problem->extras : &none, true},
                {"attention->k", &problem->k, plan->keeps_cache},
                {"attention->v", &problem->v, plan->keeps_cache},
                {"attention->k_scales", &problem->k_scales, plan->keeps_cache},
@@ -669,7 +705,9 @@ static attnkit_status check_outputs(const struct layer_plan *plan, const struct 
                {"x", &own->list[X].layout, false},
                {"key", &own->list[KEY].layout, false},
                {"value", &own->list[VALUE].layout, false},
-               {"packed", &own->list[PACKED].layout, false}};
+               {"packed", &own->list[PACKED].layout, false},
+               {"rope_cos", &cos, false},
+               {"rope_sin", &sin, false}};
     const int count = sizeof all / sizeof all[0];
     for (int i = 0; i < count; i++)
         for (int j = i + 1; j < count; j++)
@@ -727,6 +765,17 @@ static attnkit_status check_append(const attnkit_append_args *args, const void *
     return status;
 }
 
+/* That of new rows to a part of the cache, which the caller knows by another name. */
+static attnkit_status check_cache_append(const char *name, const attnkit_append_args *args,
+                                         const void *workspace, size_t size, char *message)
+{
+    char why[ATTNKIT_MESSAGE_SIZE];
+    const attnkit_status status = check_append(args, workspace, size, why);
+    if (status == ATTNKIT_OK)
+        return ATTNKIT_OK;
+    return refuse(message, status, "%s as dst of an append: %.200s", name, why);
+}
+
 /* Those of packed sequences one by one: they differ in nothing but their rows. */
 static attnkit_status check_appends(const struct layer_plan *plan, const void *workspace,
                                     size_t size, char *message)
@@ -740,9 +789,9 @@ static attnkit_status check_appends(const struct layer_plan *plan, const void *w
         status = check_append(&q, workspace, size, message);
     }
     if (status == ATTNKIT_OK && plan->keeps_cache)
-        status = check_append(&plan->append_k, workspace, size, message);
+        status = check_cache_append("attention->k", &plan->append_k, workspace, size, message);
     if (status == ATTNKIT_OK && plan->keeps_cache)
-        status = check_append(&plan->append_v, workspace, size, message);
+        status = check_cache_append("attention->v", &plan->append_v, workspace, size, message);
     return status;
 }
 
@@ -784,12 +833,13 @@ attnkit_status attnkit_bind_layer(struct layer_plan *plan, char *shared, const v
     attnkit_status status = set_own_strides(plan, &own, message);
     if (status == ATTNKIT_OK)
         status = check_own_tensors(&own, workspace, workspace_size, message);
-    if (status == ATTNKIT_OK && plan->args.cached) {
-        plan->attention.kv_lens = b->kv_lens + thread * plan->args.batch;
-        status = set_lengths(plan, b->kv_lens + thread * plan->args.batch, message);
-    }
+    if (status == ATTNKIT_OK)
+        status = check_lengths(plan, message);
     if (status != ATTNKIT_OK)
         return status;
+    /* The keys that are there; those to come are checked with the appends. Nothing is written to
+     * the workspace before it is known to be one. */
+    plan->attention.kv_lens = plan->args.cached ? plan->args.cached : plan->attention.kv_lens;
     status = attnkit_check(&plan->attention, &problem, message);
     /* What lies in the workspace was said to overlap q or out there, which the caller never saw. */
     if (check_theirs_apart(plan, b, &problem, workspace, workspace_size, NULL) != ATTNKIT_OK)
@@ -798,5 +848,9 @@ attnkit_status attnkit_bind_layer(struct layer_plan *plan, char *shared, const v
         status = check_outputs(plan, &own, &problem, message);
     if (status == ATTNKIT_OK)
         status = check_extras(plan, &own, &problem, message);
-    return status == ATTNKIT_OK ? check_appends(plan, workspace, workspace_size, message) : status;
+    if (status == ATTNKIT_OK)
+        status = check_appends(plan, workspace, workspace_size, message);
+    if (status == ATTNKIT_OK && plan->args.cached)
+        set_lengths(plan, b->kv_lens + thread * plan->args.batch);
+    return status;
 }

@@ -69,9 +69,12 @@ static attnkit_status part_bytes(const struct layer_plan *p, const attnkit_exec 
 static attnkit_status make_plan(const attnkit_layer_args *args, const attnkit_exec *exec,
                                 struct call *call, char *message)
 {
+    struct isa_choice choice;
     attnkit_status status = attnkit_read_exec(exec, &call->exec, message);
     if (status == ATTNKIT_OK)
         status = attnkit_plan_layer(args, call->exec.threads, &call->plan, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_isa_pick(call->exec.isa, &choice, message);
     call->workspace_size = 0;
     if (status != ATTNKIT_OK || call->plan.empty)
         return status;

@@ -203,6 +203,22 @@ static void dims_are_checked(void **state)
     c = good_cross();
     c->args.q_len = INT64_MAX / 8;
     expect_refusal(c, ATTNKIT_OVERFLOW, "rows of");
+    c->args.q_len = 0;
+    c->args.kv_len = INT64_MAX;
+    expect_refusal(c, ATTNKIT_OVERFLOW, "batch x kv_len is 2 x 9223372036854775807");
+    c = good_cross();
+    c->args.q_len = INT64_MAX;
+    expect_refusal(c, ATTNKIT_OVERFLOW, "batch x q_len is 2 x 9223372036854775807");
+    for (int64_t len = INT64_MAX; len > 1 << 20; len /= 4) {
+        c = good_cross(); /* strides that are read have no bound of their own */
+        c->args.flags = ATTNKIT_STRIDED;
+        c->attention.flags |= ATTNKIT_STRIDED;
+        c->attention.lse = NULL;
+        c->args.batch = 1;
+        c->args.q_len = len;
+        c->args.out_strides[1] = D_MODEL * 4;
+        assert_int_not_equal(attnkit_layer(&c->args, &c->exec, NULL), ATTNKIT_OK);
+    }
     c = good_call();
     c->args.x_type = ATTNKIT_I8;
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "x_type is 3");
@@ -227,6 +243,9 @@ static void nothing_to_do_is_done(void **state)
     c->args.batch = BATCH;
     c->args.q_len = 0;
     expect_ok(c);
+    c->exec.isa = "avx9000"; /* even then */
+    expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
+    c->exec.isa = NULL;
     c->args.q_len = Q_LEN;
     c->args.batch = 0;
     assert_memory_equal(c, &before, sizeof before);
@@ -379,6 +398,10 @@ static void caches_are_checked(void **state)
     c->attention.k_type = c->attention.v_type = ATTNKIT_Q8_0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "head_dim is 8: must be a multiple of 32");
     c = good_call();
+    c->attention.flags |= ATTNKIT_STRIDED;
+    c->attention.lse = NULL;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k as dst of an append: dst_strides are");
+    c = good_call();
     c->attention.page_table = c->page_table;
     c->attention.page_table_stride = 1;
     c->attention.page_size = CAPACITY;
@@ -412,6 +435,15 @@ static void rotations_are_checked(void **state)
     c->args.rope = ATTNKIT_ROPE_NONE;
     c->args.positions = c->positions;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "positions is given, but rope is ATTNKIT_ROPE_NONE");
+    for (int cross = 0; cross < 2; cross++) {
+        c = cross ? good_cross() : good_call();
+        c->args.rope = ATTNKIT_ROPE_NONE;
+        c->args.rope_dim = 4;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_dim is given, but rope is ATTNKIT_ROPE_NONE");
+        c->args.rope_dim = 0;
+        c->args.rope_cos = c->table;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_cos is given, but rope is ATTNKIT_ROPE_NONE");
+    }
     c = good_cross();
     c->args.rope = ATTNKIT_ROPE_HALF;
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "rope is 2, but key is given");
@@ -488,6 +520,40 @@ static void overlaps_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k overlaps attention->v_scales");
 }
 
+/* Weights are written before the output projection is read. */
+static void weights_that_overlap_are_refused(void **state)
+{
+    (void)state;
+    static const char *const messages[] = {
+        "attention->weights overlaps x", "attention->weights overlaps key",
+        "attention->weights overlaps value", "attention->weights overlaps packed"};
+    for (int which = 0; which < 4; which++) {
+        struct call *const c = good_cross();
+        void *const places[] = {c->x + MARGIN, c->key + MARGIN, c->key + MARGIN + 1000,
+                                c->packed + 512};
+        c->args.value = c->key + MARGIN + 1000;
+        c->attention.weights = places[which];
+        c->attention.weights_kind = ATTNKIT_WEIGHTS_SOFTMAX;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, messages[which]);
+    }
+}
+
+static void tables_are_not_written(void **state)
+{
+    (void)state;
+    struct call *c = good_call();
+    c->args.rope_cos = c->out + MARGIN + 7;
+    c->args.rope_sin = c->table;
+    c->args.rope_positions = 9;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out overlaps rope_cos");
+    c->args.rope_cos = c->table;
+    c->args.rope_sin = c->v + MARGIN;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->v overlaps rope_sin");
+    c->args.rope_sin = c->table;
+    c->attention.lse = c->table + 8;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->lse overlaps rope_cos");
+}
+
 static void workspaces_are_checked(void **state)
 {
     (void)state;
@@ -525,7 +591,10 @@ static void a_workspace_in_a_tensor_is_refused(void **state)
         c->attention.v = which == 4 ? inside : c->attention.v;
         c->attention.lse = which == 5 ? inside : c->attention.lse;
         c->attention.sinks = which == 6 ? inside : NULL;
+        memset(workspace, 0, sizeof workspace);
         expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps");
+        for (size_t i = 0; i < sizeof workspace; i++)
+            assert_int_equal(workspace[i], 0);
     }
 }
 
@@ -668,6 +737,8 @@ int main(void)
         cmocka_unit_test(options_are_checked),
         cmocka_unit_test(strides_are_checked),
         cmocka_unit_test(overlaps_are_refused),
+        cmocka_unit_test(weights_that_overlap_are_refused),
+        cmocka_unit_test(tables_are_not_written),
         cmocka_unit_test(workspaces_are_checked),
         cmocka_unit_test(a_workspace_in_a_tensor_is_refused),
         cmocka_unit_test(weights_are_checked),
