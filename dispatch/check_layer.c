@@ -308,7 +308,8 @@ static attnkit_status plan_attention(struct layer_plan *plan, int64_t threads, c
     attnkit_status status = attnkit_check_shape(&plan->attention, &problem, message);
     if (status != ATTNKIT_OK)
         return status;
-    plan->empty = problem.empty;
+    /* Without rows of x there may be keys for the cache. */
+    plan->empty = problem.empty && !(plan->keeps_cache && plan->k_rows > 0);
     if (plan->empty)
         return ATTNKIT_OK;
     status = check_sizes(plan, threads, message);
@@ -402,7 +403,7 @@ static struct mapped map_rows(const struct layer_plan *plan, enum projection pro
         m.linear.x_stride = m.x_step;
         m.linear.y_stride = m.y_step;
         m.blocks = 1;
-    } else if (entries <= 1 ||
+    } else if (rows == 0 || entries <= 1 ||
                (m.x_step == rows * m.linear.x_stride && m.y_step == rows * m.linear.y_stride)) {
         m.linear.rows = rows * entries;
         m.blocks = 1;
@@ -822,6 +823,19 @@ static attnkit_status check_theirs_apart(const struct layer_plan *plan, const st
     return attnkit_check_workspace(&theirs, workspace, size, message);
 }
 
+/* Where the cache lies if there is no row of x, for then the check of the attention does not say.
+ * What is wrong with it is said by the check of the appends. */
+static void find_cache(const struct layer_plan *plan, struct problem *problem)
+{
+    struct append_problem k = {0}, v = {0};
+    (void)attnkit_check_append(&plan->append_k, &k, NULL);
+    (void)attnkit_check_append(&plan->append_v, &v, NULL);
+    problem->k = k.dst;
+    problem->v = v.dst;
+    problem->k_scales = k.dst_scales;
+    problem->v_scales = v.dst_scales;
+}
+
 attnkit_status attnkit_bind_layer(struct layer_plan *plan, char *shared, const void *workspace,
                                   size_t workspace_size, int64_t threads, int64_t thread,
                                   struct buffers *b, char *message)
@@ -841,6 +855,8 @@ attnkit_status attnkit_bind_layer(struct layer_plan *plan, char *shared, const v
      * the workspace before it is known to be one. */
     plan->attention.kv_lens = plan->args.cached ? plan->args.cached : plan->attention.kv_lens;
     status = attnkit_check(&plan->attention, &problem, message);
+    if (status == ATTNKIT_OK && problem.empty)
+        find_cache(plan, &problem);
     /* What lies in the workspace was said to overlap q or out there, which the caller never saw. */
     if (check_theirs_apart(plan, b, &problem, workspace, workspace_size, NULL) != ATTNKIT_OK)
         status = check_theirs_apart(plan, b, &problem, workspace, workspace_size, message);

@@ -772,7 +772,8 @@ typedef struct attnkit_layer_args {
 
     /* x [batch][q_len][d_model], key [batch][kv_len][d_key], value [batch][kv_len][d_value], out
      * [batch][q_len][d_out]. key NULL: key and value are x, and kv_len is 0; value NULL: it is key.
-     * out overlaps nothing. With attention->q_starts or kv_starts shapes begin with the rows. */
+     * out overlaps nothing. With attention->q_starts or kv_starts shapes begin with the rows.
+     * batch or q_len of 0 are legal: there is no result, but new keys go into the cache. */
     int64_t batch;
     int64_t q_len;
     int64_t kv_len;

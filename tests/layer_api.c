@@ -251,6 +251,42 @@ static void nothing_to_do_is_done(void **state)
     assert_memory_equal(c, &before, sizeof before);
 }
 
+/* Keys go into the cache whether or not there is a row to see them. */
+static void keys_without_rows_are_appended(void **state)
+{
+    (void)state;
+    static float k[ROOM], v[ROOM];
+    for (int rows = Q_LEN; rows >= 0; rows -= Q_LEN) {
+        struct call *c = good_call();
+        c->args.rope = ATTNKIT_ROPE_NONE;
+        c->args.key = c->key + MARGIN;
+        c->args.kv_len = 5;
+        c->args.q_len = rows;
+        c->args.x = rows ? c->args.x : NULL;
+        expect_ok(c);
+        if (rows) {
+            memcpy(k, c->k, sizeof k);
+            memcpy(v, c->v, sizeof v);
+        }
+        assert_memory_equal(c->k, k, sizeof k);
+        assert_memory_equal(c->v, v, sizeof v);
+    }
+    struct call *c = good_call();
+    c->args.rope = ATTNKIT_ROPE_NONE;
+    c->args.key = c->key + MARGIN;
+    c->args.kv_len = 5;
+    c->args.q_len = 0;
+    c->attention.v = c->attention.k;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k overlaps attention->v");
+    c->attention.v = c->args.key;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->v overlaps key");
+    c->attention.v = workspace;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps v");
+    c->attention.v = c->v + MARGIN;
+    c->cached[1] = 12;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is 12");
+}
+
 /* A row that sees no key is the bias of the output projection. */
 static void no_keys_give_the_bias(void **state)
 {
@@ -727,6 +763,7 @@ int main(void)
         cmocka_unit_test(structs_are_checked),
         cmocka_unit_test(dims_are_checked),
         cmocka_unit_test(nothing_to_do_is_done),
+        cmocka_unit_test(keys_without_rows_are_appended),
         cmocka_unit_test(no_keys_give_the_bias),
         cmocka_unit_test(pointers_are_checked),
         cmocka_unit_test(packed_weights_are_checked),
