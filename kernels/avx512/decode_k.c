@@ -6,9 +6,9 @@
  * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 32 bytes of
  * each of 16 keys at a time, as 8 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
  * takes 8 loads, 8 inserts that load, and 24 shuffles; then an element of all keys takes what
- * widens it and an FMA per row, whose broadcast of q is part of it. Registers: 8 units, as many in
- * between, and the sums, 4 of them or 2 vectors of keys for 1 or 2 rows, so that their chains do
- * not leave the FMA ports waiting: 24 of 32 zmm.
+ * widens it and an FMA per row. A tile is 2 vectors of keys, because the chains of one leave the
+ * FMA ports waiting, and a broadcast of q serves both. Registers: 16 units, at most 8 sums, 2
+ * scales, 2 elements and a broadcast are 29 of 32 zmm.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
@@ -120,27 +120,32 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
 /* STEP bytes of each key. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct panel *panel, const struct key_row *key,
-         __m512 s[][MAX_TILE], int64_t d, __m512 scale[], const int vectors, const int rows)
+         __m512 s[][MAX_TILE], int64_t d, __m512 scale[], struct ahead *ahead, const int vectors,
+         const int rows)
 {
     const int in_unit = type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
     const struct key_rows *const k = &panel->block->k;
     const int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
+    __m512 unit[MAX_TILE][UNITS];
     for (int j = 0; j < vectors; j++) {
-        const struct key_row *const row = key + j * VECTOR;
-        __m512 unit[UNITS];
-        load_units(type, row, at, unit);
-        for (int i = 0; i < UNITS; i++) {
-            __m512 element[4];
+        load_units(type, key + j * VECTOR, at, unit[j]);
+        ask_ahead(ahead);
+    }
+    for (int i = 0; i < UNITS; i++) {
+        __m512 element[MAX_TILE][4];
+        for (int j = 0; j < vectors; j++) {
             if (type == TYPE_Q8_0
                     ? i == 0
                     : type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
-                scale[j] = scales_at(type, k, row, d + 4 * i);
-            widen_unit(type, unit[i], scale[j], element);
-            for (int e = 0; e < in_unit; e++)
-                for (int r = 0; r < rows; r++)
-                    s[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(panel->q[r][d + i * in_unit + e]),
-                                              element[e], s[r][j]);
+                scale[j] = scales_at(type, k, key + j * VECTOR, d + 4 * i);
+            widen_unit(type, unit[j][i], scale[j], element[j]);
         }
+        for (int e = 0; e < in_unit; e++)
+            for (int r = 0; r < rows; r++) {
+                const __m512 q = _mm512_set1_ps(panel->q[r][d + i * in_unit + e]);
+                for (int j = 0; j < vectors; j++)
+                    s[r][j] = _mm512_fmadd_ps(q, element[j][e], s[r][j]);
+            }
     }
 }
 
@@ -155,7 +160,8 @@ static __m512 load_any(const struct key_rows *k, const struct key_row *row, int6
     case TYPE_BF16:
         return load_as_f32(TYPE_BF16, row->data, d, n);
     default:
-        return load_scaled(TYPE_I8, row, d, n, 0, _mm512_set1_ps(row->scales[d / k->scale_group]));
+        return _mm512_mul_ps(load_as_f32(TYPE_I8, row->data, d, n),
+                             _mm512_set1_ps(row->scales[d / k->scale_group]));
     }
 }
 
@@ -193,11 +199,8 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
-    for (; d + step <= k->dim; d += step) {
-        if (ahead)
-            work_on(type, ahead, step * vectors * VECTOR);
-        add_step(type, panel, k->row + first, s, d, scale, vectors, rows);
-    }
+    for (; d + step <= k->dim; d += step)
+        add_step(type, panel, k->row + first, s, d, scale, ahead, vectors, rows);
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             _mm512_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
@@ -208,13 +211,13 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    struct ahead v = v_ahead(panel);
-    struct ahead *const ahead = panel->far ? &v : NULL;
+    const int64_t steps = (bytes_of(type, panel->block->k.dim) + STEP - 1) / STEP;
+    struct ahead ahead = v_ahead(panel, steps * ((panel->most + VECTOR - 1) / VECTOR));
     int key = 0;
-    for (; rows <= 2 && key + VECTOR < panel->most; key += 2 * VECTOR)
-        score_tile(type, panel, key, scores, ahead, 2, rows);
+    for (; key + VECTOR < panel->most; key += 2 * VECTOR)
+        score_tile(type, panel, key, scores, &ahead, 2, rows);
     for (; key < panel->most; key += VECTOR)
-        score_tile(type, panel, key, scores, ahead, 1, rows);
+        score_tile(type, panel, key, scores, &ahead, 1, rows);
 }
 
 static inline __attribute__((always_inline)) void

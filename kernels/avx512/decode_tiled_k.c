@@ -4,14 +4,15 @@
  * Called by decode.c.
  *
  * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
- * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 32 zmm.
- * Bound by FMA, of which a quantised element takes one more, or by memory.
+ * FMA per row, 4 tiles at a time. Registers: at most 16 sums, 4 vectors of K, their scales and a
+ * broadcast are 25 of 32 zmm. Bound by FMA, of which a quantised element takes one more, or by
+ * memory.
  */
 #include "decode.h"
 
 enum {
     STEP = 8,        /* elements of d between prefetches */
-    MAX_VECTORS = 4, /* of keys, for 1 or 2 rows */
+    MAX_VECTORS = 4, /* of keys */
 };
 
 /* Where the next elements of a tile of K are, and their scales. */
@@ -90,8 +91,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
         if (type == TYPE_I8 || type == TYPE_Q8_0)
             next_scales(type, tile, scale, vectors);
         for (; d + STEP <= end; d += STEP) {
-            if (ahead)
-                work_on(type, ahead, STEP * vectors * VECTOR);
+            ask_ahead(ahead);
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
         }
@@ -106,14 +106,14 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int vectors = rows <= 2 ? MAX_VECTORS : 2;
-    struct ahead v = v_ahead(panel);
-    struct ahead *const ahead = panel->far ? &v : NULL;
+    const int most_keys = MAX_VECTORS * VECTOR;
+    const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;
+    struct ahead ahead = v_ahead(panel, steps * ((panel->most + most_keys - 1) / most_keys));
     int key = 0;
-    for (; key + (vectors - TILE_VECTORS) * VECTOR < panel->most; key += vectors * VECTOR)
-        score_tiles(type, panel, key, scores, ahead, vectors, rows);
-    for (; vectors > TILE_VECTORS && key < panel->most; key += TILE_KEYS)
-        score_tiles(type, panel, key, scores, ahead, TILE_VECTORS, rows);
+    for (; key + most_keys - TILE_KEYS < panel->most; key += most_keys)
+        score_tiles(type, panel, key, scores, &ahead, MAX_VECTORS, rows);
+    for (; key < panel->most; key += TILE_KEYS)
+        score_tiles(type, panel, key, scores, &ahead, TILE_VECTORS, rows);
 }
 
 static inline __attribute__((always_inline)) void

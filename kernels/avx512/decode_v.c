@@ -9,60 +9,126 @@
 #include "decode.h"
 
 enum {
-    STEP = 2, /* keys between prefetches */
+    STEP = 2,       /* keys between prefetches, which widen their scales together */
+    MAX_SCALES = 2, /* of a key in a tile */
 };
 
-/* What a tile has of V: where its elements and their scales are in a row. */
+/* What a tile has of V. */
 struct columns {
-    int64_t first, width; /* width: elements of the last vector */
-    int64_t place[MAX_COLUMNS];
+    int64_t offset; /* of the bytes of a row that are its elements; TYPE_Q8_0: after the scale */
+    int64_t scale;  /* of TYPE_I8 the one */
+    int64_t width;  /* elements of the last vector */
 };
 
+static inline struct columns columns_at(const enum type type, const struct key_rows *v,
+                                        int64_t first, int64_t width)
+{
+    if (type == TYPE_Q8_0)
+        return (struct columns){bytes_of(type, first) + 2, 0, width};
+    return (struct columns){bytes_of(type, first), type == TYPE_I8 ? first / v->scale_group : 0,
+                            width};
+}
+
+/* The columns of a row, at an address that the compiler takes as it is: it would keep the sum of
+ * the offset and each distance in a register of its own, and has too few. */
+static inline const char *columns_of(const struct key_row *row, const struct columns *columns)
+{
+    const char *data = row->data + columns->offset;
+    __asm__("" : "+r"(data));
+    return data;
+}
+
+/* The scales of some keys of TYPE_Q8_0, all in one step, put together in general registers: what
+ * brings a half into a vector takes a port of the FMAs, as does a broadcast from a register. */
+static inline __attribute__((always_inline)) void load_scales(const struct key_row *row,
+                                                              const struct columns *columns,
+                                                              float scale[STEP][MAX_SCALES],
+                                                              const int vectors, const int keys)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < keys; i++) {
+        const char *const data = columns_of(row + i, columns);
+        for (int b = 0; b < (vectors + 1) / 2; b++) {
+            uint16_t half;
+            memcpy(&half, data + b * Q8_BLOCK_BYTES - 2, sizeof half);
+            bits |= (uint64_t)half << 16 * (i * MAX_SCALES + b);
+        }
+    }
+    const __m256i halves = _mm256_castsi128_si256(_mm_cvtsi64_si128((int64_t)bits));
+    _mm_store_ps(scale[0], _mm512_castps512_ps128(_mm512_cvtph_ps(halves)));
+    __asm__("" : "+m"(*scale));
+}
+
+/* Vector j of the tile's columns of a row. */
+static inline __attribute__((always_inline)) __m512
+load_columns(const enum type type, const char *data, int64_t width, const __m512 scale, const int j)
+{
+    if (type == TYPE_Q8_0)
+        data += j / 2 * Q8_BLOCK_BYTES + j % 2 * VECTOR;
+    else
+        data += bytes_of(type, j * VECTOR);
+    const __m512 x = load_as_f32(type, data, 0, width);
+    return type == TYPE_I8 || type == TYPE_Q8_0 ? _mm512_mul_ps(x, scale) : x;
+}
+
+/* A key, of all rows or of those that see it. */
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const struct key_row *row, const struct columns *columns,
-        const float *weights, __m512 sum[][MAX_COLUMNS], const int vectors, const int first_row,
-        const int rows)
+        const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
+        const int vectors, const int rows)
 {
+    const char *const data = columns_of(row, columns);
     __m512 p[PANEL_ROWS], scale = _mm512_setzero_ps();
-    for (int r = first_row; r < first_row + rows; r++)
+    for (int r = 0; r < rows; r++)
         p[r] = _mm512_set1_ps(weights[r]);
+    if (type == TYPE_I8)
+        scale = _mm512_set1_ps(row->scales[columns->scale]);
     for (int j = 0; j < vectors; j++) {
-        if (j % 2 == 0 || type == TYPE_I8)
-            scale = load_scale(type, row, columns->place[j]);
-        const __m512 x = load_scaled(type, row, columns->first + j * VECTOR, columns->width,
-                                     columns->place[j], scale);
-        for (int r = first_row; r < first_row + rows; r++)
-            sum[r][j] = _mm512_fmadd_ps(p[r], x, sum[r][j]);
+        if (type == TYPE_Q8_0 && j % 2 == 0)
+            scale = _mm512_set1_ps(scales[j / 2]);
+        const __m512 x = load_columns(type, data, columns->width, scale, j);
+        for (int r = 0; r < rows; r++)
+            sum[r][j] = sees ? _mm512_mask3_fmadd_ps(p[r], x, sum[r][j], sees[r])
+                             : _mm512_fmadd_ps(p[r], x, sum[r][j]);
     }
 }
 
-/* `vectors` vectors of value columns. A row leaves alone the keys that only other rows see: 0 times
- * their V might be NaN. */
+/* `vectors` vectors of value columns, TYPE_I8 with one scale. A row leaves alone the keys that only
+ * other rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        int64_t first, int64_t width, struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    struct columns columns = {.first = first, .width = width};
-    for (int j = 0; j < vectors; j++)
-        columns.place[j] = scale_place(type, v->scale_group, first + j * VECTOR);
+    const struct key_row *const row = v->row;
+    const struct columns columns = columns_at(type, v, first, width);
+    const int fewest = panel->fewest / STEP * STEP, most = panel->most;
+    _Alignas(16) float scale[STEP][MAX_SCALES];
     __m512 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm512_setzero_ps();
+    if (type == TYPE_Q8_0 && fewest > 0)
+        load_scales(row, &columns, scale, vectors, STEP);
     int key = 0;
-    for (; key + STEP <= panel->fewest; key += STEP) {
-        if (ahead)
-            work_on(type, ahead, STEP);
+    for (; key < fewest; key += STEP) {
+        ask_ahead(ahead);
         for (int i = 0; i < STEP; i++)
-            add_key(type, v->row + key + i, &columns, weights->p[key + i], sum, vectors, 0, rows);
+            add_key(type, row + key + i, &columns, scale[i], weights->p[key + i], NULL, sum,
+                    vectors, rows);
+        /* Those of the next keys, long before they are needed. */
+        if (type == TYPE_Q8_0)
+            load_scales(row + (key + STEP < fewest ? key + STEP : key), &columns, scale, vectors,
+                        STEP);
     }
-    for (; key < panel->fewest; key++)
-        add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, 0, rows);
-    for (; key < panel->most; key++)
+    for (; key < most; key++) {
+        __mmask16 sees[PANEL_ROWS];
         for (int r = 0; r < rows; r++)
-            if (key < panel->visible[r])
-                add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, r, 1);
+            sees[r] = key < panel->visible[r] ? 0xffff : 0;
+        if (type == TYPE_Q8_0)
+            load_scales(row + key, &columns, scale, vectors, 1);
+        add_key(type, row + key, &columns, scale[0], weights->p[key], sees, sum, vectors, rows);
+    }
     for (int r = 0; r < rows && r < panel->rows; r++)
         for (int j = 0; j < vectors; j++) {
             float *o = panel->block->st->out + (panel->first + r) * v->dim + first + j * VECTOR;
@@ -71,27 +137,38 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
 }
 
+/* The vectors of the next tile of columns: 4, or as many of 2 and 1 as there are whole ones left,
+ * and have one scale. */
+static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c)
+{
+    int64_t left = v->dim - c;
+    if (type == TYPE_I8 && v->scale_group - c % v->scale_group < left)
+        left = v->scale_group - c % v->scale_group;
+    return left >= 4 * VECTOR ? 4 : left >= 2 * VECTOR ? 2 : 1;
+}
+
 static inline __attribute__((always_inline)) void weigh_columns(const enum type type,
                                                                 const struct panel *panel,
                                                                 const struct weights *weights,
                                                                 const int rows)
 {
-    const int vectors = MAX_COLUMNS;
-    const int64_t dim = panel->block->v.dim;
+    const struct key_rows *const v = &panel->block->v;
     const struct key_rows *const k = &panel->block->k;
     const struct decode_block *const block = panel->block;
-    struct ahead asked = {.row = block->next_k,
-                          .end = block->next_k + block->next_keys,
-                          .bytes = bytes_of(k->type, k->dim),
-                          .cost = (dim + vectors * VECTOR - 1) / (vectors * VECTOR)};
-    struct ahead *const ahead = panel->far && block->next_keys ? &asked : NULL;
-    int64_t c = 0;
-    for (; c + vectors * VECTOR <= dim; c += vectors * VECTOR)
-        v_tile(type, panel, weights, c, VECTOR, ahead, vectors, rows);
-    for (; c + VECTOR <= dim; c += VECTOR)
-        v_tile(type, panel, weights, c, VECTOR, ahead, 1, rows);
-    if (c < dim)
-        v_tile(type, panel, weights, c, dim - c, ahead, 1, rows);
+    const int64_t tiles = (v->dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
+    const int64_t steps = (panel->most + STEP - 1) / STEP;
+    struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
+                                 bytes_of(k->type, k->dim), tiles * steps);
+    for (int64_t c = 0, vectors; c < v->dim; c += vectors * VECTOR) {
+        vectors = tile_vectors(type, v, c);
+        if (vectors == 4)
+            v_tile(type, panel, weights, c, VECTOR, &ahead, 4, rows);
+        else if (vectors == 2)
+            v_tile(type, panel, weights, c, VECTOR, &ahead, 2, rows);
+        else
+            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, &ahead, 1,
+                   rows);
+    }
 }
 
 static inline __attribute__((always_inline)) void
