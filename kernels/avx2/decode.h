@@ -10,8 +10,7 @@
 
 enum {
     PANEL_ROWS = 4,
-    NEAR_BYTES = 20 << 10, /* of a block that the first cache holds besides what is worked on */
-    MAX_COLUMNS = 4,       /* vectors of value columns in a tile of weighted V, 2 for 4 rows */
+    MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V, 2 for 4 rows */
 };
 
 /* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been
@@ -44,76 +43,55 @@ static inline int computed_rows(const struct panel *panel)
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
 }
 
-/* Rows to be asked for in the course of other work, of which each costs the same share. */
+/* Rows to be asked for in the course of other work. By value and without a case for none, so that
+ * it stays in registers: it goes on every few dozen cycles. */
 struct ahead {
-    const struct key_row *row, *end;
-    int64_t bytes; /* of each */
-    int64_t cost, done;
+    const struct key_row *row, *end; /* those not begun */
+    const char *at, *row_end;        /* what is next of the one that is */
+    int64_t bytes;                   /* of each */
+    int64_t lines; /* that are asked for at a time; 0 when there is nothing left */
 };
 
-/* Asks for `bytes` at `from`, which need not exist: a prefetch never faults. A block of bytes fits
- * into the first cache, larger elements go into the second. Inlined always, because gcc drops calls
- * of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void ask_for(const char *from, int64_t bytes)
+/* `count` rows in so many times. Rows that follow each other count as one. */
+static inline struct ahead ask_for(const struct key_row *row, int count, int64_t bytes,
+                                   int64_t times)
 {
     const int64_t line = LINE * (int64_t)sizeof(float);
-    if (bytes * KEY_BLOCK <= NEAR_BYTES)
-        for (int64_t at = 0; at < bytes; at += line)
-            _mm_prefetch(from + at, _MM_HINT_T0);
-    else
-        for (int64_t at = 0; at < bytes; at += line)
-            _mm_prefetch(from + at, _MM_HINT_T1);
+    struct ahead ahead = {.row = row, .end = row + count, .bytes = bytes};
+    if (count == 0)
+        return ahead;
+    if (row[count - 1].data == row[0].data + (count - 1) * bytes) {
+        ahead.end = row + 1;
+        ahead.bytes = count * bytes;
+    }
+    const int64_t lines = (ahead.end - row) * ((ahead.bytes + line - 1) / line);
+    ahead.lines = (lines + times - 1) / times;
+    return ahead;
 }
 
-static inline __attribute__((always_inline)) void work_on(struct ahead *ahead, int64_t work)
+/* The next lines are asked for into the second cache; they need not exist: a prefetch never faults.
+ * Inlined always, because gcc drops calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
 {
-    for (ahead->done += work; ahead->done >= ahead->cost; ahead->done -= ahead->cost)
-        if (ahead->row < ahead->end)
-            ask_for(ahead->row++->data, ahead->bytes);
+    for (int64_t i = 0; i < ahead->lines; i++) {
+        if (ahead->at >= ahead->row_end) {
+            if (ahead->row == ahead->end) {
+                ahead->lines = 0;
+                return;
+            }
+            ahead->at = ahead->row++->data;
+            ahead->row_end = ahead->at + ahead->bytes;
+        }
+        _mm_prefetch(ahead->at, _MM_HINT_T1);
+        ahead->at += LINE * sizeof(float);
+    }
 }
 
-/* Where the VECTOR elements from `at` on have their scale: TYPE_I8 the index of it, TYPE_Q8_0 the
- * bytes to their block. */
-static inline int64_t scale_place(const enum type type, int64_t group, int64_t at)
-{
-    if (type == TYPE_I8)
-        return at / group;
-    return type == TYPE_Q8_0 ? bytes_of(type, at / Q8_BLOCK * Q8_BLOCK) : 0;
-}
-
-static inline __attribute__((always_inline)) __m256
-load_scale(const enum type type, const struct key_row *row, int64_t place)
-{
-    if (type == TYPE_I8)
-        return _mm256_set1_ps(row->scales[place]);
-    if (type != TYPE_Q8_0)
-        return _mm256_set1_ps(1.0f);
-    short bits;
-    memcpy(&bits, row->data + place, sizeof bits);
-    return _mm256_cvtph_ps(_mm_set1_epi16(bits));
-}
-
-/* VECTOR elements `at` on of a row, the first n of them as binary32, times their scale. */
-static inline __attribute__((always_inline)) __m256 load_scaled(const enum type type,
-                                                                const struct key_row *row,
-                                                                int64_t at, int64_t n,
-                                                                int64_t place, __m256 scale)
-{
-    if (type == TYPE_I8)
-        return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data, at, n), scale);
-    if (type == TYPE_Q8_0)
-        return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data + place + 2, at % Q8_BLOCK, n), scale);
-    return load_as_f32(type, row->data, at, n);
-}
-
-/* The rows of V that the scores ask for while they go through K. */
-static inline struct ahead v_ahead(const struct panel *panel)
+/* The rows of V that the scores ask for, in so many times, while they go through K. */
+static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
-    return (struct ahead){.row = v->row,
-                          .end = v->row + panel->most,
-                          .bytes = bytes_of(v->type, v->dim),
-                          .cost = panel->block->k.dim};
+    return ask_for(v->row, panel->far ? panel->most : 0, bytes_of(v->type, v->dim), times);
 }
 
 void attnkit_avx2_decode_tiled_k(const struct panel *panel, struct scores *scores);

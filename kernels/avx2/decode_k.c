@@ -150,7 +150,8 @@ static __m256 load_any(const struct key_rows *k, const struct key_row *row, int6
     case TYPE_BF16:
         return load_as_f32(TYPE_BF16, row->data, d, n);
     default:
-        return load_scaled(TYPE_I8, row, d, n, 0, _mm256_set1_ps(row->scales[d / k->scale_group]));
+        return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data, d, n),
+                             _mm256_set1_ps(row->scales[d / k->scale_group]));
     }
 }
 
@@ -189,8 +190,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
             s[r][j] = _mm256_setzero_ps();
     int64_t d = 0;
     for (; d + step <= k->dim; d += step) {
-        if (ahead)
-            work_on(ahead, step * vectors * VECTOR);
+        ask_ahead(ahead);
         add_step(type, panel, k->row + first, s, d, scale, vectors, rows);
     }
     for (int r = 0; r < rows; r++)
@@ -203,13 +203,13 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    struct ahead v = v_ahead(panel);
-    struct ahead *const ahead = panel->far ? &v : NULL;
+    const int64_t steps = (bytes_of(type, panel->block->k.dim) + STEP - 1) / STEP;
+    struct ahead ahead = v_ahead(panel, steps * ((panel->most + 2 * VECTOR - 1) / (2 * VECTOR)));
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
-        score_tile(type, panel, key, scores, ahead, 2, rows);
+        score_tile(type, panel, key, scores, &ahead, 2, rows);
     for (; key < panel->most; key += VECTOR)
-        score_tile(type, panel, key, scores, ahead, 1, rows);
+        score_tile(type, panel, key, scores, &ahead, 1, rows);
 }
 
 static inline __attribute__((always_inline)) void

@@ -4,8 +4,8 @@
  * Called by decode.c.
  *
  * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
- * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 16 ymm; for
- * 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound by FMA, of which a
+ * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 16 ymm;
+ * for 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound by FMA, of which a
  * quantised element takes one more, or by memory.
  */
 #include "decode.h"
@@ -91,8 +91,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
         if (type == TYPE_I8 || type == TYPE_Q8_0)
             next_scales(type, tile, scale, vectors);
         for (; d + STEP <= end; d += STEP) {
-            if (ahead)
-                work_on(ahead, STEP * vectors * VECTOR);
+            ask_ahead(ahead);
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
         }
@@ -108,13 +107,14 @@ static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     const int vectors = rows <= 2 ? MAX_VECTORS : 2;
-    struct ahead v = v_ahead(panel);
-    struct ahead *const ahead = panel->far ? &v : NULL;
+    const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;
+    struct ahead ahead =
+        v_ahead(panel, steps * ((panel->most + vectors * VECTOR - 1) / (vectors * VECTOR)));
     int key = 0;
     for (; key + (vectors - TILE_VECTORS) * VECTOR < panel->most; key += vectors * VECTOR)
-        score_tiles(type, panel, key, scores, ahead, vectors, rows);
+        score_tiles(type, panel, key, scores, &ahead, vectors, rows);
     for (; vectors > TILE_VECTORS && key < panel->most; key += TILE_KEYS)
-        score_tiles(type, panel, key, scores, ahead, TILE_VECTORS, rows);
+        score_tiles(type, panel, key, scores, &ahead, TILE_VECTORS, rows);
 }
 
 static inline __attribute__((always_inline)) void

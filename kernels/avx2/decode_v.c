@@ -13,57 +13,92 @@ enum {
     STEP = 2, /* keys between prefetches */
 };
 
-/* What a tile has of V: where its elements and their scales are in a row. */
+/* What a tile has of V. */
 struct columns {
-    int64_t first, width; /* width: elements of the last vector */
-    int64_t place[MAX_COLUMNS];
+    int64_t offset; /* of the bytes of a row that are its elements */
+    int64_t scale;  /* TYPE_I8: the one; TYPE_Q8_0: where it is, in bytes after `offset` */
+    int64_t width;  /* elements of the last vector */
 };
+
+static inline struct columns columns_at(const enum type type, const struct key_rows *v,
+                                        int64_t first, int64_t width)
+{
+    if (type == TYPE_Q8_0) {
+        const int64_t in_block = first % Q8_BLOCK;
+        return (struct columns){bytes_of(type, first - in_block) + 2 + in_block, -2 - in_block,
+                                width};
+    }
+    return (struct columns){bytes_of(type, first), type == TYPE_I8 ? first / v->scale_group : 0,
+                            width};
+}
+
+/* The columns of a row, at an address that the compiler takes as it is: it would keep the sum of
+ * the offset and each distance in a register of its own, and has too few. */
+static inline const char *columns_of(const struct key_row *row, const struct columns *columns)
+{
+    const char *data = row->data + columns->offset;
+    __asm__("" : "+r"(data));
+    return data;
+}
+
+static inline __attribute__((always_inline)) __m256
+load_scale(const enum type type, const struct key_row *row, const char *data, int64_t place)
+{
+    if (type == TYPE_I8)
+        return _mm256_set1_ps(row->scales[place]);
+    if (type != TYPE_Q8_0)
+        return _mm256_setzero_ps();
+    short bits;
+    memcpy(&bits, data + place, sizeof bits);
+    return _mm256_cvtph_ps(_mm_set1_epi16(bits));
+}
 
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const struct key_row *row, const struct columns *columns,
         const float *weights, __m256 sum[][MAX_COLUMNS], const int vectors, const int first_row,
         const int rows)
 {
-    __m256 p[PANEL_ROWS], scale = _mm256_setzero_ps();
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    const char *const data = columns_of(row, columns);
+    const __m256 scale = load_scale(type, row, data, columns->scale);
+    __m256 p[PANEL_ROWS];
     for (int r = first_row; r < first_row + rows; r++)
         p[r] = _mm256_set1_ps(weights[r]);
     for (int j = 0; j < vectors; j++) {
-        if (j == 0 || type == TYPE_I8)
-            scale = load_scale(type, row, columns->place[j]);
-        const __m256 x = load_scaled(type, row, columns->first + j * VECTOR, columns->width,
-                                     columns->place[j], scale);
+        __m256 x = load_as_f32(stored, data, j * VECTOR, columns->width);
+        if (type == TYPE_I8 || type == TYPE_Q8_0)
+            x = _mm256_mul_ps(x, scale);
         for (int r = first_row; r < first_row + rows; r++)
             sum[r][j] = _mm256_fmadd_ps(p[r], x, sum[r][j]);
     }
 }
 
-/* `vectors` vectors of value columns. A row leaves alone the keys that only other rows see: 0 times
- * their V might be NaN. */
+/* `vectors` vectors of value columns, with one scale. A row leaves alone the keys that only other
+ * rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        int64_t first, int64_t width, struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    struct columns columns = {.first = first, .width = width};
-    for (int j = 0; j < vectors; j++)
-        columns.place[j] = scale_place(type, v->scale_group, first + j * VECTOR);
+    const struct key_row *const row = v->row;
+    const struct columns columns = columns_at(type, v, first, width);
+    const int fewest = panel->fewest, most = panel->most;
     __m256 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm256_setzero_ps();
     int key = 0;
-    for (; key + STEP <= panel->fewest; key += STEP) {
-        if (ahead)
-            work_on(ahead, STEP);
+    for (; key + STEP <= fewest; key += STEP) {
+        ask_ahead(ahead);
         for (int i = 0; i < STEP; i++)
-            add_key(type, v->row + key + i, &columns, weights->p[key + i], sum, vectors, 0, rows);
+            add_key(type, row + key + i, &columns, weights->p[key + i], sum, vectors, 0, rows);
     }
-    for (; key < panel->fewest; key++)
-        add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, 0, rows);
-    for (; key < panel->most; key++)
+    for (; key < fewest; key++)
+        add_key(type, row + key, &columns, weights->p[key], sum, vectors, 0, rows);
+    for (; key < most; key++)
         for (int r = 0; r < rows; r++)
             if (key < panel->visible[r])
-                add_key(type, v->row + key, &columns, weights->p[key], sum, vectors, r, 1);
+                add_key(type, row + key, &columns, weights->p[key], sum, vectors, r, 1);
     for (int r = 0; r < rows && r < panel->rows; r++)
         for (int j = 0; j < vectors; j++) {
             float *o = panel->block->st->out + (panel->first + r) * v->dim + first + j * VECTOR;
@@ -72,26 +107,40 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
 }
 
+/* The vectors of the next tile of columns: `most`, or as many of 2 and 1 as there are whole ones
+ * left, and have one scale. */
+static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c,
+                               const int most)
+{
+    int64_t left = v->dim - c;
+    if (type == TYPE_I8 && v->scale_group - c % v->scale_group < left)
+        left = v->scale_group - c % v->scale_group;
+    return left >= most * VECTOR ? most : left >= 2 * VECTOR ? 2 : 1;
+}
+
 static inline __attribute__((always_inline)) void weigh_columns(const enum type type,
                                                                 const struct panel *panel,
                                                                 const struct weights *weights,
                                                                 const int rows)
 {
-    const int vectors = rows < 4 ? 4 : 2;
-    const int64_t dim = panel->block->v.dim;
+    const int most = rows < 4 ? MAX_COLUMNS : 2;
+    const struct key_rows *const v = &panel->block->v;
     const struct key_rows *const k = &panel->block->k;
     const struct decode_block *const block = panel->block;
-    struct ahead asked = {block->next_k, block->next_k + block->next_keys,
-                          bytes_of(k->type, k->dim),
-                          (dim + vectors * VECTOR - 1) / (vectors * VECTOR), 0};
-    struct ahead *const ahead = panel->far && block->next_keys ? &asked : NULL;
-    int64_t c = 0;
-    for (; c + vectors * VECTOR <= dim; c += vectors * VECTOR)
-        v_tile(type, panel, weights, c, VECTOR, ahead, vectors, rows);
-    for (; c + VECTOR <= dim; c += VECTOR)
-        v_tile(type, panel, weights, c, VECTOR, ahead, 1, rows);
-    if (c < dim)
-        v_tile(type, panel, weights, c, dim - c, ahead, 1, rows);
+    const int64_t tiles = (v->dim + most * VECTOR - 1) / (most * VECTOR);
+    const int64_t steps = (panel->most + STEP - 1) / STEP;
+    struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
+                                 bytes_of(k->type, k->dim), tiles * steps);
+    for (int64_t c = 0, vectors; c < v->dim; c += vectors * VECTOR) {
+        vectors = tile_vectors(type, v, c, most);
+        if (vectors == most)
+            v_tile(type, panel, weights, c, VECTOR, &ahead, most, rows);
+        else if (vectors == 2)
+            v_tile(type, panel, weights, c, VECTOR, &ahead, 2, rows);
+        else
+            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, &ahead, 1,
+                   rows);
+    }
 }
 
 static inline __attribute__((always_inline)) void
