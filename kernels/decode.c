@@ -24,11 +24,11 @@ struct walk {
     int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
     struct visible visible;       /* to any row, by its index */
     struct state total;           /* over the chunks so far */
+    struct state chunk;           /* over the blocks of this chunk so far */
 };
 
 /* What walks that take turns share. */
 struct common {
-    struct state chunk; /* over the blocks of this chunk so far */
     struct row_room rows;
     float *lines; /* [rows][2][KEY_BLOCK]: what is added to scores, and factors of weights */
     float *rest;  /* of the scratch */
@@ -48,7 +48,7 @@ size_t attnkit_decode_scratch(const struct attention *a, int rows, int items)
 {
     const int64_t state = attnkit_decode_state(a, rows),
                   q = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
-    return (size_t)(items * (state + q) + state + line_floats(a, rows) + attnkit_row_floats(a)) *
+    return (size_t)(items * (2 * state + q) + line_floats(a, rows) + attnkit_row_floats(a)) *
                sizeof(float) +
            attnkit_weights_scratch(a);
 }
@@ -128,6 +128,7 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     w->kv_head = item->kv_head;
     w->rows = item->decode_rows;
     take_state(a, w->rows, scratch, &w->total);
+    take_state(a, w->rows, scratch, &w->chunk);
     struct place place = first_place(a, item);
     for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
         w->place[r] = place;
@@ -149,7 +150,6 @@ static void begin(const struct attention *a, const struct kernels *kernels,
 
 static void begin_common(const struct attention *a, int rows, float *scratch, struct common *common)
 {
-    take_state(a, rows, &scratch, &common->chunk);
     common->lines = scratch;
     scratch += line_floats(a, rows);
     attnkit_begin_rows(a, scratch, &common->rows);
@@ -335,34 +335,50 @@ static void attend_masked_block(const struct attention *a, const struct kernels 
 
 /* --- The walk --------------------------------------------------------------------------------- */
 
-/* The blocks from key `first` to the end of its chunk; `next` is what comes after them. */
-static void attend_chunk(const struct attention *a, const struct kernels *kernels,
-                         const struct walk *w, int64_t first, struct key_range next,
-                         const struct state *st, struct common *common)
+/* The block at key `first` of a walk; `next` is what comes after it in any walk. */
+static void attend(const struct attention *a, const struct kernels *kernels, const struct walk *w,
+                   int64_t first, struct key_range next, const struct state *st,
+                   struct common *common)
 {
-    const int64_t last = last_end(w);
-    const int64_t chunk_end = last < first + CHUNK_KEYS ? last : first + CHUNK_KEYS;
-    for (int64_t key = first; key < chunk_end; key += KEY_BLOCK) {
-        const int64_t after = key + KEY_BLOCK;
-        const struct key_range next_block =
-            after < chunk_end ? keys_from(w, after, KEY_BLOCK) : next;
-        if (a->extras.any)
-            attend_masked_block(a, kernels, w, key, next_block, st, common);
-        else
-            attend_block(a, kernels, w, key, next_block, st, common);
-    }
+    if (a->extras.any)
+        attend_masked_block(a, kernels, w, first, next, st, common);
+    else
+        attend_block(a, kernels, w, first, next, st, common);
 }
 
-/* What is walked through after this chunk: it in the next head that has it, or the next one. */
-static struct key_range after_chunk(const struct walk *walks, int count, int i, int64_t first)
+static bool has_keys(struct key_range keys)
 {
-    for (i++; i < count; i++)
-        if (first < last_end(walks + i))
-            return first_block(walks + i, first);
+    return keys.first < keys.end;
+}
+
+/* What is walked through after the block at `first` in walk i: it in the next head that has it, or
+ * the next one, or else the first of the next chunk. */
+static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
+{
+    const int64_t chunk_end = (first / CHUNK_KEYS + 1) * CHUNK_KEYS;
+    for (i++; first < chunk_end; first += KEY_BLOCK, i = 0)
+        for (; i < count; i++) {
+            const struct key_range keys = keys_from(walks + i, first, KEY_BLOCK);
+            if (has_keys(keys))
+                return keys;
+        }
     for (i = 0; i < count; i++)
-        if (first + CHUNK_KEYS < last_end(walks + i))
-            return first_block(walks + i, first + CHUNK_KEYS);
+        if (has_keys(first_block(walks + i, chunk_end)))
+            return first_block(walks + i, chunk_end);
     return (struct key_range){0};
+}
+
+/* A chunk of the keys, block by block in turns, so that what heads share of a page of memory is
+ * near when they come to it. states[i] is that of walk i. */
+static void attend_chunk(const struct attention *a, const struct kernels *kernels,
+                         const struct walk *walks, int count, int64_t first,
+                         const struct state *const *states, struct common *common)
+{
+    for (int64_t key = first; key < first + CHUNK_KEYS; key += KEY_BLOCK)
+        for (int i = 0; i < count; i++)
+            if (has_keys(keys_from(walks + i, key, KEY_BLOCK)))
+                attend(a, kernels, walks + i, key, after_block(walks, count, i, key), states[i],
+                       common);
 }
 
 /* A result of another type is made in the state first, and rounded from there. */
@@ -405,22 +421,21 @@ static void finish(const struct attention *a, const struct kernels *kernels, con
         export_row(state_row(a, a->after, place), line_of(w->total, r, a->value_dim), a->value_dim);
 }
 
-/* A chunk of the keys of one of the walks. */
+/* A chunk of the keys of all walks. */
 static void walk_chunk(const struct attention *a, const struct kernels *kernels,
-                       const struct walk *walks, int count, int i, int64_t first,
-                       struct common *common)
+                       const struct walk *walks, int count, int64_t first, struct common *common)
 {
-    const struct walk *const w = walks + i;
-    const struct key_range next = after_chunk(walks, count, i, first);
-    if (first_block(w, first).end == 0)
-        return;
-    if (!needs_fold(a, first)) {
-        attend_chunk(a, kernels, w, first, next, &w->total, common);
-        return;
+    const struct state *states[MAX_WALKS];
+    const bool fold = needs_fold(a, first);
+    for (int i = 0; i < count; i++) {
+        states[i] = fold ? &walks[i].chunk : &walks[i].total;
+        if (fold && has_keys(first_block(walks + i, first)))
+            reset(states[i], walks[i].rows, a->value_dim);
     }
-    reset(&common->chunk, w->rows, a->value_dim);
-    attend_chunk(a, kernels, w, first, next, &common->chunk, common);
-    kernels->decode_fold(&w->total, &common->chunk, w->rows, a->value_dim);
+    attend_chunk(a, kernels, walks, count, first, states, common);
+    for (int i = 0; fold && i < count; i++)
+        if (has_keys(first_block(walks + i, first)))
+            kernels->decode_fold(&walks[i].total, &walks[i].chunk, walks[i].rows, a->value_dim);
 }
 
 /* The chunk at `first`, or the next one in which a window of a walk begins. */
@@ -452,11 +467,9 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
     begin_common(a, most_rows, left, &common);
     for (int64_t first = next_chunk(walks, count, 0); first < end;
          first = next_chunk(walks, count, first + CHUNK_KEYS))
-        for (int i = 0; i < count; i++)
-            if (first < last_end(walks + i))
-                walk_chunk(a, kernels, walks, count, i, first, &common);
+        walk_chunk(a, kernels, walks, count, first, &common);
     for (int i = 0; i < count; i++)
-        finish(a, kernels, walks + i, items + i, &common.chunk, common.rest);
+        finish(a, kernels, walks + i, items + i, &walks[i].chunk, common.rest);
 }
 
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
@@ -466,11 +479,12 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
     struct walk w;
     struct common common;
     struct state chunk;
+    const struct state *const states[] = {&chunk};
     begin(a, kernels, &item, &left, &w);
     begin_common(a, w.rows, left, &common);
     take_state(a, w.rows, &state, &chunk);
     reset(&chunk, w.rows, a->value_dim);
-    attend_chunk(a, kernels, &w, first, after_chunk(&w, 1, 0, first), &chunk, &common);
+    attend_chunk(a, kernels, &w, 1, first, states, &common);
 }
 
 void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
@@ -479,19 +493,17 @@ void attnkit_decode_join(const struct attention *a, const struct kernels *kernel
     const size_t bytes = (size_t)attnkit_decode_state(a, item.decode_rows) * sizeof(float);
     float *left = (float *)scratch;
     struct walk w;
-    struct state chunk;
     begin(a, kernels, &item, &left, &w);
-    take_state(a, w.rows, &left, &chunk);
     float *const total = w.total.row_max;            /* the first of the state's floats */
     const bool begun = run->before || a->before.out; /* with other chunks than these */
     if (run->before || !begun)
         memcpy(total, run->before ? run->before : run->states, bytes);
     for (int i = begun ? 0 : 1; i < run->count; i++) {
-        memcpy(chunk.row_max, run->states + i * run->step, bytes);
-        kernels->decode_fold(&w.total, &chunk, w.rows, a->value_dim);
+        memcpy(w.chunk.row_max, run->states + i * run->step, bytes);
+        kernels->decode_fold(&w.total, &w.chunk, w.rows, a->value_dim);
     }
     if (run->after)
         memcpy(run->after, total, bytes);
     else
-        finish(a, kernels, &w, &item, &chunk, left);
+        finish(a, kernels, &w, &item, &w.chunk, left);
 }
