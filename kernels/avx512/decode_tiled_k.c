@@ -106,12 +106,14 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int most_keys = MAX_VECTORS * VECTOR;
+    /* Elements of 16 bits come from memory faster by 2 tiles at a time, 4 rows keep them busy. */
+    const int vectors = rows > 2 && (type == TYPE_F16 || type == TYPE_BF16) ? 2 : MAX_VECTORS;
+    const int most_keys = vectors * VECTOR;
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;
     struct ahead ahead = v_ahead(panel, steps * ((panel->most + most_keys - 1) / most_keys));
     int key = 0;
     for (; key + most_keys - TILE_KEYS < panel->most; key += most_keys)
-        score_tiles(type, panel, key, scores, &ahead, MAX_VECTORS, rows);
+        score_tiles(type, panel, key, scores, &ahead, vectors, rows);
     for (; key < panel->most; key += TILE_KEYS)
         score_tiles(type, panel, key, scores, &ahead, TILE_VECTORS, rows);
 }
