@@ -310,10 +310,8 @@ static attnkit_status plan_attention(struct layer_plan *plan, int64_t threads, c
         return status;
     /* Without rows of x there may be keys for the cache. */
     plan->empty = problem.empty && !(plan->keeps_cache && plan->k_rows > 0);
-    if (plan->empty)
-        return ATTNKIT_OK;
     status = check_sizes(plan, threads, message);
-    if (status != ATTNKIT_OK)
+    if (status != ATTNKIT_OK || plan->empty)
         return status;
     set_attention_strides(plan, &problem.a);
     if (plan->args.cached)

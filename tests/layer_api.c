@@ -220,6 +220,11 @@ static void dims_are_checked(void **state)
         assert_int_not_equal(attnkit_layer(&c->args, &c->exec, NULL), ATTNKIT_OK);
     }
     c = good_call();
+    c->args.batch = 0;
+    c->attention.flags |= ATTNKIT_STRIDED;
+    c->attention.kv_len = INT64_MAX / 2;
+    expect_refusal(c, ATTNKIT_OVERFLOW, "0 rows of weights of 4611686018427387903 elements");
+    c = good_call();
     c->args.x_type = ATTNKIT_I8;
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "x_type is 3");
     c = good_call();
