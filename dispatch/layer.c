@@ -93,7 +93,9 @@ attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args, const att
     struct call call;
     if (!bytes)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
+    const fp_modes callers = fp_modes_begin();
     const attnkit_status status = make_plan(args, exec, &call, message);
+    fp_modes_end(callers);
     if (status != ATTNKIT_OK)
         return status;
     *bytes = call.workspace_size;
@@ -204,14 +206,17 @@ attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec 
                              char *message)
 {
     struct call call = {.message = message};
+    /* The scale of attention, which is checked with the rest, is arithmetic. */
+    const fp_modes callers = fp_modes_begin();
     attnkit_status status = make_plan(args, exec, &call, message);
+    if (status == ATTNKIT_OK && !call.plan.empty)
+        status = take_workspace(&call);
+    fp_modes_end(callers);
     if (status != ATTNKIT_OK)
         return status;
     if (call.plan.empty)
         return accept(message);
-    status = take_workspace(&call);
-    if (status == ATTNKIT_OK)
-        status = project(&call);
+    status = project(&call);
     if (status == ATTNKIT_OK)
         status = attnkit_attention(&call.plan.attention, &call.part, message);
     if (status != ATTNKIT_OK)

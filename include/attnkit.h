@@ -772,7 +772,8 @@ typedef struct attnkit_layer_args {
 
     /* x [batch][q_len][d_model], key [batch][kv_len][d_key], value [batch][kv_len][d_value], out
      * [batch][q_len][d_out]. key NULL: key and value are x, and kv_len is 0; value NULL: it is key.
-     * out overlaps nothing. With attention->q_starts or kv_starts shapes begin with the rows.
+     * out overlaps nothing. With attention->q_starts or kv_starts shapes begin with the rows; where
+     * key is NULL, q_starts are kv_starts, too.
      * batch or q_len of 0 are legal: there is no result, but new keys go into the cache. */
     int64_t batch;
     int64_t q_len;
@@ -830,7 +831,8 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
                                                    char *message);
 
 /* The layer. exec as for attention; threads of your own need its barrier. On an error out, cache,
- * lse and weights are as they were. */
+ * lse and weights are as they were. Cost: that of four attnkit_linear, the appends and the
+ * attention; for one row that is reading the weights and the cache once. */
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);
 

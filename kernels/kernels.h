@@ -153,7 +153,7 @@ struct product {
 struct few_product {
     enum type type;
     const float *const *x;
-    int rows; /* at most `matrix_rows` */
+    int rows; /* at most `matrix_rows`, of TYPE_F32 `f32_matrix_rows` */
     int64_t dim;
     const char *w;     /* tiles without gaps */
     float *const *y;   /* of the first output, for each row */
