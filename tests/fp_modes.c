@@ -516,6 +516,44 @@ static void a_caller_that_traps_on_inexact_results_is_not_stopped(void **state)
     }
 }
 
+/* The checks of a layer work out the scale of its attention, 1 / sqrt(5), before any part runs. */
+static void a_layer_of_a_caller_that_traps_is_not_stopped(void **state)
+{
+    (void)state;
+    enum { D = 5 * HEADS };
+    static _Alignas(64) char packed[1 << 14];
+    static struct result r;
+    fill(q, 1.0f, 1);
+    fill(k, 1.0f, 2);
+    const attnkit_layer_weights weights = {.size = sizeof weights,
+                                           .d_model = D,
+                                           .q_heads = HEADS,
+                                           .w_q = k,
+                                           .w_k = k + 7,
+                                           .w_v = k + 19,
+                                           .w_o = k + 31};
+    const attnkit_layer_args args = {.size = sizeof args,
+                                     .packed = packed,
+                                     .packed_size = sizeof packed,
+                                     .batch = 1,
+                                     .q_len = 4,
+                                     .x = q,
+                                     .out = r.out};
+    attnkit_exec exec = {.size = sizeof exec, .workspace = workspace};
+    assert_int_equal(attnkit_layer_pack(&weights, packed, sizeof packed, NULL, NULL), ATTNKIT_OK);
+    feclearexcept(FE_ALL_EXCEPT);
+    feenableexcept(FE_ALL_EXCEPT);
+    const uint64_t before = get_modes();
+    attnkit_status status = attnkit_layer_workspace(&args, &exec, &exec.workspace_size, NULL);
+    if (status == ATTNKIT_OK)
+        status = attnkit_layer(&args, &exec, NULL);
+    const uint64_t after = get_modes();
+    set_default_mode();
+    assert_int_equal(status, ATTNKIT_OK);
+    assert_in_range(exec.workspace_size, 1, sizeof workspace);
+    assert_int_equal(after, before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -529,6 +567,7 @@ int main(void)
         cmocka_unit_test(threads_in_different_modes_leave_no_row_out),
         cmocka_unit_test(parallel_for_runs_in_the_modes_of_its_caller_and_tasks_in_any),
         cmocka_unit_test(a_caller_that_traps_on_inexact_results_is_not_stopped),
+        cmocka_unit_test(a_layer_of_a_caller_that_traps_is_not_stopped),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
