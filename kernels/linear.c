@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
- * cut along the inputs so that a cut of a panel of the matrix stays in the nearest cache; then,
- * some panels at a time and cut by cut, the tile `product` takes all rows to each panel, with the
- * sums carried in scratch from cut to cut, which rounds nothing. Few rows: `few_product` reads each
+ * cut along the inputs so that a cut of a panel of the matrix stays in the second cache; then,
+ * panel by panel and cut by cut, the tile `product` takes all rows to the panel, a few at a time
+ * that stay in the nearest cache, with the sums carried in scratch from cut to cut, which rounds
+ * nothing. Few rows: `few_product` reads each
  * tile of the matrix once, whatever its type. dispatch/linear.c calls both.
  */
 #include "linear.h"
@@ -16,9 +17,8 @@ enum {
     BLOCK_ROWS = 256, /* that share a walk over the matrix */
     PANEL_TILES = 4,  /* a panel, as wide as the widest register tile */
     PANEL = PANEL_TILES * TILE_KEYS,
-    SIDE_PANELS = 4, /* that share a cut of x while it is in the second cache */
-    SIDE = SIDE_PANELS * PANEL,
-    CUT = 96,         /* inputs: a panel of them is 24 KB, a block of rows 96 KB, its sums 256 KB */
+    SUMS = PANEL + 16, /* floats from row to row: not a power of two, rows would share sets */
+    CUT = 512,        /* inputs: 6 rows of them are 12 KB, a panel 128 KB, a block of rows 512 KB */
     PACK_INPUTS = 64, /* that are converted at once, a multiple of Q8_BLOCK */
 };
 
@@ -88,8 +88,8 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
 /* What a thread works in. */
 struct scratch {
     float *x; /* rows as binary32; of many rows cut after cut, [rows][inputs of the cut] each */
-    float *w; /* a cut of panels side by side as binary32 */
-    float *y; /* [rows][SIDE]: sums, and y where it is not binary32 */
+    float *w; /* a cut of a panel as binary32 */
+    float *y; /* [rows][SUMS]: sums, and y where it is not binary32 */
 };
 
 /* Rows in scratch: those of a block, but never so few that more rows would need less. */
@@ -109,7 +109,7 @@ size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kern
 {
     (void)kernels;
     const int64_t floats =
-        whole_lines(scratch_rows(l) * l->in_dim) + CUT * SIDE + scratch_rows(l) * SIDE;
+        whole_lines(scratch_rows(l) * l->in_dim) + CUT * PANEL + scratch_rows(l) * SUMS;
     return (size_t)floats * sizeof(float);
 }
 
@@ -117,11 +117,11 @@ static struct scratch cut_scratch(const struct linear *l, char *memory)
 {
     struct scratch s = {.x = (float *)memory};
     s.w = s.x + whole_lines(scratch_rows(l) * l->in_dim);
-    s.y = s.w + CUT * SIDE;
+    s.y = s.w + CUT * PANEL;
     return s;
 }
 
-/* A block of rows and the outputs of panels side by side. */
+/* A block of rows and the outputs of a panel. */
 struct part {
     int64_t row, out;
     int rows, outs;
@@ -136,7 +136,7 @@ static void narrow_part(const struct linear *l, const struct kernels *kernels,
                         const struct part *part, const float *y)
 {
     for (int i = 0; i < part->rows && l->y_type != TYPE_F32; i++)
-        kernels->narrow(l->y_type, y + i * SIDE, part->outs, 0, y_at(l, part->row + i, part->out),
+        kernels->narrow(l->y_type, y + i * SUMS, part->outs, 0, y_at(l, part->row + i, part->out),
                         NULL);
 }
 
@@ -147,7 +147,7 @@ static void run_few(const struct linear *l, const struct kernels *kernels, const
 {
     float *y[MAX_MATRIX_ROWS];
     for (int i = 0; i < part->rows; i++)
-        y[i] = l->y_type == TYPE_F32 ? (float *)y_at(l, i, part->out) : s->y + i * SIDE;
+        y[i] = l->y_type == TYPE_F32 ? (float *)y_at(l, i, part->out) : s->y + i * SUMS;
     const struct few_product product = {
         .type = l->w_type,
         .x = x,
@@ -242,7 +242,7 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
 {
     struct product product = {
         .rows = part->rows,
-        .sums_stride = SIDE * (ptrdiff_t)sizeof(float),
+        .sums_stride = SUMS * (ptrdiff_t)sizeof(float),
         .outs = part->outs,
     };
     for (int64_t d = 0; d < l->in_dim; d += CUT) {
@@ -258,18 +258,14 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
     narrow_part(l, kernels, part, s->y);
 }
 
-/* Part i as a whole, and as many after it before `end` as can be worked on at once. */
-static struct part join_parts(const struct linear *l, bool few, int64_t i, int64_t end)
+static struct part part_at(const struct linear *l, int64_t i)
 {
-    const int64_t panel = i % panels(l), row = i / panels(l) * BLOCK_ROWS;
-    const int64_t rows = l->rows - row, most = few ? 1 : SIDE_PANELS;
-    int64_t n = end - i < most ? end - i : most;
-    n = panels(l) - panel < n ? panels(l) - panel : n;
-    const int64_t outs = l->out_dim - panel * PANEL;
+    const int64_t out = i % panels(l) * PANEL, outs = l->out_dim - out;
+    const int64_t row = i / panels(l) * BLOCK_ROWS, rows = l->rows - row;
     return (struct part){.row = row,
-                         .out = panel * PANEL,
+                         .out = out,
                          .rows = rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS,
-                         .outs = outs < n * PANEL ? (int)outs : (int)n * PANEL};
+                         .outs = outs < PANEL ? (int)outs : PANEL};
 }
 
 void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, int64_t first,
@@ -281,9 +277,8 @@ void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, i
     int64_t gathered = -1; /* the first row of the block that is in scratch */
     if (few && first < end)
         find_few(l, kernels, s.x, x);
-    for (int64_t i = first; i < end;) {
-        const struct part part = join_parts(l, few, i, end);
-        i += (part.outs - 1) / PANEL + 1;
+    for (int64_t i = first; i < end; i++) {
+        const struct part part = part_at(l, i);
         if (few) {
             run_few(l, kernels, &s, x, &part);
             continue;

@@ -11,6 +11,7 @@
 
 enum {
     ROWS = 6,      /* of a register tile */
+    PACE = 32,     /* inputs after which more of what is ahead is asked for */
     FEW_ROWS = 4,  /* of one of few rows */
     FEW_TILES = 4, /* tiles of the matrix that one row reads side by side */
 };
@@ -52,6 +53,20 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
+/* Asks the L2 cache for the part of what is ahead of this tile that falls to inputs d .. end - 1 of
+ * a tile of rows: at the pace of the work, or requests would wait for each other. */
+static inline __attribute__((always_inline)) void prefetch_ahead(const struct product *p, int first,
+                                                                 int64_t out, int64_t d,
+                                                                 int64_t end, const int rows)
+{
+    const int64_t line = LINE * (int64_t)sizeof(float), done = first * p->x.dim;
+    const double pace = (double)p->ahead.dim / (double)(p->rows * p->x.dim);
+    const char *const tile = p->ahead.first + out / TILE_KEYS * p->ahead.stride;
+    int64_t c = (int64_t)(pace * (double)(done + rows * d)) / line * line;
+    for (; c < (int64_t)(pace * (double)(done + rows * end)); c += line)
+        _mm_prefetch(tile + c, _MM_HINT_T1);
+}
+
 /* Rows `first` on, and the first `outs` outputs of the matrix's tile of output `out`. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, int first, int64_t out, int64_t outs, const int rows)
@@ -66,14 +81,18 @@ product_tile(const struct product *p, int first, int64_t out, int64_t outs, cons
     }
     if (p->sums)
         load_sums(p, first, out, outs, rows, acc);
-    for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
-        __m256 w_d[TILE_VECTORS];
-        for (int j = 0; j < TILE_VECTORS; j++)
-            w_d[j] = _mm256_load_ps(w + j * VECTOR);
-        for (int i = 0; i < rows; i++) {
-            const __m256 x_d = _mm256_broadcast_ss(x[i] + d);
+    for (int64_t d = 0, end; d < p->x.dim; d = end) {
+        end = p->x.dim - d < PACE ? p->x.dim : d + PACE;
+        prefetch_ahead(p, first, out, d, end, rows);
+        for (int64_t e = d; e < end; e++, w += TILE_KEYS) {
+            __m256 w_d[TILE_VECTORS];
             for (int j = 0; j < TILE_VECTORS; j++)
-                acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
+                w_d[j] = _mm256_load_ps(w + j * VECTOR);
+            for (int i = 0; i < rows; i++) {
+                const __m256 x_d = _mm256_broadcast_ss(x[i] + e);
+                for (int j = 0; j < TILE_VECTORS; j++)
+                    acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
+            }
         }
     }
     if (p->bias)
@@ -81,58 +100,42 @@ product_tile(const struct product *p, int first, int64_t out, int64_t outs, cons
     store_y(p, first, out, outs, rows, acc);
 }
 
-/* Asks the L2 cache for the part of what is ahead of `tiles` tiles that falls to these rows. */
-static inline __attribute__((always_inline)) void prefetch_part(const struct product *p,
-                                                                int64_t out, int first, int rows,
-                                                                int64_t row_bytes, const int tiles)
+/* Rows `first` on, which stay in the L1 cache, and all outputs. */
+static inline __attribute__((always_inline)) void product_rows(const struct product *p, int first,
+                                                               const int rows)
 {
-    const int64_t line = LINE * (int64_t)sizeof(float);
-    const char *tile = p->ahead.first + out / TILE_KEYS * p->ahead.stride;
-    int64_t end = (first + rows) * row_bytes;
-    end = end < p->ahead.dim ? end : p->ahead.dim;
-    for (int64_t c = (first * row_bytes + line - 1) / line * line; c < end; c += line)
-        for (int t = 0; t < tiles; t++)
-            _mm_prefetch(tile + t * p->ahead.stride + c, _MM_HINT_T1);
-}
-
-/* All rows. */
-static inline __attribute__((always_inline)) void product(const struct product *p, int64_t out,
-                                                          int64_t outs)
-{
-    const int64_t row_bytes = (p->ahead.dim + p->rows - 1) / p->rows;
-    int rows;
-    for (int i = 0; i < p->rows; i += rows) {
-        rows = tile_height(p->rows - i, ROWS);
-        prefetch_part(p, out, i, rows, row_bytes, 1);
-        switch (rows) {
-        case 6:
-            product_tile(p, i, out, outs, 6);
-            break;
-        case 5:
-            product_tile(p, i, out, outs, 5);
-            break;
-        case 4:
-            product_tile(p, i, out, outs, 4);
-            break;
-        case 3:
-            product_tile(p, i, out, outs, 3);
-            break;
-        case 2:
-            product_tile(p, i, out, outs, 2);
-            break;
-        default:
-            product_tile(p, i, out, outs, 1);
-        }
-    }
+    int64_t out = 0;
+    for (; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
+        product_tile(p, first, out, TILE_KEYS, rows);
+    if (out < p->outs)
+        product_tile(p, first, out, p->outs - out, rows);
 }
 
 void attnkit_avx2_product(const struct product *p)
 {
-    int64_t out = 0;
-    for (; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
-        product(p, out, TILE_KEYS);
-    if (out < p->outs)
-        product(p, out, p->outs - out);
+    int rows;
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, ROWS);
+        switch (rows) {
+        case 6:
+            product_rows(p, i, 6);
+            break;
+        case 5:
+            product_rows(p, i, 5);
+            break;
+        case 4:
+            product_rows(p, i, 4);
+            break;
+        case 3:
+            product_rows(p, i, 3);
+            break;
+        case 2:
+            product_rows(p, i, 2);
+            break;
+        default:
+            product_rows(p, i, 1);
+        }
+    }
 }
 
 /* -------------------------------------------------------------------------------- few rows */

@@ -11,6 +11,7 @@
 
 enum {
     ROWS = 6,      /* of a register tile */
+    PACE = 16,     /* inputs after which more of what is ahead is asked for */
     FEW_ROWS = 4,  /* of one of few rows */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
 };
@@ -68,6 +69,23 @@ static inline __attribute__((always_inline)) void multiply(const float *const *x
     }
 }
 
+/* Asks the L2 cache for the part of what is ahead of these tiles that falls to inputs d .. end - 1
+ * of a tile of rows: at the pace of the work, or requests would wait for each other. */
+static inline __attribute__((always_inline)) void prefetch_ahead(const struct product *p, int first,
+                                                                 int64_t out, int64_t d,
+                                                                 int64_t end, const int rows,
+                                                                 const int vectors)
+{
+    __asm__ volatile("" : "+r"(p)); /* makes all addresses anew: the tile needs the registers */
+    const int64_t line = LINE * (int64_t)sizeof(float), done = first * p->x.dim;
+    const double pace = (double)p->ahead.dim / (double)(p->rows * p->x.dim);
+    const char *const tile = p->ahead.first + out / VECTOR * p->ahead.stride;
+    int64_t c = (int64_t)(pace * (double)(done + rows * d)) / line * line;
+    for (; c < (int64_t)(pace * (double)(done + rows * end)); c += line)
+        for (int t = 0; t < vectors; t++)
+            _mm_prefetch(tile + t * p->ahead.stride + c, _MM_HINT_T1);
+}
+
 /* Rows `first` on, and the matrix's tiles from that of output `out` on. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, int first, int64_t out, const int rows, const int vectors)
@@ -84,68 +102,57 @@ product_tile(const struct product *p, int first, int64_t out, const int rows, co
         w[j] = (const float *)((const char *)p->w + (out / VECTOR + j) * p->tile_step);
     if (p->sums)
         load_sums(p, first, out, last, rows, vectors, acc);
-    for (int64_t d = 0; d < p->x.dim; d++)
-        multiply(x, w, d, rows, vectors, acc);
+    for (int64_t d = 0, end; d < p->x.dim; d = end) {
+        end = p->x.dim - d < PACE ? p->x.dim : d + PACE;
+        prefetch_ahead(p, first, out, d, end, rows, vectors);
+        for (int64_t e = d; e < end; e++)
+            multiply(x, w, e, rows, vectors, acc);
+    }
     if (p->bias)
         add_bias(p->bias + out, last, rows, vectors, acc);
     store_y(p, first, out, last, rows, vectors, acc);
 }
 
-/* Asks the L2 cache for the part of what is ahead of `tiles` tiles that falls to these rows. */
-static inline __attribute__((always_inline)) void prefetch_part(const struct product *p,
-                                                                int64_t out, int first, int rows,
-                                                                int64_t row_bytes, const int tiles)
+/* Rows `first` on, which stay in the L1 cache, and all outputs. */
+static inline __attribute__((always_inline)) void product_rows(const struct product *p, int first,
+                                                               const int rows)
 {
-    const int64_t line = LINE * (int64_t)sizeof(float);
-    const char *tile = p->ahead.first + out / VECTOR * p->ahead.stride;
-    int64_t end = (first + rows) * row_bytes;
-    end = end < p->ahead.dim ? end : p->ahead.dim;
-    for (int64_t c = (first * row_bytes + line - 1) / line * line; c < end; c += line)
-        for (int t = 0; t < tiles; t++)
-            _mm_prefetch(tile + t * p->ahead.stride + c, _MM_HINT_T1);
-}
-
-static inline __attribute__((always_inline)) void product(const struct product *p, int64_t out,
-                                                          const int vectors)
-{
-    const int64_t row_bytes = (p->ahead.dim + p->rows - 1) / p->rows;
-    int rows;
-    for (int i = 0; i < p->rows; i += rows) {
-        rows = tile_height(p->rows - i, ROWS);
-        prefetch_part(p, out, i, rows, row_bytes, vectors);
-        switch (rows) {
-        case 6:
-            product_tile(p, i, out, 6, vectors);
-            break;
-        case 5:
-            product_tile(p, i, out, 5, vectors);
-            break;
-        case 4:
-            product_tile(p, i, out, 4, vectors);
-            break;
-        case 3:
-            product_tile(p, i, out, 3, vectors);
-            break;
-        case 2:
-            product_tile(p, i, out, 2, vectors);
-            break;
-        default:
-            product_tile(p, i, out, 1, vectors);
-        }
-    }
+    int64_t out = 0;
+    for (; p->outs - out > 3 * VECTOR; out += 4 * VECTOR)
+        product_tile(p, first, out, rows, 4);
+    if (p->outs - out > 2 * VECTOR)
+        product_tile(p, first, out, rows, 3);
+    else if (p->outs - out > VECTOR)
+        product_tile(p, first, out, rows, 2);
+    else if (p->outs > out)
+        product_tile(p, first, out, rows, 1);
 }
 
 void attnkit_avx512_product(const struct product *p)
 {
-    int64_t out = 0;
-    for (; p->outs - out > 3 * VECTOR; out += 4 * VECTOR)
-        product(p, out, 4);
-    if (p->outs - out > 2 * VECTOR)
-        product(p, out, 3);
-    else if (p->outs - out > VECTOR)
-        product(p, out, 2);
-    else if (p->outs > out)
-        product(p, out, 1);
+    int rows;
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, ROWS);
+        switch (rows) {
+        case 6:
+            product_rows(p, i, 6);
+            break;
+        case 5:
+            product_rows(p, i, 5);
+            break;
+        case 4:
+            product_rows(p, i, 4);
+            break;
+        case 3:
+            product_rows(p, i, 3);
+            break;
+        case 2:
+            product_rows(p, i, 2);
+            break;
+        default:
+            product_rows(p, i, 1);
+        }
+    }
 }
 
 /* -------------------------------------------------------------------------------- few rows */

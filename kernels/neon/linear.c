@@ -88,33 +88,40 @@ static inline __attribute__((always_inline)) void whole_tile(const struct produc
     store_sums(sum, p->bias, y, out, rows);
 }
 
-/* The tiles that have all their outputs. */
+/* Rows `first` on, and the tiles that have all their outputs. */
+static inline __attribute__((always_inline)) void whole_tiles_of(const struct product *p, int first,
+                                                                 const int rows)
+{
+    for (int64_t out = 0; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
+        whole_tile(p, first, out, rows);
+}
+
+/* The same for all rows, some at a time that stay in the nearest cache. */
 static void whole_tiles(const struct product *p)
 {
     int rows;
-    for (int64_t out = 0; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
-        for (int i = 0; i < p->rows; i += rows) {
-            rows = even_height(p->rows - i, MATRIX_ROWS);
-            switch (rows) {
-            case 6:
-                whole_tile(p, i, out, 6);
-                break;
-            case 5:
-                whole_tile(p, i, out, 5);
-                break;
-            case 4:
-                whole_tile(p, i, out, 4);
-                break;
-            case 3:
-                whole_tile(p, i, out, 3);
-                break;
-            case 2:
-                whole_tile(p, i, out, 2);
-                break;
-            default:
-                whole_tile(p, i, out, 1);
-            }
+    for (int i = 0; i < p->rows; i += rows) {
+        rows = even_height(p->rows - i, MATRIX_ROWS);
+        switch (rows) {
+        case 6:
+            whole_tiles_of(p, i, 6);
+            break;
+        case 5:
+            whole_tiles_of(p, i, 5);
+            break;
+        case 4:
+            whole_tiles_of(p, i, 4);
+            break;
+        case 3:
+            whole_tiles_of(p, i, 3);
+            break;
+        case 2:
+            whole_tiles_of(p, i, 2);
+            break;
+        default:
+            whole_tiles_of(p, i, 1);
         }
+    }
 }
 
 /* A copy of the bias from output `out` on, with room for a whole tile; or NULL. */
