@@ -28,7 +28,7 @@ enum {
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
     TILE_KEYS = 16,       /* keys of a tile of K, where it is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
-    MAX_MATRIX_ROWS = 8,  /* most rows of x in a product straight from tiles of any type */
+    MAX_MATRIX_ROWS = 16, /* most rows of x in a product straight from tiles of any type */
 };
 
 /* The type of the elements of a row. The values are those of attnkit_type. */

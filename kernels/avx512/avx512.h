@@ -21,8 +21,8 @@ enum {
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
-    MATRIX_ROWS = 8,
-    F32_MATRIX_ROWS = 4,
+    MATRIX_ROWS = 16,
+    F32_MATRIX_ROWS = 6,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
 };
 

@@ -12,7 +12,7 @@
 enum {
     ROWS = 6,      /* of a register tile */
     PACE = 16,     /* inputs after which more of what is ahead is asked for */
-    FEW_ROWS = 4,  /* of one of few rows */
+    FEW_ROWS = 6,  /* of one of few rows */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
 };
 
@@ -237,13 +237,25 @@ few_rows(const enum type type, const struct few_product *p, int first, const int
         few_tiles(type, p, out, first, rows);
 }
 
+/* Scales take registers, too. */
+static inline int few_height(const enum type type)
+{
+    return type == TYPE_Q8_0 ? 4 : FEW_ROWS;
+}
+
 static inline __attribute__((always_inline)) void few(const enum type type,
                                                       const struct few_product *p)
 {
     int rows;
     for (int i = 0; i < p->rows; i += rows) {
-        rows = tile_height(p->rows - i, FEW_ROWS);
+        rows = tile_height(p->rows - i, few_height(type));
         switch (rows) {
+        case 6:
+            few_rows(type, p, i, 6);
+            break;
+        case 5:
+            few_rows(type, p, i, 5);
+            break;
         case 4:
             few_rows(type, p, i, 4);
             break;
