@@ -214,6 +214,14 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 
 /* ------------------------------------------------------------------------------ measuring it */
 
+/* Of masks it counts nothing. */
+static double intensity_of(const struct row *row)
+{
+    const struct shape *const s = &row->shape;
+    const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
+    return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
+}
+
 static void measure_attention(const struct row *row, struct pool *pool, struct patience patience,
                               struct result *result)
 {
@@ -221,6 +229,7 @@ static void measure_attention(const struct row *row, struct pool *pool, struct p
     if (prepare(row, pool, &call, result)) {
         result->work.flops = is_decode(&row->shape) ? 0.0 : shape_flops(&row->shape);
         result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape, row->type) : 0.0;
+        result->work.intensity = intensity_of(row);
         measure_calls(row, pool, patience, make_call, &call, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));

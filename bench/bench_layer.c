@@ -241,7 +241,11 @@ static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;
     const double cache = shape_is_cached(s) ? shape_kv_bytes(s, row->type) : 0.0;
-    return work_of(flops_of(s), (double)call->args.packed_size + cache);
+    const double read = (double)call->args.packed_size + cache;
+    const double rows_in_and_out = 2.0 * (double)rows_of(s) * (double)s->d_model * sizeof(float);
+    struct work work = work_of(flops_of(s), read);
+    work.intensity = flops_of(s) / (read + rows_in_and_out);
+    return work;
 }
 
 static void measure_layer(const struct row *row, struct pool *pool, struct patience patience,

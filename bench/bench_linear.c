@@ -148,12 +148,20 @@ static double flops_of(const struct linear_shape *shape)
     return 2.0 * (double)shape->rows * (double)shape->in_dim * (double)shape->out_dim;
 }
 
+/* The matrix, rows in and rows out. */
+static double bytes_moved(const struct linear_shape *shape, const struct call *call)
+{
+    return (double)call->packed_size +
+           (double)shape->rows * (double)(shape->in_dim + shape->out_dim) * sizeof(float);
+}
+
 static void measure_linear(const struct row *row, struct pool *pool, struct patience patience,
                            struct result *result)
 {
     struct call call = {0};
     if (prepare(row, pool, &call, result)) {
         result->work = work_of(flops_of(&row->linear), (double)call.packed_size);
+        result->work.intensity = flops_of(&row->linear) / bytes_moved(&row->linear, &call);
         measure_calls(row, pool, patience, make_call, &call, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));

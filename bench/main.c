@@ -12,7 +12,9 @@
 #include <string.h>
 
 #include "../tools/tool.h"
+#include "context.h"
 #include "gbench.h"
+#include "history.h"
 #include "output.h"
 #include "report.h"
 #include "rows.h"
@@ -23,7 +25,8 @@ static const struct patience quick_patience = {.seconds = 0.5, .limit = 3.0};
 static const struct patience full_patience = {.seconds = 1.5, .limit = 15.0};
 
 struct bench_options {
-    const char *filter, *quick, *json, *shape, *type, *isa, *threads, *repeat, *list, *help;
+    const char *filter, *quick, *json, *history, *shape, *type, *isa, *threads, *repeat, *list,
+        *help;
 };
 
 /* What was asked for. */
@@ -87,6 +90,23 @@ static bool is_wanted(const struct bench_options *options, const struct plan *pl
            (!options->filter || !regexec(filter, row->name, 0, NULL, 0));
 }
 
+/* What stays: the rows that are wanted, and beside those of a history the roofs. False: none was
+ * wanted. */
+static bool keep_rows(const struct bench_options *options, struct plan *plan, const regex_t *filter)
+{
+    int kept = 0;
+    bool any = false;
+    for (int i = 0; i < plan->rows.count; i++) {
+        const struct row row = plan->rows.list[i];
+        const bool wanted = is_wanted(options, plan, filter, &row);
+        any |= wanted;
+        if (wanted || (options->history && row_is_roof(&row)))
+            plan->rows.list[kept++] = row;
+    }
+    plan->rows.count = kept;
+    return any;
+}
+
 static bool keep_wanted(const struct bench_options *options, struct plan *plan)
 {
     regex_t filter;
@@ -97,14 +117,10 @@ static bool keep_wanted(const struct bench_options *options, struct plan *plan)
         regerror(error, &filter, message, sizeof message);
         return complain("--filter is '%s': %s", options->filter, message);
     }
-    int kept = 0;
-    for (int i = 0; i < plan->rows.count; i++)
-        if (is_wanted(options, plan, &filter, &plan->rows.list[i]))
-            plan->rows.list[kept++] = plan->rows.list[i];
-    plan->rows.count = kept;
+    const bool any = keep_rows(options, plan, &filter);
     if (options->filter)
         regfree(&filter);
-    return kept > 0 || complain("no row is left; attnkit bench --list has their names");
+    return any || complain("no row is left; attnkit bench --list has their names");
 }
 
 static int longest_name(const struct row_list *rows)
@@ -119,14 +135,17 @@ static int longest_name(const struct row_list *rows)
 
 static bool choose_rows(const struct bench_options *options, struct plan *plan)
 {
+    if (options->json && options->history)
+        return complain("--json and --history both say where the results go: give one");
     if (options->threads && !options->shape)
         return complain("option --threads needs --shape");
     if (options->type && !options->shape)
         return complain("option --type needs --shape");
     if (options->shape && !add_given_shape(options, plan))
         return false;
-    if (!options->shape) {
+    if (!options->shape || options->history)
         add_roof_rows(&plan->rows);
+    if (!options->shape) {
         add_attention_rows(&plan->rows);
         add_linear_rows(&plan->rows);
         add_layer_rows(&plan->rows);
@@ -156,6 +175,8 @@ static void report_figures(struct gbench_state *state, const struct result *resu
     }
     if (work.flops + work.bytes > 0.0)
         gbench_counter(state, "roof_pct", figures->roof_pct);
+    if (work.intensity > 0.0)
+        gbench_counter(state, "FLOP_per_byte", work.intensity);
     if (work.elements > 0.0)
         gbench_counter(state, "ns_per_element", figures->seconds * 1e9 / work.elements);
     gbench_counter(state, "rounds", figures->rounds);
@@ -178,15 +199,6 @@ static void run_job(struct gbench_state *state, void *argument)
                     plan->rows.count * (int)plan->repeat);
 }
 
-static void describe_machine(void)
-{
-    char cpu[CPUINFO_LINE];
-    cpuinfo("model name", cpu);
-    gbench_context("cpu", cpu);
-    gbench_context("attnkit", attnkit_version());
-    gbench_context("compiler", tool_compiler());
-}
-
 static int by_seconds(const void *a, const void *b)
 {
     const double x = ((const struct result *)a)->figures.seconds;
@@ -207,7 +219,7 @@ static void print_table(const struct plan *plan, struct job *jobs)
 static void run_jobs(const struct plan *plan, struct job *jobs, struct result *results,
                      char *program)
 {
-    describe_machine();
+    describe_context();
     for (int i = 0; i < plan->rows.count; i++) {
         jobs[i] = (struct job){plan, &plan->rows.list[i], results + i * plan->repeat, 0};
         gbench_register(jobs[i].row->name, run_job, &jobs[i]);
@@ -273,6 +285,16 @@ static void list_rows(const struct plan *plan)
         puts(plan->rows.list[i].name);
 }
 
+/* --json gives the file's name, --history its folder. */
+static bool begin_file(const struct bench_options *options, struct plan *plan)
+{
+    const char *const name = options->history ? history_name(options->history) : options->json;
+    if (!options->history && !options->json)
+        return true;
+    plan->json = name ? output_begin(name) : NULL;
+    return plan->json;
+}
+
 static int bench(const struct bench_options *options, char *program)
 {
     struct plan plan = {.repeat = 1};
@@ -284,7 +306,7 @@ static int bench(const struct bench_options *options, char *program)
     int code = EXIT_OK;
     if (options->list)
         list_rows(&plan);
-    else if (options->json && !(plan.json = output_begin(options->json)))
+    else if (!begin_file(options, &plan))
         code = EXIT_REFUSED;
     else
         code = run_plan(options, &plan, program);
@@ -304,6 +326,10 @@ int main(int argc, char **argv)
          &values.quick},
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
+        {"--history", "DIR",
+         "the same in a new file of this folder, with the machine's roofs; tools/report.py makes\n"
+         "a page of them",
+         &values.history},
         {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
         {"--type", "TYPE",
          "of K and V and of matrices of --shape: f16, bf16, i8, q8_0; without it f32",

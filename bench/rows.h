@@ -15,8 +15,9 @@ enum { ROW_NAME = 192, ROW_PROBLEM = 320 };
 /* What a call does; 0 where that says nothing of it. */
 struct work {
     double flops;
-    double bytes;    /* it reads */
-    double elements; /* it makes */
+    double bytes;     /* it reads */
+    double elements;  /* it makes */
+    double intensity; /* FLOPs for each byte of inputs and outputs, each moved once */
 };
 
 struct result {
@@ -58,6 +59,8 @@ void add_attention_rows(struct row_list *rows);
 void add_linear_rows(struct row_list *rows);
 void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
+
+bool row_is_roof(const struct row *row);
 
 /* One of a public call with this shape, like another one in type, instruction set, threads and
  * quick. False: that is no shape. */

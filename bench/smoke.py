@@ -6,6 +6,7 @@
 """
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import unittest
 from pathlib import Path
 
 COMMAND = [str(Path(sys.argv[1]).resolve()), *sys.argv[2:]]
+ROOT = Path(__file__).resolve().parents[1]
 TINY = "B2_H8_L3x5_D64"
 TIME_LIMIT = 120
 
@@ -50,6 +52,33 @@ class Smoke(unittest.TestCase):
         self.assertGreater(row["GFLOPS"], 0)
         self.assertGreater(row["real_time"], 0)
         self.assertIn("attnkit", result["context"])
+
+    def test_history(self):
+        for _ in range(2):
+            done = self.bench("--filter", f"^prefill/f32/scalar/{TINY}$", "--quick", "--history", "runs")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        files = sorted((self.folder / "runs").iterdir())
+        self.assertEqual(len(files), 2)
+        for file in files:
+            self.assertRegex(file.name, r"^\d{8}T\d{6}Z-(unknown|[0-9a-f]{12}(-dirty)?)-\d+\.json$")
+            result = json.loads(file.read_text())
+            context, rows = result["context"], {row["name"]: row for row in result["benchmarks"]}
+            self.assertEqual(context["commit"], file.stem[17:].rsplit("-", 1)[0])
+            for key in "cpu", "cpu_model", "compiler":
+                self.assertIn(key, context)
+            self.assertEqual({f"fma/{isa}" for isa in context["isas"].split()},
+                             {name for name in rows if name.startswith("fma/")})
+            self.assertGreater(rows["read/dram"]["roof_GBps"], 0)
+            # of a head: 3 rows of Q and out, 5 of K and V, of 64 floats
+            self.assertAlmostEqual(rows[f"prefill/f32/scalar/{TINY}"]["FLOP_per_byte"],
+                                   4 * 64 * 3 * 5 / (4 * 64 * 2 * (3 + 5)))
+
+    @unittest.skipUnless((ROOT / ".git").exists() and shutil.which("git"), "no git")
+    def test_the_commit_is_one_of_git(self):
+        self.bench("--filter", f"^prefill/f32/scalar/{TINY}$", "--quick", "--json", "result.json")
+        commit = json.loads((self.folder / "result.json").read_text())["context"]["commit"]
+        commit = commit.removesuffix("-dirty") + "^{commit}"
+        subprocess.run(["git", "-C", ROOT, "cat-file", "-e", commit], check=True)
 
     def test_a_given_shape(self):
         done = self.bench("--shape", "B1_H2_1_L4x9_D8x16_causal_pad", "--isa", "scalar", "--quick")
@@ -127,15 +156,18 @@ class Smoke(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^few/f32/scalar/B1_H2_L2x64_D8_causal .* GFLOP/s .* %")
 
     def test_an_interrupted_run_leaves_nothing(self):
-        process = subprocess.Popen([*COMMAND, "--filter", "prefill", "--json", "result.json"],
-                                   cwd=self.folder, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.DEVNULL)
-        while not list(self.folder.iterdir()):
-            self.assertIsNone(process.poll())
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        self.assertEqual(process.wait(TIME_LIMIT), -signal.SIGINT)
-        self.assertEqual(list(self.folder.iterdir()), [])
+        runs = self.folder / "runs"
+        runs.mkdir()
+        for where in ("--json", "runs/result.json"), ("--history", "runs"):
+            process = subprocess.Popen([*COMMAND, "--filter", "prefill", *where],
+                                       cwd=self.folder, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+            while not list(runs.iterdir()):
+                self.assertIsNone(process.poll())
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(TIME_LIMIT), -signal.SIGINT)
+            self.assertEqual(list(runs.iterdir()), [])
 
     def test_refusals(self):
         self.refuse("no row is left", "--filter", "no such row")
@@ -149,6 +181,10 @@ class Smoke(unittest.TestCase):
         self.refuse("--type needs --shape", "--type", "f16")
         self.refuse("no such instruction set", "--isa", "mmx")
         self.refuse("cannot write none/x.json", "--filter", TINY, "--json", "none/x.json")
+        self.refuse("cannot make the folder none/x: No such file", "--filter", TINY, "--history",
+                    "none/x")
+        self.refuse("--history is '/dev/null': is no folder", "--filter", TINY, "--history", "/dev/null")
+        self.refuse("give one", "--json", "x.json", "--history", "x")
         self.refuse("cannot write /dev/null", "--filter", TINY, "--json", "/dev/null")
 
 

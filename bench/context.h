@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a file of results says of where they come from: the machine, the compiler, the commit.
+ */
+#ifndef ATTNKIT_CONTEXT_H
+#define ATTNKIT_CONTEXT_H
+
+/* Adds lines to Google Benchmark's "context". */
+void describe_context(void);
+
+#endif
