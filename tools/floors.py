@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the rows of `attnkit bench` against the floors of bench/floors: percent of their roofs.
+
+    tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
+    tools/floors.py --results FILE ...          measures nothing
+    tools/floors.py --raise --results FILE ...  writes higher floors, never lower ones
+    tools/floors.py --base [REVISION]           whether no floor is lower there than it was
+
+A row is measured 5 times; what was disturbed or is below its floor is measured again, twice at most
+(--quick: 3 times, once).
+Medians are of the measurements that nobody disturbed (bench/README.md, Noise). Exit status: 0 all
+floors hold; 1 one does not; 2 none is broken, but some rows could not be judged; 3 no sense in what was
+given; 77 --base without a revision finds none.
+"""
+
+import argparse
+import math
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent
+sys.path += [str(TOOLS / "peers"), str(TOOLS / "report")]
+
+import results  # noqa: E402
+from files import whole  # noqa: E402
+
+ROOT = TOOLS.parent
+REPEATS, QUICK_REPEATS = 5, 3
+ROUNDS, QUICK_ROUNDS = 3, 2  # of measuring: after the first one what was disturbed or below
+TIME_LIMIT = 3600
+# Of what --raise measured: what is left as a floor. Reading memory varies more from run to run, and
+# from machine to machine, than multiply-adds.
+KEPT = {"GFLOPS": 0.96, "GBps": 0.90}
+BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
+
+
+class Options(argparse.ArgumentParser):
+    def error(self, message):
+        fail(message)
+
+
+def fail(message):
+    print(f"floors.py: {message}", file=sys.stderr)
+    sys.exit(NO_SENSE)
+
+
+def read_options():
+    options = Options(prog="floors.py", description=__doc__.splitlines()[0])
+    add = options.add_argument
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
+    add("--quick", action="store_true",
+        help=f"a minute or two: {QUICK_REPEATS} short measurements of the rows of attnkit bench --quick")
+    add("--results", metavar="FILE", nargs="+", type=Path,
+        help="files of attnkit bench --json --repeat 5, one for each machine: the lowest one counts")
+    add("--raise", action="store_true", dest="is_raise",
+        help=f"write floors of {KEPT['GFLOPS']:.0%} (of reading memory {KEPT['GBps']:.0%}) of what was "
+        "measured, where that is higher; a new row is added to the file by hand, with 0")
+    add("--base", metavar="REVISION", nargs="?", const="",
+        help="compare the file with that of a revision of git; by default of the branch's base, on "
+        "the main branch of the commit before")
+    add("--floors", metavar="FILE", type=Path, default=ROOT / "bench" / "floors",
+        help="instead of bench/floors")
+    given = options.parse_args()
+    if given.base is not None and (given.results or given.is_raise or given.quick):
+        options.error("--base measures nothing, and stands alone")
+    if given.is_raise and given.quick:
+        options.error("--raise needs more than --quick measures")
+    return given
+
+
+# ---------------------------------------------------------------------------------- the file
+
+
+def parse(text, where):
+    """Name -> percent."""
+    floors = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or line.startswith("#"):
+            continue
+        if len(words) != 2 or not re.fullmatch(r"\d+(\.\d)?", words[1]) or words[0] in floors:
+            fail(f"{where}:{number}: must be the name of a row, once, and a percentage such as 71.5")
+        floors[words[0]] = float(words[1])
+    if list(floors) != sorted(floors):
+        fail(f"{where}: the rows must be sorted")
+    return floors
+
+
+def read_floors(path):
+    try:
+        return parse(path.read_text(encoding="utf-8"), path)
+    except OSError as problem:
+        fail(f"cannot read {path}: {problem.strerror}")
+
+
+def write_floors(path, floors):
+    """Leaves everything but the numbers."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for i, line in enumerate(lines):
+        name = line.split(" ")[0]
+        if name in floors:
+            lines[i] = f"{name} {floors[name]:.1f}"
+    with whole(path) as part:
+        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+# --------------------------------------------------------------------------- only goes up
+
+
+def git(*words):
+    """Its output; None if it fails."""
+    done = subprocess.run(["git", *words], text=True, capture_output=True)
+    return done.stdout if done.returncode == 0 else None
+
+
+def find_base(folder):
+    """Where this branch left the main one; on the main one, the commit before."""
+    fork = git("-C", folder, "merge-base", "HEAD", "origin/HEAD") or ""
+    if fork and fork != git("-C", folder, "rev-parse", "HEAD"):
+        return fork.strip()
+    return (git("-C", folder, "rev-parse", "--verify", "--quiet", "HEAD^") or "").strip()
+
+
+def compare_with_base(options):
+    folder = str(options.floors.resolve().parent)
+    base = options.base or find_base(folder)
+    if not base:
+        print("floors.py: nothing to compare with: no git, or no commit before this one")
+        return NOTHING_TO_SEE
+    if git("-C", folder, "rev-parse", "--verify", "--quiet", base + "^{commit}") is None:
+        fail(f"git knows no revision {base}")
+    before = git("-C", folder, "show", f"{base}:./{options.floors.name}")
+    now = read_floors(options.floors)
+    old = parse(before or "", f"{options.floors.name} of {base}")
+    wrong = [f"{name}: the floor was {floor:.1f}, is " +
+             (f"{now[name]:.1f}" if name in now else "gone")
+             for name, floor in old.items() if now.get(name, -1) < floor]
+    higher = sum(now[name] > old[name] for name in old if name in now)
+    print("\n".join(wrong) or f"none of {len(old)} floors is lower than in {base[:12]}; {higher} are "
+          f"higher, {len(now.keys() - old.keys())} new")
+    return BROKEN if wrong else 0
+
+
+# ------------------------------------------------------------------------------- measuring
+
+
+def attnkit(options, *words, output=None):
+    command = [str(options.build / "tools" / "attnkit"), "bench", *words]
+    try:
+        return subprocess.run(command, check=True, text=True, timeout=TIME_LIMIT,
+                              stdout=output or subprocess.DEVNULL).stdout
+    except OSError as problem:
+        fail(f"cannot start {command[0]}: {problem.strerror}")
+    except subprocess.SubprocessError as problem:
+        fail(str(problem))
+
+
+def isa_of(name):
+    return results.Row(name, []).isa
+
+
+def rows_here(options, floors):
+    """Those that this machine runs; a floor of a row that its instruction set does not have is one
+    that nothing would ever hold up."""
+    words = ["--quick"] if options.quick else []
+    here = attnkit(options, "--list", output=subprocess.PIPE).split()
+    lost = [name for name in floors
+            if name not in here and isa_of(name) in {isa_of(row) for row in here}]
+    if lost:
+        fail(f"attnkit bench has no row {', '.join(lost)}")
+    chosen = set(attnkit(options, "--list", *words, output=subprocess.PIPE).split())
+    return [name for name in floors if name in chosen]
+
+
+def bench(options, names):
+    """The measurements of these rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.json"
+        attnkit(options, "--filter", f"^({'|'.join(names)})$", "--json", str(file), "--repeat",
+                str(QUICK_REPEATS if options.quick else REPEATS), *["--quick"] * options.quick)
+        return results.read(file).rows
+
+
+def measure(options, floors):
+    """Name -> Row; the rows that need it are measured again."""
+    rows = {}
+    again = rows_here(options, floors)
+    for _ in range(QUICK_ROUNDS if options.quick else ROUNDS):
+        if not again:
+            break
+        for name, row in bench(options, again).items():
+            rows.setdefault(name, results.Row(name, [])).measurements += row.measurements
+        again = [name for name in again if rows[name].measurements and
+                 verdict(rows[name], floors[name], least(options)) != "holds"]
+    return [rows]
+
+
+def least(options):
+    """Measurements by which a row is judged."""
+    return (QUICK_REPEATS if options.quick else REPEATS) // 2 + 1
+
+
+# --------------------------------------------------------------------------------- judging
+
+
+def verdict(row, floor, least_measurements):
+    if len(row.undisturbed) < least_measurements:
+        return "not judged"
+    return "holds" if row.median("roof_pct") >= floor else "BELOW"
+
+
+def lowest(machines, name):
+    """The row on the machine where it is lowest; None where it was not measured on each."""
+    rows = [rows[name] for rows in machines if name in rows and rows[name].measurements]
+    rows = [row for row in rows if row.median("roof_pct") is not None]
+    return min(rows, key=lambda row: row.median("roof_pct")) if len(rows) == len(machines) else None
+
+
+def judge(options, floors, machines):
+    """(name, floor, row, verdict), worst first."""
+    lines = []
+    for name, floor in floors.items():
+        row = lowest(machines, name)
+        if row:
+            lines.append((name, floor, row, verdict(row, floor, least(options))))
+    return sorted(lines, key=lambda line: line[2].median("roof_pct") / max(line[1], 0.1))
+
+
+def print_lines(lines):
+    width = max(len(line[0]) for line in lines)
+    print(f"{'row':{width}}  {'floor':>7}  {'measured':>8}  verdict")
+    for name, floor, row, word in lines:
+        disturbed = len(row.measurements) - len(row.undisturbed)
+        note = f", {disturbed} of {len(row.measurements)} measurements disturbed" if disturbed else ""
+        print(f"{name:{width}}  {floor:5.1f} %  {row.median('roof_pct'):6.1f} %  {word}{note}")
+
+
+def check(options, floors, machines):
+    lines = judge(options, floors, machines)
+    if not lines:
+        fail("nothing was measured that has a floor")
+    print_lines(lines)
+    words = [line[3] for line in lines]
+    counts = {word: words.count(word) for word in ("holds", "BELOW", "not judged")}
+    print(f"{counts['holds']} floors hold, {counts['BELOW']} do not, {counts['not judged']} were not "
+          f"judged; {len(floors) - len(lines)} rows were not measured")
+    return BROKEN if counts["BELOW"] else NOT_JUDGED if counts["not judged"] else 0
+
+
+def raised(floors, machines):
+    """The floors that go up, to the lowest of the machines less a margin."""
+    higher = {}
+    for name, floor in floors.items():
+        row = lowest(machines, name)
+        if not row or any(len(rows[name].undisturbed) < REPEATS for rows in machines):
+            continue
+        kept = next(KEPT[key] for key in KEPT if key in row.measurements[0])
+        new = math.floor(10 * kept * row.median("roof_pct")) / 10
+        if new > floor:
+            higher[name] = new
+    return higher
+
+
+def raise_floors(options, floors, machines):
+    higher = raised(floors, machines)
+    for name, new in higher.items():
+        print(f"{name}: {floors[name]:.1f} -> {new:.1f}")
+    if higher:
+        write_floors(options.floors, higher)
+    print(f"{len(higher)} of {len(floors)} floors are higher now")
+    return 0
+
+
+def main():
+    options = read_options()
+    if options.base is not None:
+        return compare_with_base(options)
+    floors = read_floors(options.floors)
+    try:
+        machines = [results.read(path).rows for path in options.results] if options.results else \
+            measure(options, floors)
+    except results.Unusable as problem:
+        fail(problem)
+    return (raise_floors if options.is_raise else check)(options, floors, machines)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

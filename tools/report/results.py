@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that `attnkit bench` wrote, with --json or --history: what they measured, and where. Others,
+and those that are not whole, are refused.
+"""
+
+import dataclasses
+import datetime
+import json
+import math
+from statistics import median
+
+LEAST_SHARE = 0.97  # of its time that a row must have run, or somebody disturbed it
+WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a row has one of them, or was not measured
+
+
+class Unusable(Exception):
+    """A file that is no result of `attnkit bench`; says why."""
+
+
+@dataclasses.dataclass
+class Row:
+    """The measurements of a row in a run. Of a row that was not measured there is none."""
+    name: str
+    measurements: list
+
+    @property
+    def family(self):
+        return self.name.split("/")[0]
+
+    @property
+    def isa(self):
+        """tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; of read/L1 there is none."""
+        return next((part for part in self.name.split("/") if part in ISAS), None)
+
+    @property
+    def threads(self):
+        return threads(self.name)
+
+    @property
+    def undisturbed(self):
+        return [m for m in self.measurements if is_undisturbed(m, self.threads)]
+
+    def median(self, key):
+        """Of the measurements that nobody disturbed; of all where there is none; None without any."""
+        values = [m[key] for m in self.undisturbed or self.measurements if key in m]
+        return median(values) if values else None
+
+
+ISAS = ("scalar", "avx2", "avx512", "neon")
+
+
+@dataclasses.dataclass
+class Run:
+    path: str
+    context: dict
+    rows: dict  # name -> Row
+    date: datetime.datetime
+
+    @property
+    def machine(self):
+        """What must be the same of runs that can be compared."""
+        return ", ".join(filter(None, (self.context.get("cpu"), self.context.get("cpu_model"))))
+
+    @property
+    def commit(self):
+        return self.context.get("commit", "unknown")
+
+
+def threads(name):
+    last = name.rsplit("/", 1)[-1]
+    return int(last[1:]) if last[0] == "t" and last[1:].isdigit() else 1
+
+
+def is_undisturbed(measurement, row_threads):
+    return measurement["cpu_time"] >= LEAST_SHARE * measurement["real_time"] * row_threads
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as problem:
+        raise Unusable(f"cannot read {path}: {problem.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise Unusable(f"{path} is no whole JSON: {problem}") from None
+    try:
+        return understand(path, content)
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise Unusable(f"{path} is JSON, but not of attnkit bench: {type(problem).__name__}: "
+                       f"{problem}") from None
+
+
+def understand(path, content):
+    context = content["context"]
+    context["attnkit"].split(".")  # the version: other programs' Google Benchmark has none
+    rows = {}
+    for entry in content["benchmarks"]:
+        if entry.get("run_type", "iteration") != "iteration":
+            continue
+        row = rows.setdefault(entry["name"], Row(entry["name"], []))
+        if not entry.get("error_occurred") and WORK & set(entry):
+            row.measurements.append(checked(entry))
+    date = datetime.datetime.fromisoformat(context["date"])
+    return Run(str(path), context, rows, date.astimezone(datetime.timezone.utc))
+
+
+def checked(entry):
+    for key in {"real_time", "cpu_time", "roof_pct"} & {"real_time", "cpu_time", *entry}:
+        if not math.isfinite(entry[key]) or entry[key] <= 0:
+            raise ValueError(f"{key} of {entry['name']} is {entry[key]}")
+    return entry
