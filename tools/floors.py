@@ -159,17 +159,13 @@ def attnkit(options, *words, output=None):
         fail(str(problem))
 
 
-def isa_of(name):
-    return results.Row(name, []).isa
-
-
 def rows_here(options, floors):
     """Those that this machine runs; a floor of a row that its instruction set does not have is one
     that nothing would ever hold up."""
     words = ["--quick"] if options.quick else []
     here = attnkit(options, "--list", output=subprocess.PIPE).split()
     lost = [name for name in floors
-            if name not in here and isa_of(name) in {isa_of(row) for row in here}]
+            if name not in here and results.isa(name) in {results.isa(row) for row in here}]
     if lost:
         fail(f"attnkit bench has no row {', '.join(lost)}")
     chosen = set(attnkit(options, "--list", *words, output=subprocess.PIPE).split())

@@ -12,9 +12,9 @@ import re
 import resource
 import struct
 import unittest
-import zlib
 
 import numpy as np
+import png
 
 from test_run_masks import attention, to_bf16, to_bytes
 from test_tools import ISAS, ToolTest, attnkit, header_of, normal, npy, with_header
@@ -384,41 +384,6 @@ class Options(LayerTest):
 # ------------------------------------------------------------------------------------ the picture
 
 
-def decode_png(content):
-    """Pixels of a PNG of 8 bits of red, green and blue: [height, width, 3]."""
-    assert content[:8] == b"\x89PNG\r\n\x1a\n"
-    at, data, size = 8, b"", None
-    while at < len(content):
-        length, kind = struct.unpack_from(">I4s", content, at)
-        body = content[at + 8:at + 8 + length]
-        check, = struct.unpack_from(">I", content, at + 8 + length)
-        assert check == zlib.crc32(kind + body)
-        if kind == b"IHDR":
-            size = struct.unpack(">IIBBBBB", body)
-        data += body if kind == b"IDAT" else b""
-        at += 12 + length
-    width, height, *form = size
-    assert form == [8, 2, 0, 0, 0] and kind == b"IEND"
-    return unfilter(zlib.decompress(data), width, height)
-
-
-PREDICTIONS = (lambda a, b, c: 0, lambda a, b, c: a, lambda a, b, c: b,
-               lambda a, b, c: (a + b) // 2,
-               lambda a, b, c: min((a, b, c), key=lambda v: abs(v - (a + b - c))))
-
-
-def unfilter(data, width, height):
-    rows = np.frombuffer(data, np.uint8).reshape(height, 1 + 3 * width)
-    above, pixels = [0] * (3 * width + 3), []
-    for kind, *line in rows.tolist():
-        here = [0, 0, 0]  # a pixel before the first
-        for i, byte in enumerate(line, 3):
-            here.append(byte + PREDICTIONS[kind](here[i - 3], above[i], above[i - 3]) & 255)
-        pixels.append(here[3:])
-        above = here
-    return np.array(pixels, np.uint8).reshape(height, width, 3)
-
-
 def lightness(colour):
     """CIE L*."""
     part = np.asarray(colour) / 255
@@ -445,7 +410,7 @@ class Picture(LayerTest):
     def draw(self, *options, heads=HEADS, **more):
         """Runs; returns the pixels, the weights of batch entry 0, and its panels: their pixels."""
         self.run_tool("--plot", "w.png", "--attention", "a.npy", *options, **more)
-        pixels = decode_png((self.folder / "w.png").read_bytes())
+        pixels = png.decode((self.folder / "w.png").read_bytes())
         weights = self.load("a.npy")
         self.assertEqual(weights.shape[-3], heads)
         return pixels, weights[0] if weights.ndim == 4 else weights
@@ -533,7 +498,7 @@ class Picture(LayerTest):
         expected = self.draw()[0]
         (self.folder / "a.npy").unlink()
         self.run_tool("--plot", "w.png")
-        np.testing.assert_array_equal(decode_png((self.folder / "w.png").read_bytes()), expected)
+        np.testing.assert_array_equal(png.decode((self.folder / "w.png").read_bytes()), expected)
         self.assertEqual(sorted(self.contents()), ["out.npy", "w.png", "w.safetensors", "x.npy"])
 
     def test_nan_is_red(self):

@@ -10,6 +10,8 @@ import math
 from statistics import median
 
 LEAST_SHARE = 0.97  # of its time that a row must have run, or somebody disturbed it
+ISAS = ("scalar", "avx2", "avx512", "neon")
+FIGURES = {"roof_pct", "roof_GFLOPS", "roof_GBps", "GFLOPS", "GBps", "ns_per_element", "FLOP_per_byte"}
 WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a row has one of them, or was not measured
 
 
@@ -25,12 +27,11 @@ class Row:
 
     @property
     def family(self):
-        return self.name.split("/")[0]
+        return family(self.name)
 
     @property
     def isa(self):
-        """tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; of read/L1 there is none."""
-        return next((part for part in self.name.split("/") if part in ISAS), None)
+        return isa(self.name)
 
     @property
     def threads(self):
@@ -44,9 +45,6 @@ class Row:
         """Of the measurements that nobody disturbed; of all where there is none; None without any."""
         values = [m[key] for m in self.undisturbed or self.measurements if key in m]
         return median(values) if values else None
-
-
-ISAS = ("scalar", "avx2", "avx512", "neon")
 
 
 @dataclasses.dataclass
@@ -66,6 +64,15 @@ class Run:
         return self.context.get("commit", "unknown")
 
 
+def family(name):
+    return name.split("/")[0]
+
+
+def isa(name):
+    """Of tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; of read/L1 there is none."""
+    return next((part for part in name.split("/") if part in ISAS), None)
+
+
 def threads(name):
     last = name.rsplit("/", 1)[-1]
     return int(last[1:]) if last[0] == "t" and last[1:].isdigit() else 1
@@ -76,6 +83,12 @@ def is_undisturbed(measurement, row_threads):
 
 
 def read(path):
+    """A Run."""
+    return read_json(path, "attnkit bench", lambda content: understand(path, content))
+
+
+def read_json(path, whose, understand_it):
+    """What is understood of a file; one that is not whole, or of another program, is Unusable."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -84,28 +97,41 @@ def read(path):
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
         raise Unusable(f"{path} is no whole JSON: {problem}") from None
     try:
-        return understand(path, content)
+        return understand_it(content)
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
-        raise Unusable(f"{path} is JSON, but not of attnkit bench: {type(problem).__name__}: "
+        raise Unusable(f"{path} is JSON, but not of {whose}: {type(problem).__name__}: "
                        f"{problem}") from None
 
 
 def understand(path, content):
     context = content["context"]
-    context["attnkit"].split(".")  # the version: other programs' Google Benchmark has none
+    check_words(context)
     rows = {}
     for entry in content["benchmarks"]:
         if entry.get("run_type", "iteration") != "iteration":
             continue
-        row = rows.setdefault(entry["name"], Row(entry["name"], []))
+        name = checked(entry)
+        row = rows.setdefault(name, Row(name, []))
         if not entry.get("error_occurred") and WORK & set(entry):
-            row.measurements.append(checked(entry))
+            row.measurements.append(entry)
     date = datetime.datetime.fromisoformat(context["date"])
     return Run(str(path), context, rows, date.astimezone(datetime.timezone.utc))
 
 
+def check_words(context):
+    """Other programs' results have no version of attnkit, older ones of attnkit lack some of these."""
+    for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
+        if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):
+            raise ValueError(f"{key} is {context[key]}")
+
+
 def checked(entry):
-    for key in {"real_time", "cpu_time", "roof_pct"} & {"real_time", "cpu_time", *entry}:
+    """The name of a row whose figures can be taken for such."""
+    if not isinstance(entry["name"], str) or not entry["name"]:
+        raise ValueError(f"name is {entry['name']}")
+    if entry.get("error_occurred"):
+        return entry["name"]
+    for key in {"real_time", "cpu_time"} | FIGURES & set(entry):
         if not math.isfinite(entry[key]) or entry[key] <= 0:
             raise ValueError(f"{key} of {entry['name']} is {entry[key]}")
-    return entry
+    return entry["name"]

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A page of a history of benches: regressions, ratios over commits, rooflines, other libraries.
+
+    tools/report.py HISTORY [-o report.html] [--peers bench/results/peers.json ...]
+
+HISTORY is a folder of files of `attnkit bench --history`. The page is one file that needs no other, no
+script and no network. Exit status: 0 it is written; 1 a file is no result of the bench, the folder has
+none, or the page cannot be written; 2 a wrong option.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+TOOLS = Path(__file__).resolve().parent
+sys.path += [str(TOOLS / "peers"), str(TOOLS / "report")]
+
+import history  # noqa: E402
+import others  # noqa: E402
+import page  # noqa: E402
+from files import whole  # noqa: E402
+from results import Unusable  # noqa: E402
+
+
+def read_options():
+    options = argparse.ArgumentParser(prog="report.py", description=__doc__.splitlines()[0])
+    add = options.add_argument
+    add("history", type=Path, help="the folder of attnkit bench --history")
+    add("-o", "--output", metavar="FILE", type=Path, default=Path("report.html"),
+        help="report.html by default")
+    add("--peers", metavar="FILE", type=Path, nargs="+", default=[], help="of tools/peers.py --json")
+    return options.parse_args()
+
+
+def main():
+    options = read_options()
+    try:
+        machines = history.read(options.history)
+        html = page.page(machines, [others.read(path) for path in options.peers])
+        with whole(options.output) as part:
+            part.write_text(html, encoding="utf-8")
+    except Unusable as problem:
+        sys.exit(f"report.py: {problem}")
+    except OSError as problem:
+        sys.exit(f"report.py: cannot write {options.output}: {problem.strerror}")
+    found = [change for machine in machines for change in machine.changes]
+    print(f"wrote {options.output}: {sum(len(machine.runs) for machine in machines)} runs, "
+          f"{sum(change.is_open for change in found)} open regressions")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

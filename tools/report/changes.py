@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the level of a series changed. In the whole series and in overlapping parts of it, of half the
+length and so on (seeded binary segmentation), the split that separates two means best (CUSUM) is a
+change if hardly any order of the same values has one as good (a permutation test); then the same on
+either side. Without the parts a dip that went by would hide behind what is before and after it.
+
+No distribution is assumed; values far out are pulled in to Tukey's outer fences first, so that one bad
+run is no change. If runs do not depend on each other, a series without a change shows one with a
+probability of LEVEL at most; smaller steps than LEAST_STEP are none in any case.
+"""
+
+import functools
+import itertools
+import math
+import random
+from statistics import median, quantiles
+
+LEVEL = 0.01
+PERMUTATIONS = 999
+LEAST_RUNS = 10     # of a series, or of a part of it: with fewer there are too few orders
+LEAST_SEGMENT = 3   # runs before and after a change
+LEAST_STEP = 0.01   # of the level before
+
+
+def within_fences(values):
+    low, _, high = quantiles(values, n=4)
+    reach = 3 * (high - low)
+    return [min(max(value, low - reach), high + reach) for value in values] if reach else values
+
+
+@functools.cache
+def candidates(n):
+    """Of each split of each part: (start, first index after it, end, share before it, weight)."""
+    splits, length = [], n
+    while length >= LEAST_RUNS or not splits:
+        for start in range(0, n - length + 1, max(1, length // 2)):
+            end = start + length
+            splits += [(start, i, end, (i - start) / length, math.sqrt(length / ((i - start) * (end - i))))
+                       for i in range(start + LEAST_SEGMENT, end - LEAST_SEGMENT + 1)]
+        length //= 2
+    return splits
+
+
+def best_split(values):
+    """(how well it separates, first index after it)."""
+    sums = list(itertools.accumulate(values, initial=0.0))
+    return max((abs(sums[i] - sums[start] - (sums[end] - sums[start]) * share) * weight, i)
+               for start, i, end, share, weight in candidates(len(values)))
+
+
+def is_unlikely(values, separation):
+    """Whether at most LEVEL of all orders separate as well; ends as soon as more do."""
+    lots, values = random.Random(1), list(values)
+    allowed = int(LEVEL * (PERMUTATIONS + 1)) - 1
+    for _ in range(PERMUTATIONS):
+        lots.shuffle(values)
+        allowed -= best_split(values)[0] >= separation
+        if allowed < 0:
+            return False
+    return True
+
+
+def splits(values):
+    if len(values) < LEAST_RUNS:
+        return []
+    tame = within_fences(values)
+    separation, place = best_split(tame)
+    if separation <= 1e-9 * abs(max(tame, key=abs)) or not is_unlikely(tame, separation):
+        return []
+    return [*splits(values[:place]), place, *(place + i for i in splits(values[place:]))]
+
+
+def steps(values, places):
+    """(size of the step between medians, place)."""
+    levels = [median(values[start:end]) for start, end in zip([0, *places], [*places, len(values)])]
+    return [(abs(after / before - 1), place) for before, after, place in zip(levels, levels[1:], places)]
+
+
+def find(values):
+    """Indices of the first values of new levels."""
+    places = splits(values)
+    while places and min(steps(values, places))[0] < LEAST_STEP:
+        places.remove(min(steps(values, places))[1])
+    return places
