@@ -100,6 +100,11 @@ static size_t rows_of(const struct shape *s)
     return (size_t)(s->batch * s->q_heads) * (size_t)s->q_len;
 }
 
+static size_t out_bytes(const struct shape *s)
+{
+    return rows_of(s) * (size_t)s->value_dim * sizeof(float);
+}
+
 static double memory_bytes(const struct call *call)
 {
     const struct shape *const s = &call->row->shape;
@@ -230,7 +235,8 @@ static void measure_attention(const struct row *row, struct pool *pool, struct p
         result->work.flops = is_decode(&row->shape) ? 0.0 : shape_flops(&row->shape);
         result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape, row->type) : 0.0;
         result->work.intensity = intensity_of(row);
-        measure_calls(row, pool, patience, make_call, &call, result);
+        const struct row_call out = {make_call, &call, call.out, out_bytes(&row->shape)};
+        measure_calls(row, pool, patience, &out, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));
     }

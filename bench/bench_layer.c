@@ -46,6 +46,12 @@ static int64_t rows_of(const struct shape *s)
     return s->batch * s->q_len;
 }
 
+/* Of x, and of out. */
+static size_t floats_of(const struct shape *s)
+{
+    return (size_t)rows_of(s) * (size_t)s->d_model;
+}
+
 /* Elements of a row of q, k, v and of the result of attention, all together: each has as many rows
  * of weights, or columns, of d_model elements. */
 static int64_t projected(const struct shape *s)
@@ -122,10 +128,9 @@ static bool pack(struct call *call, struct result *result)
 static bool take_memory(struct call *call, struct result *result)
 {
     const struct shape *const s = &call->row->shape;
-    const size_t floats = (size_t)rows_of(s) * (size_t)s->d_model;
     if (memory_has(memory_bytes(call))) {
-        call->x = draw(floats, 3);
-        call->out = draw(floats, 4);
+        call->x = draw(floats_of(s), 3);
+        call->out = draw(floats_of(s), 4);
         call->cached = malloc((size_t)s->batch * sizeof *call->cached);
         if (call->x && call->out && call->cached && copies_take(&call->weights))
             return pack(call, result) &&
@@ -220,7 +225,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
         row_fails(result, "%s", message);
         return false;
     }
-    call->weights = copies_plan(call->args.packed_size, true);
+    call->weights = copies_plan(row, call->args.packed_size, true);
     if (!take_memory(call, result))
         return false;
     point_to_memory(call);
@@ -254,7 +259,9 @@ static void measure_layer(const struct row *row, struct pool *pool, struct patie
     struct call call = {0};
     if (prepare(row, pool, &call, result)) {
         result->work = work_of_layer(row, &call);
-        measure_calls(row, pool, patience, make_call, &call, result);
+        const struct row_call out = {make_call, &call, call.out,
+                                     floats_of(&row->shape) * sizeof *call.out};
+        measure_calls(row, pool, patience, &out, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));
     }

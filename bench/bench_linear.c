@@ -109,7 +109,7 @@ static attnkit_status ask_sizes(const struct row *row, struct call *call, char *
     if (status == ATTNKIT_OK)
         status =
             attnkit_linear_workspace(&call->args, &call->exec, &call->exec.workspace_size, message);
-    call->matrices = copies_plan(call->packed_size, true);
+    call->matrices = copies_plan(row, call->packed_size, true);
     return status;
 }
 
@@ -162,7 +162,10 @@ static void measure_linear(const struct row *row, struct pool *pool, struct pati
     if (prepare(row, pool, &call, result)) {
         result->work = work_of(flops_of(&row->linear), (double)call.packed_size);
         result->work.intensity = flops_of(&row->linear) / bytes_moved(&row->linear, &call);
-        measure_calls(row, pool, patience, make_call, &call, result);
+        const struct linear_shape *const s = &row->linear;
+        const struct row_call out = {make_call, &call, call.y,
+                                     floats_of(s->rows, s->out_dim) * sizeof *call.y};
+        measure_calls(row, pool, patience, &out, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));
     }

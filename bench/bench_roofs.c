@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "caches.h"
 #include "rows.h"
 
 static const char *const levels[] = {"dram", "L1", "L2", "L3"};
@@ -36,7 +37,7 @@ static void run_fma(const struct row *row, struct patience patience, struct resu
 static void run_read(const struct row *row, struct patience patience, struct result *result)
 {
     struct roof roof;
-    const size_t size = level_buffer(row->number);
+    const size_t size = level_buffer((int)row->number);
     if (size == 0)
         row_fails(result, "this machine has no %s cache that it tells of", levels[row->number]);
     else if (!roof_read(&roof, row->isa->name, NULL, size))

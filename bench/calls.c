@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads, roofs and memory of the rows of public calls.
+ * Threads and memory of the rows of public calls, and the rows.
  */
 #include "calls.h"
 
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../tests/random.h"
+#include "caches.h"
 
 void on_threads(const struct row *row, struct patience patience, struct result *result,
                 void (*measure_it)(const struct row *row, struct pool *pool,
@@ -55,10 +56,10 @@ float *draw(size_t count, uint64_t seed)
     return floats;
 }
 
-struct copies copies_plan(size_t bytes, bool cold)
+struct copies copies_plan(const struct row *row, size_t bytes, bool cold)
 {
     struct copies copies = {.bytes = whole_lines(bytes), .count = 1};
-    if (cold && bytes > 0)
+    if (cold && !row->warm && bytes > 0)
         copies.count += (int64_t)((level_buffer(0) - 1) / copies.bytes);
     return copies;
 }
@@ -92,25 +93,7 @@ bool memory_has(double bytes)
     return bytes < 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* ------------------------------------------------------------------------------- the calls */
-
-void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
-                   void (*call)(void *arg), void *arg, struct result *result)
-{
-    const char *const isa = row->isa->name;
-    const struct work work = result->work;
-    struct roof roof = {0};
-    const bool has_roof = work.flops > 0.0 ? roof_fma(&roof, isa, pool)
-                                           : roof_read(&roof, isa, pool, level_buffer(0));
-    if (has_roof) {
-        const struct subject subject = {call, arg, work.flops > 0.0 ? work.flops : work.bytes,
-                                        pool};
-        measure(&subject, &roof, patience, &result->figures);
-    } else {
-        row_fails(result, "no loops for the roof of %s, or no memory", isa);
-    }
-    roof_free(&roof);
-}
+/* ---------------------------------------------------------------------------------- the rows */
 
 struct work work_of(double flops, double bytes)
 {
@@ -119,8 +102,6 @@ struct work work_of(double flops, double bytes)
         return (struct work){.bytes = bytes};
     return (struct work){.flops = flops};
 }
-
-/* ---------------------------------------------------------------------------------- the rows */
 
 /* What follows from the shape: what runs it, the family it is named after, and the shape's shortest
  * form. False: it is none. */

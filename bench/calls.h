@@ -34,8 +34,8 @@ struct copies {
     int64_t count, next;
 };
 
-/* Everything but the memory. */
-struct copies copies_plan(size_t bytes, bool cold);
+/* Everything but the memory; of a row that may be warm there is one. */
+struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
 /* Takes the memory, to be freed. False: there is none. */
 bool copies_take(struct copies *copies);
@@ -52,10 +52,18 @@ double copies_memory_bytes(const struct copies *copies);
  * at its word. */
 bool memory_has(double bytes);
 
+/* How the call of a row is made, and where its result then is. */
+struct row_call {
+    void (*make)(void *arg);
+    void *arg;
+    void *out;
+    size_t out_bytes;
+};
+
 /* Calls again and again; result->work says how much a call does. It is held against the
  * multiply-adds of its instruction set, or where it has no FLOPs against reading memory. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
-                   void (*call)(void *arg), void *arg, struct result *result);
+                   const struct row_call *call, struct result *result);
 
 /* The work of a call that reads so many bytes which are in no cache: what bounds it, FLOPs or
  * bytes, the other one 0. The two roofs of a core meet at 5 to 10 FLOPs for a byte. */

@@ -116,11 +116,3 @@ void gbench_skip(gbench_state *state, const char *message)
 {
     cast(state).SkipWithError(message);
 }
-
-size_t gbench_cache_bytes(int level)
-{
-    for (const auto &cache : benchmark::CPUInfo::Get().caches)
-        if (cache.level == level && cache.type != "Instruction")
-            return static_cast<size_t>(cache.size);
-    return 0;
-}

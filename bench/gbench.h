@@ -14,7 +14,6 @@
 #define ATTNKIT_GBENCH_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -41,9 +40,6 @@ void gbench_counter(struct gbench_state *state, const char *name, double value);
 void gbench_rate(struct gbench_state *state, const char *name, double amount); /* per second */
 void gbench_label(struct gbench_state *state, const char *text);
 void gbench_skip(struct gbench_state *state, const char *message); /* before keep_running */
-
-/* Bytes of this machine's data cache of a level, for each core or shared; 0 if there is none. */
-size_t gbench_cache_bytes(int level);
 
 #ifdef __cplusplus
 }

@@ -38,7 +38,7 @@ void kv_plan(const struct row *row, bool cold, struct kv *kv)
     size_t bytes = 0; /* stays so where a row is too short for the type */
     kv->k = place(row, row->shape.head_dim, row->shape.tiled, &bytes);
     kv->v = place(row, row->shape.value_dim, false, &bytes);
-    kv->copies = copies_plan(bytes, cold);
+    kv->copies = copies_plan(row, bytes, cold);
 }
 
 static float *scales_of(const struct row *row, char *copy, const struct kv_part *part)

@@ -5,9 +5,9 @@
 #include "measure.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "clock.h"
+#include "statistics.h"
 
 enum { MIN_ROUNDS = 5, MIN_ROUNDS_LATE = 3, MAX_ROUNDS = 1000, MAX_CALLS = 1 << 20 };
 
@@ -47,18 +47,6 @@ static bool is_enough(int rounds, double elapsed, struct patience patience)
     if (elapsed >= patience.limit)
         return rounds >= MIN_ROUNDS_LATE;
     return rounds >= MIN_ROUNDS && elapsed >= patience.seconds;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, by_value);
-    return values[(count - 1) / 2];
 }
 
 void measure(const struct subject *subject, struct roof *roof, struct patience patience,

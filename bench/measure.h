@@ -36,7 +36,4 @@ struct figures {
 void measure(const struct subject *subject, struct roof *roof, struct patience patience,
              struct figures *figures);
 
-/* The middle one; of an even number the lower one. Sorts the values. */
-double median(double *values, int count);
-
 #endif

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of rows, and the sizes of this machine's caches.
+ * The list of rows.
  */
 #include "rows.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "gbench.h"
 
 struct row *rows_add(struct row_list *rows, const char *format, ...)
 {
@@ -34,18 +32,4 @@ void row_fails(struct result *result, const char *format, ...)
     va_start(values, format);
     vsnprintf(result->problem, sizeof result->problem, format, values);
     va_end(values);
-}
-
-/* Half a level leaves room for what else is in it; what it holds must not fit into the level
- * below. Virtual machines tell of caches that they share with others: 512 MB must be enough to be
- * beyond them. */
-size_t level_buffer(int64_t level)
-{
-    const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;
-    if (level > 0) {
-        const size_t size = gbench_cache_bytes((int)level) / 2;
-        return level == 1 || size > gbench_cache_bytes((int)level - 1) ? size : 0;
-    }
-    const size_t size = 4 * gbench_cache_bytes(3);
-    return size < least ? least : size > most ? most : size;
 }

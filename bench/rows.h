@@ -35,6 +35,7 @@ struct row {
     enum quick quick;
     const struct isa *isa; /* whose kernels or loops it runs */
     int threads;
+    bool warm; /* what it reads may be in a cache, where it fits */
     /* Measures, or writes result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
     struct shape shape;         /* of attention, of a layer */
@@ -69,9 +70,5 @@ bool add_call_row(struct row_list *rows, const char *shape, const struct row *li
 /* Writes result->problem. */
 __attribute__((format(printf, 2, 3))) void row_fails(struct result *result, const char *format,
                                                      ...);
-
-/* Bytes of a buffer that stands for a cache level, 1 .. 3, or with 0 for memory beyond the caches.
- * 0: this machine has no such level. */
-size_t level_buffer(int64_t level);
 
 #endif
