@@ -49,11 +49,6 @@ static void run_read(const struct row *row, struct patience patience, struct res
     }
 }
 
-bool row_is_roof(const struct row *row)
-{
-    return row->run == run_fma || row->run == run_read;
-}
-
 static void add_row(struct row_list *rows, const char *kind, const char *of, const struct isa *isa,
                     int64_t number,
                     void (*run)(const struct row *, struct patience, struct result *))

@@ -70,8 +70,8 @@ double kv_memory_bytes(const struct row *row, const struct kv *kv)
            (double)(source_floats(&row->shape, larger) * sizeof(float));
 }
 
-static attnkit_append_args describe(const struct row *row, const struct kv *kv,
-                                    const struct kv_part *part, const float *source)
+attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
+                                   const struct kv_part *part, const float *source)
 {
     const struct shape *const s = &row->shape;
     attnkit_append_args args = {
@@ -94,8 +94,8 @@ static attnkit_append_args describe(const struct row *row, const struct kv *kv,
     return args;
 }
 
-/* The largest workspace that an append of one thread needs. */
-static size_t workspace_bytes(const struct kv_part *part)
+/* The largest that the header allows. */
+size_t kv_append_workspace(const struct kv_part *part)
 {
     return (size_t)(17 * part->dim + 128);
 }
@@ -107,9 +107,9 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
     float *const source = draw(source_floats(&row->shape, part), seed);
     const attnkit_exec exec = {.size = sizeof exec,
                                .isa = row->isa->name,
-                               .workspace = malloc(workspace_bytes(part)),
-                               .workspace_size = workspace_bytes(part)};
-    const attnkit_append_args args = describe(row, kv, part, source);
+                               .workspace = malloc(kv_append_workspace(part)),
+                               .workspace_size = kv_append_workspace(part)};
+    const attnkit_append_args args = kv_append_args(row, kv, part, source);
     if (!source || !exec.workspace)
         row_fails(result, "no memory for K and V");
     else if (attnkit_append(&args, &exec, message) != ATTNKIT_OK)

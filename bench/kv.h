@@ -34,6 +34,12 @@ double kv_memory_bytes(const struct row *row, const struct kv *kv);
 /* Random values, converted. False: the row has failed. */
 bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 
+/* The append that fills K or V of the first copy from rows of f32 [batch][heads][keys][dim], and
+ * the workspace of such an append on one thread, in bytes. */
+attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
+                                   const struct kv_part *part, const float *source);
+size_t kv_append_workspace(const struct kv_part *part);
+
 /* Has the arguments point to a copy, the next one at each call. */
 void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args);
 

@@ -6,7 +6,6 @@
 #include <attnkit.h>
 
 #include <errno.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,44 +82,42 @@ static bool is_quick(const struct row *row, const struct isa *best)
 }
 
 static bool is_wanted(const struct bench_options *options, const struct plan *plan,
-                      const regex_t *filter, const struct row *row)
+                      const struct row *row)
 {
     return (!options->quick || is_quick(row, plan->isa)) &&
-           (!options->isa || row->isa == plan->isa) &&
-           (!options->filter || !regexec(filter, row->name, 0, NULL, 0));
+           (!options->isa || row->isa == plan->isa);
 }
 
-/* What stays: the rows that are wanted, and beside those of a history the roofs. False: none was
- * wanted. */
-static bool keep_rows(const struct bench_options *options, struct plan *plan, const regex_t *filter)
+static bool has_row(const struct row_list *rows, const char *name)
 {
-    int kept = 0;
-    bool any = false;
-    for (int i = 0; i < plan->rows.count; i++) {
-        const struct row row = plan->rows.list[i];
-        const bool wanted = is_wanted(options, plan, filter, &row);
-        any |= wanted;
-        if (wanted || (options->history && row_is_roof(&row)))
-            plan->rows.list[kept++] = row;
-    }
-    plan->rows.count = kept;
-    return any;
+    for (int i = 0; i < rows->count; i++)
+        if (!strcmp(rows->list[i].name, name))
+            return true;
+    return false;
+}
+
+/* A history has all roofs, whatever rows were asked for. */
+static bool add_missing_roofs(struct row_list *rows)
+{
+    struct row_list roofs = {0};
+    add_roof_rows(&roofs);
+    for (int i = 0; i < roofs.count; i++)
+        if (!has_row(rows, roofs.list[i].name))
+            *rows_add(rows, "%s", roofs.list[i].name) = roofs.list[i];
+    const bool complete = !roofs.out_of_memory && !rows->out_of_memory;
+    free(roofs.list);
+    return complete || complain("no memory");
 }
 
 static bool keep_wanted(const struct bench_options *options, struct plan *plan)
 {
-    regex_t filter;
-    const int error =
-        options->filter ? regcomp(&filter, options->filter, REG_EXTENDED | REG_NOSUB) : 0;
-    if (error) {
-        char message[256];
-        regerror(error, &filter, message, sizeof message);
-        return complain("--filter is '%s': %s", options->filter, message);
-    }
-    const bool any = keep_rows(options, plan, &filter);
-    if (options->filter)
-        regfree(&filter);
-    return any || complain("no row is left; attnkit bench --list has their names");
+    int kept = 0;
+    for (int i = 0; i < plan->rows.count; i++)
+        if (is_wanted(options, plan, &plan->rows.list[i]))
+            plan->rows.list[kept++] = plan->rows.list[i];
+    plan->rows.count = kept;
+    return rows_filter(&plan->rows, options->filter) &&
+           (!options->history || add_missing_roofs(&plan->rows));
 }
 
 static int longest_name(const struct row_list *rows)

@@ -93,6 +93,11 @@ static bool ends_with(const char *ending)
     return is_whole;
 }
 
+void output_abandon(void)
+{
+    unlink(temporary);
+}
+
 bool output_end(const char *ending)
 {
     bool ok = ends_with(ending);

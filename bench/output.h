@@ -15,4 +15,7 @@ const char *output_begin(const char *name);
  */
 bool output_end(const char *ending);
 
+/* Removes it. */
+void output_abandon(void);
+
 #endif

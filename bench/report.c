@@ -8,10 +8,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { FIGURE = 32, LINE = 512 };
+enum { LINE = 512 };
 
-/* "1.42 us", with three digits that count. */
-static void time_text(double seconds, char text[FIGURE])
+void time_text(double seconds, char text[FIGURE])
 {
     static const char *const units[] = {"ns", "us", "ms", "s "};
     int unit = 0;

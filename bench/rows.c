@@ -4,9 +4,12 @@
  */
 #include "rows.h"
 
+#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "../tools/tool.h"
 
 struct row *rows_add(struct row_list *rows, const char *format, ...)
 {
@@ -24,6 +27,24 @@ struct row *rows_add(struct row_list *rows, const char *format, ...)
     vsnprintf(row->name, sizeof row->name, format, values);
     va_end(values);
     return row;
+}
+
+bool rows_filter(struct row_list *rows, const char *expression)
+{
+    regex_t filter;
+    const int error = regcomp(&filter, expression ? expression : "", REG_EXTENDED | REG_NOSUB);
+    if (error) {
+        char message[256];
+        regerror(error, &filter, message, sizeof message);
+        return complain("--filter is '%s': %s", expression, message);
+    }
+    int kept = 0;
+    for (int i = 0; i < rows->count; i++)
+        if (!regexec(&filter, rows->list[i].name, 0, NULL, 0))
+            rows->list[kept++] = rows->list[i];
+    rows->count = kept;
+    regfree(&filter);
+    return kept > 0 || complain("no row is left; --list has their names");
 }
 
 void row_fails(struct result *result, const char *format, ...)

@@ -55,13 +55,15 @@ struct row_list {
 __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
                                                            const char *format, ...);
 
+/* Keeps the rows whose names the extended regular expression matches, all of them if it is NULL.
+ * False: complained, it is none, or no row is left. */
+bool rows_filter(struct row_list *rows, const char *expression);
+
 void add_roof_rows(struct row_list *rows);
 void add_attention_rows(struct row_list *rows);
 void add_linear_rows(struct row_list *rows);
 void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
-
-bool row_is_roof(const struct row *row);
 
 /* One of a public call with this shape, like another one in type, instruction set, threads and
  * quick. False: that is no shape. */

@@ -20,6 +20,8 @@ static const char usage[] =
     "--help\n"
     "  attnkit info        the instruction sets, which of them run here, and the choice\n"
     "  attnkit bench       how fast it is here; see attnkit bench --help\n"
+    "  attnkit compare BASE HEAD\n"
+    "                      whether one build is slower than another; see attnkit compare --help\n"
     "  attnkit --help      this text\n"
     "  attnkit --version   the library's version\n"
     "\n"
@@ -41,6 +43,8 @@ static int dispatch(int argc, char **argv)
         return info_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "bench"))
         return bench_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "compare"))
+        return compare_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         fputs(usage, stdout);
         return EXIT_OK;

@@ -12,11 +12,15 @@
 
 enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 
+/* Of `attnkit compare`, whose lower codes are verdicts: there is none, for want of a program. */
+enum { EXIT_NO_VERDICT = 68 };
+
 /* Each takes the arguments that follow the subcommand's name and returns an exit code. */
 int run_command(int argc, char **argv);
 int layer_command(int argc, char **argv);
 int info_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
+int compare_command(int argc, char **argv);
 
 /* Prints "attnkit: ..." and a newline on standard error; returns false, to be returned. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);

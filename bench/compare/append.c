@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The append of K, whose cosines and sines are in tables.
+ */
+#include "append.h"
+
+#include <stdlib.h>
+
+#include "../calls.h"
+#include "../kv.h"
+
+/* A call and its memory. */
+struct call {
+    attnkit_append_args args;
+    attnkit_exec exec;
+    struct kv kv;
+    float *source, *cosines, *sines;
+};
+
+static size_t out_bytes(const struct call *call)
+{
+    return call->kv.v.rows - call->kv.k.rows; /* K and its scales */
+}
+
+static void make_call(void *argument)
+{
+    struct call *const call = argument;
+    attnkit_append(&call->args, &call->exec, NULL);
+}
+
+static bool take_memory(const struct row *row, struct call *call)
+{
+    const struct shape *const s = &row->shape;
+    const size_t pairs = (size_t)(s->kv_len * s->head_dim / 2);
+    kv_plan(row, false, &call->kv);
+    call->source = draw(2 * pairs * (size_t)(s->batch * s->kv_heads), 1);
+    call->cosines = draw(pairs, 2);
+    call->sines = draw(pairs, 3);
+    call->exec = exec_of(row, NULL);
+    call->exec.workspace_size = kv_append_workspace(&call->kv.k);
+    call->exec.workspace = malloc(call->exec.workspace_size);
+    return call->source && call->cosines && call->sines && call->exec.workspace &&
+           copies_take(&call->kv.copies);
+}
+
+static void describe(const struct row *row, struct call *call)
+{
+    call->args = kv_append_args(row, &call->kv, &call->kv.k, call->source);
+    call->args.rope = ATTNKIT_ROPE_HALF;
+    call->args.rope_positions = row->shape.kv_len;
+    call->args.rope_cos = call->cosines;
+    call->args.rope_sin = call->sines;
+}
+
+void run_append(const struct row *row, struct patience patience, struct result *result)
+{
+    struct call call = {0};
+    if (take_memory(row, &call)) {
+        describe(row, &call);
+        const struct row_call out = {make_call, &call, call.args.dst, out_bytes(&call)};
+        measure_calls(row, NULL, patience, &out, result);
+    } else {
+        row_fails(result, "no memory");
+    }
+    free(call.source);
+    free(call.cosines);
+    free(call.sines);
+    free(call.exec.workspace);
+    free(call.kv.copies.memory);
+}

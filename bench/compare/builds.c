@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Building revisions. Nothing of the repository is touched: a revision is what `git archive` makes
+ * of it. The finished library is named after the commit and the arguments it was built with, and is
+ * taken again where both sides are the same.
+ */
+#include "builds.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../../tools/tool.h"
+#include "commands.h"
+#include "folder.h"
+#include "interrupt.h"
+
+enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit */ };
+
+/* A revision on its way. */
+struct revision {
+    const struct builder *builder;
+    const char *side, *what;
+    char top[PATH_MAX]; /* of the repository */
+    char commit[COMMIT];
+    char setup[SETUP]; /* all arguments of the user, separated by blanks */
+    char folder[PATH_MAX], source[PATH_MAX], build[PATH_MAX], log[PATH_MAX];
+};
+
+/* ------------------------------------------------------------------------------- what it is */
+
+static bool fails(const struct revision *revision, const char *why)
+{
+    if (interrupted())
+        return false;
+    complain("%s, '%s', %s", revision->side, revision->what, why);
+    command_show_log(revision->log, stderr);
+    return false;
+}
+
+/* The first line that a command writes. */
+static bool ask(const char *const *words, const char *file, char *answer, size_t size)
+{
+    answer[0] = '\0';
+    const bool ok = command_run(words, file);
+    FILE *const stream = ok ? fopen(file, "r") : NULL;
+    if (stream) {
+        if (fgets(answer, (int)size, stream))
+            answer[strcspn(answer, "\n")] = '\0';
+        fclose(stream);
+    }
+    unlink(file);
+    return answer[0] != '\0';
+}
+
+static bool find_commit(struct revision *revision)
+{
+    const char *const where = revision->builder->repository ? revision->builder->repository : ".";
+    char file[PATH_MAX], name[PATH_MAX];
+    const char *const top[] = {"git", "-C", where, "rev-parse", "--show-toplevel", NULL};
+    const char *const commit[] = {
+        "git", "-C", where, "rev-parse", "--verify", "--quiet", "--end-of-options", name, NULL};
+    if (!path_join(revision->folder, "answer", file))
+        return false;
+    snprintf(name, sizeof name, "%s^{commit}", revision->what);
+    if (!ask(top, file, revision->top, sizeof revision->top))
+        return fails(revision, "is no file or folder, and there is no git repository to look for "
+                               "it: see --repository");
+    return ask(commit, file, revision->commit, sizeof revision->commit) ||
+           fails(revision, "is no file, folder or revision of the repository");
+}
+
+/* ------------------------------------------------------------------------------- building it */
+
+static bool step(const struct revision *revision, const char *const *words)
+{
+    char why[128];
+    if (command_run(words, revision->log))
+        return true;
+    snprintf(why, sizeof why, "cannot be built: %s %s failed", words[0], words[1]);
+    return fails(revision, why);
+}
+
+static bool export_source(const struct revision *revision)
+{
+    char archive[PATH_MAX];
+    if (!path_join(revision->folder, "source.tar", archive))
+        return false;
+    const char *const git[] = {"git", "-C",    revision->top,    "archive", "--format=tar",
+                               "-o",  archive, revision->commit, NULL};
+    const char *const tar[] = {"tar", "-xf", archive, "-C", revision->source, NULL};
+    if (mkdir(revision->source, 0777))
+        return complain("cannot make %s: %s", revision->source, strerror(errno));
+    return step(revision, git) && step(revision, tar);
+}
+
+/* Whether the project has the option: meson refuses those it does not know. */
+static bool has_option(const struct revision *revision, const char *option)
+{
+    char name[PATH_MAX], line[512], wanted[64];
+    bool found = false;
+    snprintf(wanted, sizeof wanted, "option('%s'", option);
+    FILE *const file =
+        path_join(revision->source, "meson_options.txt", name) ? fopen(name, "r") : NULL;
+    while (file && !found && fgets(line, sizeof line, file))
+        found = strstr(line, wanted) != NULL;
+    if (file)
+        fclose(file);
+    return found;
+}
+
+static bool set_up(const struct revision *revision)
+{
+    static const char *const without[][2] = {
+        {"tests", "-Dtests=false"}, {"tools", "-Dtools=false"}, {"bench", "-Dbench=disabled"}};
+    const char *words[MAX_WORDS] = {"meson", "setup", revision->build, revision->source,
+                                    "--buildtype=release"};
+    char setup[SETUP];
+    int count = 5;
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (has_option(revision, without[i][0]))
+            words[count++] = without[i][1];
+    memcpy(setup, revision->setup, sizeof setup);
+    for (char *word = strtok(setup, " "); word; word = strtok(NULL, " ")) {
+        if (count == MAX_WORDS - 1)
+            return complain("%s has more than %d arguments for meson", revision->side, MAX_WORDS);
+        words[count++] = word;
+    }
+    return step(revision, words);
+}
+
+static bool compile(const struct revision *revision)
+{
+    const char *const words[] = {"meson", "compile", "-C", revision->build, NULL};
+    return step(revision, words);
+}
+
+/* Moves the library to its name, as a whole. */
+static bool store(const struct revision *revision, const char *library)
+{
+    char built[PATH_MAX], copy[PATH_MAX];
+    if (!path_join(revision->build, "dispatch/libattnkit.so", built) ||
+        snprintf(copy, sizeof copy, "%s.%ld", library, (long)getpid()) >= PATH_MAX)
+        return false;
+    if (!file_copy(built, copy))
+        return false;
+    if (!rename(copy, library))
+        return true;
+    unlink(copy);
+    return complain("cannot write %s: %s", library, strerror(errno));
+}
+
+static bool build(const struct revision *revision, const char *library)
+{
+    fprintf(stderr, "building %s: %s, %.*s%s%s\n", revision->side, revision->what, WHAT,
+            revision->commit, revision->setup[0] ? ", " : "", revision->setup);
+    const bool ok = export_source(revision) && set_up(revision) && compile(revision) &&
+                    store(revision, library);
+    folder_remove(revision->folder);
+    return ok;
+}
+
+/* ----------------------------------------------------------------------------------- the names */
+
+/* FNV-1a. */
+static uint32_t hash(const char *text)
+{
+    uint32_t value = UINT32_C(2166136261);
+    for (; *text; text++)
+        value = (value ^ (unsigned char)*text) * UINT32_C(16777619);
+    return value;
+}
+
+/* Where the finished library is. */
+static bool name_library(const struct revision *revision, char library[PATH_MAX])
+{
+    const char *const where =
+        revision->builder->keep ? revision->builder->keep : revision->builder->folder;
+    char name[NAME_MAX];
+    snprintf(name, sizeof name, "libattnkit-%s-%08x.so", revision->commit, hash(revision->setup));
+    return path_join(where, name, library);
+}
+
+static bool plan(const struct builder *builder, struct revision *revision, const char *more_setup)
+{
+    const char *const setup = builder->setup ? builder->setup : "";
+    revision->builder = builder;
+    if (snprintf(revision->setup, SETUP, "%s%s%s", setup, *setup && more_setup ? " " : "",
+                 more_setup ? more_setup : "") >= SETUP)
+        return complain("the arguments for meson are longer than %d characters", SETUP);
+    if (!path_join(builder->folder, revision->side, revision->folder) ||
+        !path_join(revision->folder, "source", revision->source) ||
+        !path_join(revision->folder, "build", revision->build) ||
+        !path_join(revision->folder, "log", revision->log))
+        return false;
+    return !mkdir(revision->folder, 0777) ||
+           complain("cannot make %s: %s", revision->folder, strerror(errno));
+}
+
+static bool find_revision(struct revision *revision, char library[PATH_MAX], char label[LABEL])
+{
+    if (!find_commit(revision) || !name_library(revision, library))
+        return false;
+    snprintf(label, LABEL, "%.40s (%.*s)%s%.48s", revision->what, WHAT, revision->commit,
+             revision->setup[0] ? " " : "", revision->setup);
+    if (!access(library, R_OK))
+        folder_remove(revision->folder);
+    else if (!build(revision, library))
+        return false;
+    return true;
+}
+
+bool builds_find(const struct builder *builder, const char *side, const char *what,
+                 const char *more_setup, char library[PATH_MAX], char label[LABEL])
+{
+    struct stat status;
+    struct revision revision = {.side = side, .what = what};
+    if (stat(what, &status))
+        return plan(builder, &revision, more_setup) && find_revision(&revision, library, label);
+    snprintf(label, LABEL, "%.*s", LABEL - 1, what);
+    if (!S_ISDIR(status.st_mode)) {
+        snprintf(library, PATH_MAX, "%s", what);
+        return true;
+    }
+    if (!path_join(what, "dispatch/libattnkit.so", library))
+        return false;
+    return !access(library, R_OK) || complain("%s: the folder %s has no library: %s: %s", side,
+                                              what, library, strerror(errno));
+}

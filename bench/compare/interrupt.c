@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Signals.
+ */
+#include "interrupt.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE};
+static volatile sig_atomic_t caught;
+
+static void take_down(int signal_number)
+{
+    caught = signal_number;
+}
+
+/* Signals that somebody ignores for us, as nohup does, stay ignored. */
+static void handle_by(void (*handler)(int))
+{
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {
+        struct sigaction action;
+        sigaction(ending[i], NULL, &action);
+        if (action.sa_handler == SIG_IGN)
+            continue;
+        action = (struct sigaction){.sa_handler = handler}; /* without SA_RESTART */
+        sigemptyset(&action.sa_mask);
+        sigaction(ending[i], &action, NULL);
+    }
+}
+
+void interrupt_catch(void)
+{
+    handle_by(take_down);
+}
+
+bool interrupted(void)
+{
+    return caught != 0;
+}
+
+void interrupt_release(void)
+{
+    handle_by(SIG_DFL);
+}
+
+void interrupt_die(void)
+{
+    interrupt_release();
+    if (caught)
+        raise(caught);
+}

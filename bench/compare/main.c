@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program attnkit-compare, which `attnkit compare` starts: whether one build of the library is
+ * slower than another. It is not linked with the library.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../tools/tool.h"
+#include "../clock.h"
+#include "../output.h"
+#include "folder.h"
+#include "interrupt.h"
+#include "results.h"
+#include "table.h"
+
+enum { MAX_CORE = 1023, EVERY_CONTROL = 5, FEW_POINTS = 10 };
+
+static const struct effort full_effort = {.min_pairs = 300, .max_pairs = 1000, .limit = 2.0};
+static const struct effort quick_effort = {.min_pairs = 150, .max_pairs = 500, .limit = 1.0};
+static const double default_patience = 120.0;
+
+struct compare_options {
+    const char *quick, *isa, *filter, *pairs, *any_bits, *core, *seed, *json, *list;
+    const char *repository, *setup, *base_setup, *head_setup, *keep, *patience, *help;
+};
+
+/* What is compared, in memory of this job. */
+struct setting {
+    const struct compare_options *options;
+    const char *given[2]; /* BASE and HEAD */
+    char folder[PATH_MAX];
+    char files[SIDES][PATH_MAX];
+    struct plan plan;
+    struct job job;
+};
+
+/* ------------------------------------------------------------------------------ the libraries */
+
+static bool find_library(struct setting *setting, int side, char library[PATH_MAX])
+{
+    static const char *const names[] = {"BASE", "HEAD"};
+    const struct compare_options *const options = setting->options;
+    const struct builder builder = {options->repository, options->setup, options->keep,
+                                    setting->folder};
+    return builds_find(&builder, names[side], setting->given[side],
+                       side == BASE ? options->base_setup : options->head_setup, library,
+                       setting->job.labels[side]);
+}
+
+/* Copies of their own: the loader takes no file twice, and a build may go on meanwhile. */
+static enum exit_code find_libraries(struct setting *setting)
+{
+    static const char *const names[SIDES] = {"base.so", "head.so", "base_again.so"};
+    char libraries[2][PATH_MAX];
+    if (!find_library(setting, BASE, libraries[BASE]) ||
+        !find_library(setting, HEAD, libraries[HEAD]))
+        return EXIT_NOT_BUILT;
+    for (int side = 0; side < SIDES; side++) {
+        if (!path_join(setting->folder, names[side], setting->files[side]) ||
+            !file_copy(libraries[side == HEAD], setting->files[side]))
+            return EXIT_NOT_BUILT;
+        setting->plan.files[side] = setting->files[side];
+    }
+    return EXIT_GREEN;
+}
+
+/* ------------------------------------------------------------------------------ the measuring */
+
+/* All points, and some of them also of BASE against itself. */
+static void want_all(struct shared *shared)
+{
+    for (int i = 0; i < shared->count; i++) {
+        shared->points[FIRST][i].wanted = true;
+        shared->points[FIRST][i].with_aa =
+            shared->count <= FEW_POINTS || i % EVERY_CONTROL == EVERY_CONTROL / 2;
+    }
+}
+
+/* Those that the first process found slower. Returns how many. */
+static int want_suspects(struct shared *shared)
+{
+    int count = 0;
+    for (int i = 0; i < shared->count; i++) {
+        struct point *const second = &shared->points[SECOND][i];
+        second->wanted = second->with_aa = point_is_suspect(&shared->points[FIRST][i]);
+        count += second->wanted;
+    }
+    return count;
+}
+
+static void tell(const struct shared *shared, int process, int point)
+{
+    int done = 0, count = 0, width = 0;
+    for (int i = 0; i < shared->count; i++) {
+        const struct point *const one = &shared->points[process][i];
+        const int length = (int)strlen(one->name);
+        done += one->wanted && i <= point;
+        count += one->wanted;
+        width = length > width ? length : width;
+    }
+    table_progress(&shared->points[process][point], done, count, width);
+}
+
+static enum exit_code measure_all(const struct plan *plan, struct shared *shared)
+{
+    want_all(shared);
+    const enum exit_code code = process_measure(plan, shared, FIRST, tell);
+    const int suspects = want_suspects(shared);
+    if (code != EXIT_GREEN || suspects == 0 || interrupted())
+        return code;
+    fprintf(stderr, "%d of %d slower: measured again, loaded in the other order\n", suspects,
+            shared->count);
+    return process_measure(plan, shared, SECOND, tell);
+}
+
+/* -------------------------------------------------------------------------------- the verdict */
+
+static struct control control_of(const struct shared *shared, uint64_t seed)
+{
+    static double ratios[MAX_RATIOS];
+    struct control control = {.points = 0};
+    int count = 0;
+    for (int p = 0; p < PROCESSES; p++)
+        for (int i = 0; i < shared->count; i++) {
+            const struct point *const point = &shared->points[p][i];
+            control.points += point->aa.pairs > 0;
+            for (int k = 0; k < point->aa.pairs && count < MAX_RATIOS; k++)
+                ratios[count++] = point->again[k];
+        }
+    if (count > 0)
+        control.pooled = estimate_ratio(ratios, count, &seed);
+    return control;
+}
+
+static void judge(struct job *job)
+{
+    const struct shared *const shared = job->shared;
+    for (int i = 0; i < shared->count; i++)
+        job->points[i] = (struct judged){&shared->points[FIRST][i], &shared->points[SECOND][i]};
+    job->control = control_of(shared, job->plan->seed);
+    job->verdict = job_verdict(job->points, shared->count, &job->control);
+}
+
+static bool has_comparable(const struct shared *shared)
+{
+    for (int i = 0; i < shared->count; i++) {
+        const enum outcome outcome = shared->points[FIRST][i].outcome;
+        if (outcome != ONLY_IN_HEAD && outcome != IN_NEITHER)
+            return true;
+    }
+    return complain("there is no point that both sides can do");
+}
+
+static enum exit_code report(const struct job *job, const char *json)
+{
+    static const enum exit_code codes[] = {
+        [GREEN] = EXIT_GREEN, [RED] = EXIT_RED, [INCONCLUSIVE] = EXIT_INCONCLUSIVE};
+    table_print(job);
+    if (json && !results_write(job, json))
+        return EXIT_SYSTEM;
+    return has_comparable(job->shared) ? codes[job->verdict] : EXIT_NOT_COMPARABLE;
+}
+
+/* ------------------------------------------------------------------------------------ the job */
+
+static void list_points(const struct shared *shared)
+{
+    for (int i = 0; i < shared->count; i++)
+        puts(shared->points[FIRST][i].name);
+}
+
+static enum exit_code compare(struct setting *setting, const char *json)
+{
+    struct job *const job = &setting->job;
+    struct shared *const shared = shared_make();
+    if (!shared)
+        return EXIT_SYSTEM;
+    enum exit_code code = find_libraries(setting);
+    if (code == EXIT_GREEN)
+        code = process_list(&setting->plan, shared);
+    if (code != EXIT_GREEN || interrupted())
+        return code;
+    if (setting->options->list) {
+        list_points(shared);
+        return code;
+    }
+    const double start = clock_seconds(CLOCK_MONOTONIC);
+    code = measure_all(&setting->plan, shared);
+    if (code != EXIT_GREEN || interrupted())
+        return code;
+    job->plan = &setting->plan;
+    job->shared = shared;
+    job->seconds = clock_seconds(CLOCK_MONOTONIC) - start;
+    judge(job);
+    return report(job, json);
+}
+
+/* In a folder that is gone afterwards. */
+static enum exit_code run(struct setting *setting)
+{
+    const char *json = setting->options->json;
+    if (json && !(json = output_begin(json)))
+        return EXIT_SYSTEM;
+    interrupt_catch();
+    enum exit_code code = EXIT_SYSTEM;
+    if (folder_make(NULL, setting->folder)) {
+        code = compare(setting, json);
+        folder_remove(setting->folder);
+    }
+    if (json)
+        output_abandon();
+    interrupt_die();
+    return code;
+}
+
+/* -------------------------------------------------------------------------------- the options */
+
+static bool plan_job(const struct compare_options *options, struct plan *plan)
+{
+    int64_t pairs, core = -1, seed = clock_nanoseconds(CLOCK_REALTIME) & INT32_MAX;
+    double patience = default_patience;
+    plan->effort = options->quick ? quick_effort : full_effort;
+    if (options->pairs && !parse_integer("--pairs", options->pairs, 20, MAX_PAIRS, &pairs))
+        return false;
+    if (options->pairs)
+        plan->effort.min_pairs = plan->effort.max_pairs = (int)pairs;
+    if (options->core && !parse_integer("--core", options->core, 0, MAX_CORE, &core))
+        return false;
+    if (options->seed && !parse_integer("--seed", options->seed, 0, INT64_MAX, &seed))
+        return false;
+    if (options->patience && !parse_real("--patience", options->patience, &patience))
+        return false;
+    plan->effort.any_bits = options->any_bits != NULL;
+    plan->choice = (struct choice){options->isa, options->quick != NULL};
+    plan->filter = options->filter;
+    plan->core = (int)core;
+    plan->seed = (uint64_t)seed;
+    plan->patience = patience;
+    return true;
+}
+
+static void print_help(const struct option *options, int count)
+{
+    puts(
+        "attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
+        "\n"
+        "BASE and HEAD are each a shared library, the folder of a build, or a revision of the git\n"
+        "repository, which is exported and built. Both are loaded into one process and called in\n"
+        "turns, in random order, with the same arguments. A point is red where HEAD's result has\n"
+        "other bits, where HEAD crashes or refuses, or where the median of the ratios of the times "
+        "is\n"
+        "beyond 1.01, a sign test gives p < 0.001, and a second process, which loads the "
+        "libraries\n"
+        "in the other order, finds the same. Some points are measured with BASE against itself: "
+        "if\n"
+        "the interval of that leaves 0.995 to 1.005, the machine is too noisy to tell.\n"
+        "\n"
+        "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a side\n"
+        "cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a file,\n"
+        "memory or a process cannot be had.\n");
+    options_print_help(options, count);
+}
+
+static enum exit_code main_compare(int argc, char **argv)
+{
+    static struct compare_options values;
+    static const struct option options[] = {
+        {"--quick", NULL, "under a minute: the main points, fewer pairs", &values.quick},
+        {"--isa", "NAME",
+         "the points of this instruction set; without it all of the best one,\n"
+         "some of AVX2 and small ones of plain C",
+         &values.isa},
+        {"--filter", "REGEX", "only the points whose name it matches (extended, as grep -E)",
+         &values.filter},
+        {"--list", NULL, "only the names of the points", &values.list},
+        {"--json", "FILE", "the results for programs", &values.json},
+        {"--pairs", "N", "so many pairs of calls for each point", &values.pairs},
+        {"--allow-different-bits", NULL,
+         "results may differ by 1e-4 of the largest element: for a change\n"
+         "that means to change them",
+         &values.any_bits},
+        {"--core", "N", "the processor to measure on; without it the last one", &values.core},
+        {"--seed", "N", "of the random order", &values.seed},
+        {"--patience", "SECONDS", "after which a point that is not done hangs; 120",
+         &values.patience},
+        {"--repository", "DIR", "where revisions are; without it the current folder",
+         &values.repository},
+        {"--setup", "ARGS", "more arguments of meson setup, separated by blanks", &values.setup},
+        {"--base-setup", "ARGS", "the same for BASE alone", &values.base_setup},
+        {"--head-setup", "ARGS", "the same for HEAD alone", &values.head_setup},
+        {"--keep", "DIR", "keep libraries of revisions here, and take those that are here",
+         &values.keep},
+        {"--help", NULL, "this text", &values.help},
+    };
+    const int count = sizeof options / sizeof *options;
+    static struct setting setting = {.options = &values};
+    int sides = 0;
+    while (sides < 2 && argc > 1 && argv[1][0] != '-') {
+        setting.given[sides++] = argv[1];
+        argc--, argv++;
+    }
+    if (sides == 0 && argc == 2 && !strcmp(argv[1], "--help")) {
+        print_help(options, count);
+        return EXIT_GREEN;
+    }
+    if (sides < 2) {
+        complain("%s is missing, before all options: see attnkit compare --help",
+                 sides ? "HEAD" : "BASE");
+        return EXIT_BAD_COMMAND;
+    }
+    if (!options_parse(options, count, argc - 1, argv + 1))
+        return EXIT_BAD_COMMAND;
+    return plan_job(&values, &setting.plan) ? run(&setting) : EXIT_BAD_COMMAND;
+}
+
+int main(int argc, char **argv)
+{
+    const enum exit_code code = main_compare(argc, argv);
+    if (!ferror(stdout) && !fflush(stdout))
+        return code;
+    complain("cannot write standard output: %s", strerror(errno));
+    return EXIT_SYSTEM;
+}

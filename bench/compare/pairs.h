@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measures a point: first whether both sides give the same result, then their times in pairs.
+ */
+#ifndef ATTNKIT_COMPARE_PAIRS_H
+#define ATTNKIT_COMPARE_PAIRS_H
+
+#include "point.h"
+
+/* How much is measured: pairs until the interval of the ratio is narrow, but at least min_pairs,
+ * at most max_pairs, and none after `limit` seconds but for the first few. */
+struct effort {
+    int min_pairs, max_pairs;
+    double limit;
+    bool any_bits; /* results need not have the same bits, only be close */
+};
+
+/* Fills all of the point but its name and what is wanted of it. random is the state of the
+ * generator of orders. */
+void pairs_measure(const struct row *row, const struct effort *effort, uint64_t *random,
+                   struct point *point);
+
+#endif

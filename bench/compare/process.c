@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Starting processes that measure, and what becomes of them.
+ */
+#include "process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../tools/tool.h"
+#include "../clock.h"
+#include "interrupt.h"
+
+enum { POLL_MILLISECONDS = 100 };
+
+struct shared *shared_make(void)
+{
+    /* Large for the ratios that follow, of which few are written. */
+    const size_t ratios = (size_t)PROCESSES * MAX_POINTS * MAX_PAIRS;
+    struct shared *const shared =
+        mmap(NULL, sizeof *shared + ratios * sizeof(double), PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (shared == MAP_FAILED) {
+        complain("no memory for the measurements");
+        return NULL;
+    }
+    double *again = (double *)(shared + 1);
+    for (int p = 0; p < PROCESSES; p++)
+        for (int i = 0; i < MAX_POINTS; i++, again += MAX_PAIRS)
+            shared->points[p][i].again = again;
+    return shared;
+}
+
+/* --------------------------------------------------------------------------- in the new process */
+
+/* Ends it. */
+__attribute__((noreturn)) static void give_up(struct shared *shared, enum exit_code code)
+{
+    shared->code = code;
+    _exit(code);
+}
+
+/* The last of the processors it may use: interrupts prefer the first. */
+static void pin(const struct plan *plan, struct shared *shared)
+{
+    cpu_set_t allowed, one;
+    CPU_ZERO(&one);
+    int core = plan->core;
+    if (core < 0 && !sched_getaffinity(0, sizeof allowed, &allowed))
+        for (int i = 0; i < CPU_SETSIZE; i++)
+            if (CPU_ISSET(i, &allowed))
+                core = i;
+    CPU_SET(core, &one);
+    shared->core = core;
+    if (!sched_setaffinity(0, sizeof one, &one))
+        return;
+    snprintf(shared->problem, sizeof shared->problem, "cannot be pinned to processor %d: %s", core,
+             strerror(errno));
+    give_up(shared, EXIT_SYSTEM);
+}
+
+static void load(const struct plan *plan, struct shared *shared, int process)
+{
+    static const int orders[PROCESSES][SIDES] = {
+        [FIRST] = {BASE, HEAD, BASE_AGAIN}, [SECOND] = {HEAD, BASE, BASE_AGAIN}};
+    if (!sides_load(plan->files, orders[process], &shared->busy, shared->problem))
+        give_up(shared, EXIT_NOT_COMPARABLE);
+    for (int side = BASE; side <= HEAD; side++)
+        snprintf(shared->version[side], sizeof shared->version[side], "%s",
+                 side_of(side)->functions.version());
+}
+
+static void choose(const struct plan *plan, struct shared *shared, struct row_list *rows)
+{
+    points_add(rows, &plan->choice);
+    if (rows->out_of_memory) {
+        snprintf(shared->problem, sizeof shared->problem, "no memory");
+        give_up(shared, EXIT_SYSTEM);
+    }
+    if (!rows_filter(rows, plan->filter))
+        give_up(shared, EXIT_BAD_COMMAND);
+    if (rows->count > MAX_POINTS)
+        abort();
+}
+
+static void measure_point(const struct plan *plan, const struct row *row, uint64_t *random,
+                          struct point *point)
+{
+    const char *const base = points_missing(row, &side_of(BASE)->functions);
+    const char *const head = points_missing(row, &side_of(HEAD)->functions);
+    if (!base && !head) {
+        pairs_measure(row, &plan->effort, random, point);
+        return;
+    }
+    point->outcome = base && head ? IN_NEITHER : base ? ONLY_IN_HEAD : ONLY_IN_BASE;
+    snprintf(point->note, sizeof point->note, "%s has no %s", side_of(base ? BASE : HEAD)->name,
+             base ? base : head);
+}
+
+/* ------------------------------------------------------------------------------- its processes */
+
+/* What a new process does. */
+struct task {
+    const struct plan *plan;
+    struct shared *shared;
+    int process;
+    int from;    /* the point to begin with; -1: only list them */
+    int reports; /* the pipe that gets the number of each point that is done */
+};
+
+static void name_points(const struct row_list *rows, struct shared *shared)
+{
+    shared->count = rows->count;
+    for (int p = 0; p < PROCESSES; p++)
+        for (int i = 0; i < rows->count; i++)
+            memcpy(shared->points[p][i].name, rows->list[i].name, ROW_NAME);
+}
+
+__attribute__((noreturn)) static void run_task(const struct task *task)
+{
+    struct shared *const shared = task->shared;
+    struct row_list rows = {0};
+    uint64_t random = task->plan->seed + (uint64_t)task->process;
+    interrupt_release();
+    if (setpgid(0, 0) || prctl(PR_SET_PDEATHSIG, SIGKILL))
+        give_up(shared, EXIT_SYSTEM);
+    pin(task->plan, shared);
+    load(task->plan, shared, task->process);
+    choose(task->plan, shared, &rows);
+    if (task->from < 0)
+        name_points(&rows, shared);
+    for (int i = task->from; i >= 0 && i < rows.count; i++) {
+        struct point *const point = &shared->points[task->process][i];
+        if (!point->wanted)
+            continue;
+        shared->at = i;
+        measure_point(task->plan, &rows.list[i], &random, point);
+        shared->at = -1;
+        if (write(task->reports, &i, sizeof i) != sizeof i)
+            give_up(shared, EXIT_SYSTEM);
+    }
+    _exit(EXIT_GREEN);
+}
+
+/* ------------------------------------------------------------------------------ in the old one */
+
+/* Reads reports until the process ends or hangs. False: it was ended, because it hangs or because
+ * of a signal. */
+static bool follow(const struct task *task, pid_t child, int reports,
+                   void (*tell)(const struct shared *shared, int process, int point))
+{
+    double last = clock_seconds(CLOCK_MONOTONIC);
+    for (;;) {
+        struct pollfd ready = {.fd = reports, .events = POLLIN};
+        int point;
+        const double now = clock_seconds(CLOCK_MONOTONIC);
+        if (interrupted() || now - last > task->plan->patience) {
+            kill(child, SIGKILL);
+            return false;
+        }
+        if (poll(&ready, 1, POLL_MILLISECONDS) <= 0)
+            continue;
+        if (read(reports, &point, sizeof point) != sizeof point)
+            return true;
+        last = now;
+        tell(task->shared, task->process, point);
+    }
+}
+
+/* Signals do not end the waiting: the process has been ended then. */
+static bool wait_for(pid_t child, int *status)
+{
+    pid_t ended;
+    do
+        ended = waitpid(child, status, 0);
+    while (ended < 0 && errno == EINTR);
+    return ended == child;
+}
+
+/* What a side did wrong, in words. */
+static void describe_end(const struct shared *shared, int status, bool hung, char text[POINT_NOTE])
+{
+    const char *const name = shared->busy == HEAD ? "HEAD" : "BASE";
+    if (hung)
+        snprintf(text, POINT_NOTE, "%s does not come back", name);
+    else if (WIFSIGNALED(status))
+        snprintf(text, POINT_NOTE, "%s crashes: %s", name, strsignal(WTERMSIG(status)));
+    else
+        snprintf(text, POINT_NOTE, "%s ends the process, with status %d", name,
+                 WEXITSTATUS(status));
+}
+
+/* Whose fault it is that the process did not end as it should. *from becomes the point to go on
+ * with. */
+static enum exit_code judge_end(const struct task *task, int status, bool hung, int *from)
+{
+    struct shared *const shared = task->shared;
+    const int at = shared->at;
+    char text[POINT_NOTE];
+    if (shared->busy < 0) {
+        if (shared->problem[0])
+            complain("%s", shared->problem);
+        else if (shared->code == EXIT_GREEN)
+            complain("a process that measures ended, with status %#x", (unsigned)status);
+        return shared->code == EXIT_GREEN ? EXIT_SYSTEM : shared->code;
+    }
+    describe_end(shared, status, hung, text);
+    if (shared->problem[0])
+        snprintf(text, sizeof text, "%s", shared->problem);
+    if (at < 0) {
+        complain("%s, when it is loaded", text);
+        return EXIT_NOT_COMPARABLE;
+    }
+    struct point *const point = &shared->points[task->process][at];
+    if (shared->busy != HEAD) {
+        complain("%s, at %s", text, point->name);
+        return EXIT_BASE_FAILED;
+    }
+    point->outcome = CRASHED;
+    memcpy(point->note, text, sizeof text);
+    *from = at + 1;
+    return EXIT_GREEN;
+}
+
+/* One process, to its end. */
+static enum exit_code run_process(struct task *task, int *from,
+                                  void (*tell)(const struct shared *shared, int process, int point))
+{
+    struct shared *const shared = task->shared;
+    int ends[2], status = 0;
+    shared->at = shared->busy = -1;
+    shared->code = EXIT_GREEN;
+    shared->problem[0] = '\0';
+    if (pipe(ends)) {
+        complain("no pipe: %s", strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    task->from = *from;
+    task->reports = ends[1];
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0)
+        run_task(task);
+    close(ends[1]);
+    const bool hung = child > 0 && !follow(task, child, ends[0], tell);
+    close(ends[0]);
+    if (child < 0 || !wait_for(child, &status)) {
+        complain("no process: %s", strerror(errno));
+        return EXIT_SYSTEM;
+    }
+    *from = MAX_POINTS;
+    if (interrupted() || (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_GREEN &&
+                          shared->at < 0 && shared->busy < 0))
+        return EXIT_GREEN;
+    const enum exit_code code = judge_end(task, status, hung, from);
+    if (code == EXIT_GREEN && tell)
+        tell(shared, task->process, *from - 1);
+    return code;
+}
+
+enum exit_code process_list(const struct plan *plan, struct shared *shared)
+{
+    struct task task = {.plan = plan, .shared = shared, .process = FIRST};
+    int from = -1;
+    return run_process(&task, &from, NULL);
+}
+
+enum exit_code process_measure(const struct plan *plan, struct shared *shared, int process,
+                               void (*tell)(const struct shared *shared, int process, int point))
+{
+    struct task task = {.plan = plan, .shared = shared, .process = process};
+    enum exit_code code = EXIT_GREEN;
+    for (int from = 0; from < shared->count && code == EXIT_GREEN && !interrupted();)
+        code = run_process(&task, &from, tell);
+    return code;
+}
