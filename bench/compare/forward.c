@@ -15,6 +15,7 @@ enum { MAX_ISAS = 8 };
 static const struct side *sides;
 static volatile int *busy;
 static int first, last; /* of the sides that are called */
+static int used;        /* copy of them */
 
 static char failures[SIDES][SIDES_PROBLEM]; /* "": none */
 
@@ -25,15 +26,17 @@ void forward_to(const struct side loaded[SIDES], volatile int *is_busy)
     sides_use_all();
 }
 
-void sides_use(int index)
+void sides_use(int index, int copy)
 {
     first = last = index;
+    used = copy;
 }
 
 void sides_use_all(void)
 {
     first = BASE;
     last = HEAD;
+    used = 0;
 }
 
 const char *sides_failure(int index)
@@ -51,7 +54,7 @@ void sides_forgive(void)
 static const struct functions *call(int side)
 {
     *busy = side;
-    return &sides[side].functions;
+    return &sides[side].copies[used].functions;
 }
 
 /* Takes down what a call came to, whose caller may not want to know the message. Returns the first
@@ -74,7 +77,7 @@ static size_t larger(size_t a, size_t b)
 
 const char *attnkit_status_string(attnkit_status status)
 {
-    return sides[first].functions.status_string(status);
+    return call(first)->status_string(status);
 }
 
 attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,

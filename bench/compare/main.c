@@ -32,7 +32,7 @@ struct setting {
     const struct compare_options *options;
     const char *given[2]; /* BASE and HEAD */
     char folder[PATH_MAX];
-    char files[SIDES][PATH_MAX];
+    char files[SIDES][COPIES][PATH_MAX];
     struct plan plan;
     struct job job;
 };
@@ -51,19 +51,28 @@ static bool find_library(struct setting *setting, int side, char library[PATH_MA
 }
 
 /* Copies of their own: the loader takes no file twice, and a build may go on meanwhile. */
+static bool copy_library(struct setting *setting, const char *library, int side)
+{
+    for (int copy = 0; copy < COPIES; copy++) {
+        char *const file = setting->files[side][copy];
+        char name[32];
+        snprintf(name, sizeof name, "%d.%d.so", side, copy);
+        if (!path_join(setting->folder, name, file) || !file_copy(library, file))
+            return false;
+        setting->plan.files[side][copy] = file;
+    }
+    return true;
+}
+
 static enum exit_code find_libraries(struct setting *setting)
 {
-    static const char *const names[SIDES] = {"base.so", "head.so", "base_again.so"};
     char libraries[2][PATH_MAX];
     if (!find_library(setting, BASE, libraries[BASE]) ||
         !find_library(setting, HEAD, libraries[HEAD]))
         return EXIT_NOT_BUILT;
-    for (int side = 0; side < SIDES; side++) {
-        if (!path_join(setting->folder, names[side], setting->files[side]) ||
-            !file_copy(libraries[side == HEAD], setting->files[side]))
+    for (int side = 0; side < SIDES; side++)
+        if (!copy_library(setting, libraries[side == HEAD], side))
             return EXIT_NOT_BUILT;
-        setting->plan.files[side] = setting->files[side];
-    }
     return EXIT_GREEN;
 }
 

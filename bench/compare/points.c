@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of points. They are rows of the benches, in shapes that take a millisecond or less;
- * /warm means that K, V and matrices may be in a cache, as the rest is, which few disturb.
+ * The table of points. They are rows of the benches, in shapes that take a few tenths of a
+ * millisecond or less; /warm means that K, V and matrices may be in a cache, as the rest is, which
+ * few disturb.
  */
 #include "points.h"
 
@@ -16,29 +17,30 @@ enum { ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
 /* Quick ones are of the best instruction set, QUICK ones of AVX2, too, and small ones also in plain
  * C. */
 static const struct workload cold[] = {
-    {"B1_H4_1_L256_D128_causal", F32, 1, QUICK, false},
-    {"B1_H4_1_L256_D128_causal", F16 | I8 | Q8_0, 1, NEVER_QUICK, false},
-    {"B1_H4_1_L256_D128_causal_token", F32, 1, NEVER_QUICK, false},
-    {"B1_H4_1_L256_D128_causal_tiles", F32, 1, NEVER_QUICK, false},
-    {"B1_H12_L256_D64_causal", F32, 1, QUICK, false},
-    {"B1_H12_L192_D64", F32, 1, BEST_IS_QUICK, false},
-    {"B4_H1_L64x128_D512", F32, 1, QUICK, false},
-    {"B4_H6_L96_D64_pad", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H4_L112x375_D64", F32, 1, NEVER_QUICK, false},
-    {"B1_H4_L192_D80", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L37x91_D128", F32, 1, QUICK, true},
+    {"B1_H2_1_L192_D128_causal", F32, 1, QUICK, false},
+    {"B1_H2_1_L192_D128_causal", F16 | I8 | Q8_0, 1, NEVER_QUICK, false},
+    {"B1_H2_1_L192_D128_causal_token", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_1_L192_D128_causal_tiles", F32, 1, NEVER_QUICK, false},
+    {"B1_H6_L128_D64_causal", F32, 1, QUICK, false},
+    {"B1_H6_L128_D64", F32, 1, BEST_IS_QUICK, false},
+    {"B2_H1_L64x128_D512", F32, 1, QUICK, false},
+    {"B4_H2_L96_D64_pad", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H2_L112x375_D64", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_L160_D80", F32, 1, NEVER_QUICK, false},
+    {"B1_H6_L37x91_D128", F32, 1, QUICK, false},
+    {"B1_H2_L9x23_D64", F32, 1, NEVER_QUICK, true},
     {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
-    {"B1_H8_2_L512_D128_causal_window128", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H6_L192_D64_alltrue", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L192_D64_dense", F32, 1, BEST_IS_QUICK, false},
-    {"B4_H6_L96_D64_padmask", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L192_D64_bias", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H6_L192_D64_causal_alibi", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L192_D64_causal_softcap", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H6_L192_D64_causal_sinks", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L192_D64_causal_dropout", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L192_D64_causal_weights", F32, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L1x4096_D128", F32 | F16 | Q8_0, 1, NEVER_QUICK, false}, /* from memory */
+    {"B1_H2_1_L256_D128_causal_window64", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H2_L192_D64_alltrue", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_L192_D64_dense", F32, 1, BEST_IS_QUICK, false},
+    {"B4_H2_L96_D64_padmask", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_L192_D64_bias", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H2_L192_D64_causal_alibi", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_L192_D64_causal_softcap", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H2_L192_D64_causal_sinks", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_L192_D64_causal_dropout", F32, 1, NEVER_QUICK, false},
+    {"B1_H2_L192_D64_causal_weights", F32, 1, NEVER_QUICK, false},
+    {"B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, 1, NEVER_QUICK, false}, /* from memory */
 };
 
 static const struct workload warm[] = {
@@ -53,16 +55,18 @@ static const struct workload warm[] = {
     {"B1_H8_2_L1x1024_D128_window256", F32, 1, NEVER_QUICK, false},
     {"B1_H8_2_L8x512_D128_causal", F32, 1, BEST_IS_QUICK, false},
     {"B1_H8_2_L8x512_D128_causal", F16, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L32x1024_D128_causal", F32, 1, NEVER_QUICK, false},
-    {"R64_I512_O512", F32, 1, QUICK, false},
-    {"R64_I512_O512", BF16 | Q8_0, 1, NEVER_QUICK, false},
+    {"B1_H4_1_L32x512_D128_causal", F32, 1, NEVER_QUICK, false},
+    {"R64_I384_O384", F32, 1, QUICK, false},
+    {"R64_I384_O384", BF16 | Q8_0, 1, NEVER_QUICK, false},
     {"R1_I1024_O512", F32, 1, QUICK, false},
     {"R1_I1024_O512", F16, 1, NEVER_QUICK, false},
     {"R1_I1024_O512", Q8_0, 1, BEST_IS_QUICK, false},
-    {"R37_I256_O203", F32, 1, BEST_IS_QUICK, true},
-    {"B1_H8_2_L64_D64_M512_causal", F32, 1, QUICK, false},
+    {"R37_I256_O203", F32, 1, BEST_IS_QUICK, false},
+    {"R5_I96_O50", F32, 1, NEVER_QUICK, true},
+    {"B1_H4_1_L32_D64_M256_causal", F32, 1, QUICK, false},
     {"B1_H8_2_L1x512_D64_M512", F32 | Q8_0, 1, NEVER_QUICK, false},
-    {"B1_H4_2_L30_D32_M64_causal", F32, 1, BEST_IS_QUICK, true},
+    {"B1_H4_2_L30_D32_M64_causal", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H2_1_L9_D16_M32_causal", F32, 1, NEVER_QUICK, true},
 };
 
 /* Rows that are written, with rotation. */

@@ -76,7 +76,7 @@ static void load(const struct plan *plan, struct shared *shared, int process)
         give_up(shared, EXIT_NOT_COMPARABLE);
     for (int side = BASE; side <= HEAD; side++)
         snprintf(shared->version[side], sizeof shared->version[side], "%s",
-                 side_of(side)->functions.version());
+                 side_functions(side)->version());
 }
 
 static void choose(const struct plan *plan, struct shared *shared, struct row_list *rows)
@@ -95,14 +95,14 @@ static void choose(const struct plan *plan, struct shared *shared, struct row_li
 static void measure_point(const struct plan *plan, const struct row *row, uint64_t *random,
                           struct point *point)
 {
-    const char *const base = points_missing(row, &side_of(BASE)->functions);
-    const char *const head = points_missing(row, &side_of(HEAD)->functions);
+    const char *const base = points_missing(row, side_functions(BASE));
+    const char *const head = points_missing(row, side_functions(HEAD));
     if (!base && !head) {
         pairs_measure(row, &plan->effort, random, point);
         return;
     }
     point->outcome = base && head ? IN_NEITHER : base ? ONLY_IN_HEAD : ONLY_IN_BASE;
-    snprintf(point->note, sizeof point->note, "%s has no %s", side_of(base ? BASE : HEAD)->name,
+    snprintf(point->note, sizeof point->note, "%s has no %s", side_name(base ? BASE : HEAD),
              base ? base : head);
 }
 

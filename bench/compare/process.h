@@ -14,7 +14,7 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 
 /* What is measured, and how. */
 struct plan {
-    const char *files[SIDES];
+    char *files[SIDES][COPIES];
     struct choice choice;
     const char *filter; /* a regular expression for names, or NULL */
     struct effort effort;

@@ -39,42 +39,47 @@ static const struct symbol symbols[] = {
 
 static struct side sides[SIDES] = {{.name = "BASE"}, {.name = "HEAD"}, {.name = "BASE again"}};
 
-const struct side *side_of(int index)
+const char *side_name(int index)
 {
-    return &sides[index];
+    return sides[index].name;
+}
+
+const struct functions *side_functions(int index)
+{
+    return &sides[index].copies[0].functions;
 }
 
 /* ------------------------------------------------------------------------------------ loading */
 
-static bool find_symbols(struct side *side, char problem[SIDES_PROBLEM])
+static bool find_symbols(const char *name, struct copy *copy, char problem[SIDES_PROBLEM])
 {
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *const address = dlsym(side->handle, symbols[i].name);
-        memcpy((char *)&side->functions + symbols[i].offset, &address, sizeof address);
+        void *const address = dlsym(copy->handle, symbols[i].name);
+        memcpy((char *)&copy->functions + symbols[i].offset, &address, sizeof address);
         if (address || !symbols[i].required)
             continue;
-        snprintf(problem, SIDES_PROBLEM, "%s has no function %s", side->name, symbols[i].name);
+        snprintf(problem, SIDES_PROBLEM, "%s has no function %s", name, symbols[i].name);
         return false;
     }
     return true;
 }
 
-static bool load(struct side *side, const char *file, char problem[SIDES_PROBLEM])
+static bool load(const char *name, struct copy *copy, const char *file, char problem[SIDES_PROBLEM])
 {
-    side->handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (side->handle)
-        return find_symbols(side, problem);
-    snprintf(problem, SIDES_PROBLEM, "%s cannot be loaded: %s", side->name, dlerror());
+    copy->handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (copy->handle)
+        return find_symbols(name, copy, problem);
+    snprintf(problem, SIDES_PROBLEM, "%s cannot be loaded: %s", name, dlerror());
     return false;
 }
 
 /* ------------------------------------------------------------------------------------ the ABI */
 
 /* "libattnkit.so.0", or "" where the library does not say it. */
-static const char *soname(const struct side *side)
+static const char *soname(int side)
 {
     struct link_map *map;
-    if (dlinfo(side->handle, RTLD_DI_LINKMAP, &map))
+    if (dlinfo(sides[side].copies[0].handle, RTLD_DI_LINKMAP, &map))
         return "";
     const char *strings = NULL;
     uint64_t offset = 0;
@@ -88,48 +93,54 @@ static const char *soname(const struct side *side)
 }
 
 /* The structs of a call are those of this program's header. */
-static bool has_our_abi(const struct side *side, char problem[SIDES_PROBLEM])
+static bool has_our_abi(int side, char problem[SIDES_PROBLEM])
 {
-    const char *const version = side->functions.version();
+    const char *const version = side_functions(side)->version();
     if (atoi(version) == ATTNKIT_VERSION_MAJOR)
         return true;
     snprintf(problem, SIDES_PROBLEM,
-             "%s is version %s: this program knows the ABI of version %d alone", side->name,
+             "%s is version %s: this program knows the ABI of version %d alone", sides[side].name,
              version, ATTNKIT_VERSION_MAJOR);
     return false;
 }
 
 static bool have_same_abi(char problem[SIDES_PROBLEM])
 {
-    const char *const base = soname(&sides[BASE]), *const head = soname(&sides[HEAD]);
+    const char *const base = soname(BASE), *const head = soname(HEAD);
     if (!strcmp(base, head))
         return true;
     snprintf(problem, SIDES_PROBLEM, "different ABIs: BASE is '%s', HEAD is '%s'", base, head);
     return false;
 }
 
-/* The loader gives a file that it has already loaded once more. */
+/* The loader may know a file that it has already loaded. */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {
-    for (int i = 0; i < SIDES; i++)
-        for (int j = 0; j < i; j++)
-            if (sides[i].functions.attention == sides[j].functions.attention) {
-                snprintf(problem, SIDES_PROBLEM, "%s and %s were loaded as one library",
-                         sides[j].name, sides[i].name);
-                return false;
-            }
+    const int count = SIDES * COPIES;
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < i; j++) {
+            const struct side *const a = &sides[i / COPIES], *const b = &sides[j / COPIES];
+            if (a->copies[i % COPIES].functions.attention !=
+                b->copies[j % COPIES].functions.attention)
+                continue;
+            snprintf(problem, SIDES_PROBLEM, "%s and %s were loaded as one library", b->name,
+                     a->name);
+            return false;
+        }
     return true;
 }
 
-bool sides_load(const char *const files[SIDES], const int order[SIDES], volatile int *busy,
+bool sides_load(char *const files[SIDES][COPIES], const int order[SIDES], volatile int *busy,
                 char problem[SIDES_PROBLEM])
 {
-    for (int i = 0; i < SIDES; i++) {
-        struct side *const side = &sides[order[i]];
-        *busy = order[i];
-        if (!load(side, files[order[i]], problem) || !has_our_abi(side, problem))
-            return false;
-    }
+    for (int copy = 0; copy < COPIES; copy++)
+        for (int i = 0; i < SIDES; i++) {
+            struct side *const side = &sides[order[i]];
+            *busy = order[i];
+            if (!load(side->name, &side->copies[copy], files[order[i]][copy], problem) ||
+                (copy == 0 && !has_our_abi(order[i], problem)))
+                return false;
+        }
     *busy = -1;
     forward_to(sides, busy);
     return have_same_abi(problem) && are_apart(problem);

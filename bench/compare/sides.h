@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two libraries in one process, and BASE once more, each loaded for itself. Whoever calls
- * attnkit_attention and the like in this program (the rows of the benches do) calls the side that
- * is in use, or while none is in use all of them in turn: forward.c has these functions.
+ * The two libraries in one process, and BASE once more, each loaded several times: where a copy
+ * happens to lie in memory makes its code up to some percent faster or slower, which the copies
+ * average. Whoever calls attnkit_attention and the like in this program (the rows of the benches
+ * do) calls the copy that is in use, or while none is in use both sides in turn: forward.c has
+ * these functions.
  */
 #ifndef ATTNKIT_COMPARE_SIDES_H
 #define ATTNKIT_COMPARE_SIDES_H
@@ -12,6 +14,7 @@
 #include <stdbool.h>
 
 enum { BASE, HEAD, BASE_AGAIN, SIDES };
+enum { COPIES = 8 };
 
 /* What a library exports; NULL where it has no such function. The types are the header's. */
 struct functions {
@@ -32,10 +35,15 @@ struct functions {
     __typeof__(attnkit_layer) *layer;
 };
 
-struct side {
-    const char *name; /* "BASE" */
+/* A library that is loaded. */
+struct copy {
     void *handle;
     struct functions functions;
+};
+
+struct side {
+    const char *name; /* "BASE" */
+    struct copy copies[COPIES];
 };
 
 enum { SIDES_PROBLEM = 512 };
@@ -44,13 +52,16 @@ enum { SIDES_PROBLEM = 512 };
  * compared: all symbols, one ABI, the one of the header this program was built with, and each with
  * code of its own. *busy is the side that is being loaded or called, or -1. False: problem says
  * why. */
-bool sides_load(const char *const files[SIDES], const int order[SIDES], volatile int *busy,
+bool sides_load(char *const files[SIDES][COPIES], const int order[SIDES], volatile int *busy,
                 char problem[SIDES_PROBLEM]);
 
-const struct side *side_of(int index);
+const char *side_name(int index);
 
-/* From now on calls go to this side. */
-void sides_use(int index);
+/* Of its first copy; all have the same. */
+const struct functions *side_functions(int index);
+
+/* From now on calls go to this copy of this side. */
+void sides_use(int index, int copy);
 
 /* From now on calls go to BASE and then to HEAD: sizes are the larger ones. */
 void sides_use_all(void);
