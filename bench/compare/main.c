@@ -16,10 +16,11 @@
 #include "results.h"
 #include "table.h"
 
-enum { MAX_CORE = 1023, EVERY_CONTROL = 5, FEW_POINTS = 10 };
+enum { MAX_CORE = 1023, CONTROLS = 12 };
 
-static const struct effort full_effort = {.min_pairs = 300, .max_pairs = 1000, .limit = 2.0};
-static const struct effort quick_effort = {.min_pairs = 150, .max_pairs = 500, .limit = 1.0};
+static const struct effort full_effort = {.min_pairs = 400, .max_pairs = 2000};
+static const struct effort quick_effort = {.min_pairs = 300, .max_pairs = 1000};
+static const double full_budget = 120.0, quick_budget = 40.0;
 static const double default_patience = 120.0;
 
 struct compare_options {
@@ -78,17 +79,17 @@ static enum exit_code find_libraries(struct setting *setting)
 
 /* ------------------------------------------------------------------------------ the measuring */
 
-/* All points, and some of them also of BASE against itself. */
+/* All points, and some of them, evenly spread, also of BASE against itself. */
 static void want_all(struct shared *shared)
 {
+    const int stride = shared->count > CONTROLS ? shared->count / CONTROLS : 1;
     for (int i = 0; i < shared->count; i++) {
         shared->points[FIRST][i].wanted = true;
-        shared->points[FIRST][i].with_aa =
-            shared->count <= FEW_POINTS || i % EVERY_CONTROL == EVERY_CONTROL / 2;
+        shared->points[FIRST][i].with_aa = i % stride == stride / 2;
     }
 }
 
-/* Those that the first process found slower. Returns how many. */
+/* Those that the first process found slower or unclear. Returns how many. */
 static int want_suspects(struct shared *shared)
 {
     int count = 0;
@@ -120,8 +121,8 @@ static enum exit_code measure_all(const struct plan *plan, struct shared *shared
     const int suspects = want_suspects(shared);
     if (code != EXIT_GREEN || suspects == 0 || interrupted())
         return code;
-    fprintf(stderr, "%d of %d slower: measured again, loaded in the other order\n", suspects,
-            shared->count);
+    fprintf(stderr, "%d of %d slower or unclear: measured again, loaded in the other order\n",
+            suspects, shared->count);
     return process_measure(plan, shared, SECOND, tell);
 }
 
@@ -234,6 +235,7 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
     plan->effort = options->quick ? quick_effort : full_effort;
     if (options->pairs && !parse_integer("--pairs", options->pairs, 20, MAX_PAIRS, &pairs))
         return false;
+    plan->budget = options->quick ? quick_budget : full_budget;
     if (options->pairs)
         plan->effort.min_pairs = plan->effort.max_pairs = (int)pairs;
     if (options->core && !parse_integer("--core", options->core, 0, MAX_CORE, &core))
@@ -265,7 +267,7 @@ static void print_help(const struct option *options, int count)
         "libraries\n"
         "in the other order, finds the same. Some points are measured with BASE against itself: "
         "if\n"
-        "the interval of that leaves 0.995 to 1.005, the machine is too noisy to tell.\n"
+        "their median leaves 0.995 to 1.005, the machine is too noisy to tell.\n"
         "\n"
         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a side\n"
         "cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a file,\n"

@@ -11,7 +11,7 @@
  * at most max_pairs, and none after `limit` seconds but for the first few. */
 struct effort {
     int min_pairs, max_pairs;
-    double limit;
+    double limit;  /* of a point */
     bool any_bits; /* results need not have the same bits, only be close */
 };
 

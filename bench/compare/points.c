@@ -114,7 +114,7 @@ void points_add(struct row_list *rows, const struct choice *choice)
 {
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
-    const struct isa *const best = &isas[isa_count - 1];
+    const struct isa *const best = isa_count > 0 ? &isas[isa_count - 1] : NULL;
     add_workloads(rows, cold, sizeof cold / sizeof *cold);
     const int first_warm = rows->count;
     add_workloads(rows, warm, sizeof warm / sizeof *warm);

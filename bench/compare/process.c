@@ -77,6 +77,9 @@ static void load(const struct plan *plan, struct shared *shared, int process)
     for (int side = BASE; side <= HEAD; side++)
         snprintf(shared->version[side], sizeof shared->version[side], "%s",
                  side_functions(side)->version());
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    snprintf(shared->isa, sizeof shared->isa, "%s", count > 0 ? isas[count - 1].name : "");
 }
 
 static void choose(const struct plan *plan, struct shared *shared, struct row_list *rows)
@@ -92,13 +95,27 @@ static void choose(const struct plan *plan, struct shared *shared, struct row_li
         abort();
 }
 
-static void measure_point(const struct plan *plan, const struct row *row, uint64_t *random,
-                          struct point *point)
+/* What is left of the budget, in equal shares; a point that needs more gets some of what others
+ * have left over. */
+static double limit_of_point(const struct shared *shared, int process, int point)
+{
+    const double least = 0.5, most = 10.0, shares = 3.0;
+    int left = 0;
+    for (int i = point; i < shared->count; i++)
+        left += shared->points[process][i].wanted;
+    const double limit = shares * (shared->deadline - clock_seconds(CLOCK_MONOTONIC)) / left;
+    return limit < least ? least : limit > most ? most : limit;
+}
+
+static void measure_point(const struct plan *plan, const struct row *row, double limit,
+                          uint64_t *random, struct point *point)
 {
     const char *const base = points_missing(row, side_functions(BASE));
     const char *const head = points_missing(row, side_functions(HEAD));
     if (!base && !head) {
-        pairs_measure(row, &plan->effort, random, point);
+        struct effort effort = plan->effort;
+        effort.limit = limit;
+        pairs_measure(row, &effort, random, point);
         return;
     }
     point->outcome = base && head ? IN_NEITHER : base ? ONLY_IN_HEAD : ONLY_IN_BASE;
@@ -143,7 +160,8 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
         if (!point->wanted)
             continue;
         shared->at = i;
-        measure_point(task->plan, &rows.list[i], &random, point);
+        const double limit = limit_of_point(shared, task->process, i);
+        measure_point(task->plan, &rows.list[i], limit, &random, point);
         shared->at = -1;
         if (write(task->reports, &i, sizeof i) != sizeof i)
             give_up(shared, EXIT_SYSTEM);
@@ -279,6 +297,7 @@ enum exit_code process_measure(const struct plan *plan, struct shared *shared, i
 {
     struct task task = {.plan = plan, .shared = shared, .process = process};
     enum exit_code code = EXIT_GREEN;
+    shared->deadline = clock_seconds(CLOCK_MONOTONIC) + plan->budget;
     for (int from = 0; from < shared->count && code == EXIT_GREEN && !interrupted();)
         code = run_process(&task, &from, tell);
     return code;

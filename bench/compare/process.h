@@ -16,9 +16,10 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 struct plan {
     char *files[SIDES][COPIES];
     struct choice choice;
-    const char *filter; /* a regular expression for names, or NULL */
-    struct effort effort;
-    int core; /* to be pinned to; -1: one of those this process may use */
+    const char *filter;   /* a regular expression for names, or NULL */
+    struct effort effort; /* but for its limit */
+    double budget;        /* seconds for all points of a process */
+    int core;             /* to be pinned to; -1: one of those this process may use */
     uint64_t seed;
     double patience; /* seconds after which a side that does not come back hangs */
 };
@@ -30,6 +31,8 @@ struct shared {
     volatile int at;   /* the point that is being measured, or -1 */
     volatile int busy; /* the side that is being called or loaded, or -1 */
     int core;
+    double deadline; /* when the budget is used up */
+    char isa[32];    /* the best one that both sides have */
     char version[2][64];
     enum exit_code code; /* why a process has ended, with the problem */
     char problem[SIDES_PROBLEM];

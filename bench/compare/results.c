@@ -81,6 +81,7 @@ static void put_context(FILE *file, const struct job *job)
     cpuinfo("model name", cpu);
     fputs("  \"context\": {", file);
     put_named(file, "cpu", cpu);
+    put_named(file, "isa", job->shared->isa);
     put_named(file, "compiler", tool_compiler());
     for (int side = BASE; side <= HEAD; side++) {
         put_named(file, names[side], job->labels[side]);

@@ -40,7 +40,7 @@ static void print_point(const struct judged *judged, int name_width)
     const char *const verdict = point_verdict(judged);
     const char *confirmed = "";
     char text[LINE];
-    if (point_is_suspect(point))
+    if (!strcmp(verdict, "slower"))
         confirmed = point_is_confirmed(judged) ? ", confirmed" : ", not confirmed";
     if (point->outcome != MEASURED) {
         printf("%-*s  %s: %s\n", name_width, point->name, verdict, point->note);
@@ -110,7 +110,8 @@ void table_print(const struct job *job)
         print_point(&job->points[i], width);
     putchar('\n');
     print_control(&job->control);
-    printf("%s: %d points in %.0f s, of which %d red, %d faster, %d slower\n",
+    printf("%s: %d points in %.0f s, of which %d red, %d faster, %d slower, %d unclear\n",
            verdict_text(job->verdict), shared->count, job->seconds, count_red(job),
-           count_verdicts(job, "faster"), count_verdicts(job, "slower"));
+           count_verdicts(job, "faster"), count_verdicts(job, "slower"),
+           count_verdicts(job, "unclear"));
 }

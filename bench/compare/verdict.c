@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 static const double slower_from = 1.01, faster_to = 0.99, unlikely = 0.001;
-static const double control_low = 0.995, control_high = 1.005;
+static const double unclear_from = 1.03; /* the end of an interval */
 
 bool estimate_is_slower(const struct estimate *estimate)
 {
@@ -19,28 +19,50 @@ bool estimate_is_faster(const struct estimate *estimate)
     return estimate->ratio < faster_to && estimate->p < unlikely;
 }
 
-bool point_is_suspect(const struct point *first)
+static bool is_slower(const struct point *point)
 {
-    return first->outcome == MEASURED && estimate_is_slower(&first->head);
+    return point->outcome == MEASURED && estimate_is_slower(&point->head);
 }
 
-bool point_is_confirmed(const struct judged *point)
+static bool is_unclear(const struct point *point)
 {
-    return point_is_suspect(point->first) && point->second->wanted &&
-           point_is_suspect(point->second);
+    return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* What a process saw that timing has no part in: no second one is needed. */
+/* What timing has no part in. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||
            point->outcome == ONLY_IN_BASE;
 }
 
+bool point_is_suspect(const struct point *first)
+{
+    return is_slower(first) || is_unclear(first);
+}
+
+bool point_is_confirmed(const struct judged *point)
+{
+    const struct point *const second = point->second;
+    return is_slower(point->first) && second->wanted && is_slower(second) &&
+           !estimate_is_slower(&second->aa) && !estimate_is_faster(&second->aa);
+}
+
+static bool has_wrong(const struct judged *point)
+{
+    return is_wrong(point->first) || (point->second->wanted && is_wrong(point->second));
+}
+
 bool point_is_red(const struct judged *point)
 {
-    return is_wrong(point->first) || (point->second->wanted && is_wrong(point->second)) ||
-           point_is_confirmed(point);
+    return has_wrong(point) || point_is_confirmed(point);
+}
+
+bool point_is_unclear(const struct judged *point)
+{
+    const struct point *const second = point->second;
+    return !has_wrong(point) && is_unclear(point->first) &&
+           (!second->wanted || point_is_suspect(second));
 }
 
 const char *point_verdict(const struct judged *point)
@@ -55,27 +77,31 @@ const char *point_verdict(const struct judged *point)
         return words[first->outcome];
     if (second->wanted && is_wrong(second))
         return words[second->outcome];
-    if (estimate_is_slower(&first->head))
+    if (is_slower(first))
         return "slower";
+    if (point_is_unclear(point))
+        return "unclear";
     return estimate_is_faster(&first->head) ? "faster" : "same";
 }
 
 bool control_is_good(const struct control *control)
 {
     const struct estimate *const pooled = &control->pooled;
-    return pooled->pairs > 0 && pooled->low >= control_low && pooled->high <= control_high;
+    return pooled->pairs > 0 && pooled->ratio >= 0.995 && pooled->ratio <= 1.005 &&
+           pooled->low >= 0.99 && pooled->high <= 1.01;
 }
 
 enum verdict job_verdict(const struct judged *points, int count, const struct control *control)
 {
-    bool wrong = false, red = false;
+    bool wrong = false, slower = false, unclear = false;
     for (int i = 0; i < count; i++) {
-        red |= point_is_red(&points[i]);
-        wrong |= point_is_red(&points[i]) && !point_is_confirmed(&points[i]);
+        wrong |= has_wrong(&points[i]);
+        slower |= point_is_confirmed(&points[i]);
+        unclear |= point_is_unclear(&points[i]);
     }
     if (wrong)
         return RED;
     if (!control_is_good(control))
         return INCONCLUSIVE;
-    return red ? RED : GREEN;
+    return slower ? RED : unclear ? INCONCLUSIVE : GREEN;
 }
