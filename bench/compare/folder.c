@@ -25,8 +25,7 @@ bool path_join(const char *folder, const char *name, char path[PATH_MAX])
     return complain("%s/%s: the name is too long", folder, name);
 }
 
-/* Makes a folder and those above it. */
-static bool make_all(const char *folder)
+bool folder_make_all(const char *folder)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s", folder);
@@ -52,17 +51,13 @@ static bool find_caches(char folder[PATH_MAX])
     return complain("neither XDG_CACHE_HOME nor HOME names a folder");
 }
 
-bool folder_make(const char *parent, char folder[PATH_MAX])
+bool folder_make(char folder[PATH_MAX])
 {
     char caches[PATH_MAX];
-    if (!parent && !find_caches(caches))
+    if (!find_caches(caches) || !folder_make_all(caches) ||
+        !path_join(caches, "compare.XXXXXX", folder))
         return false;
-    const char *const where = parent ? parent : caches;
-    if (!make_all(where) || !path_join(where, "compare.XXXXXX", folder))
-        return false;
-    if (mkdtemp(folder))
-        return true;
-    return complain("cannot make a folder in %s: %s", where, strerror(errno));
+    return mkdtemp(folder) || complain("cannot make a folder in %s: %s", caches, strerror(errno));
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)

@@ -8,9 +8,11 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Makes a new one, and folders above it, in `parent`, or with NULL where caches of this user are.
- * False: complained. */
-bool folder_make(const char *parent, char folder[PATH_MAX]);
+/* Makes a folder and those above it, where they are missing. False: complained. */
+bool folder_make_all(const char *folder);
+
+/* Makes a new one where caches of this user are. False: complained. */
+bool folder_make(char folder[PATH_MAX]);
 
 /* Removes it with all there is in it. */
 void folder_remove(const char *folder);

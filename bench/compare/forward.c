@@ -77,7 +77,9 @@ static size_t larger(size_t a, size_t b)
 
 const char *attnkit_status_string(attnkit_status status)
 {
-    return call(first)->status_string(status);
+    const char *const text = call(first)->status_string(status);
+    *busy = -1;
+    return text;
 }
 
 attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,

@@ -68,6 +68,9 @@ static bool copy_library(struct setting *setting, const char *library, int side)
 static enum exit_code find_libraries(struct setting *setting)
 {
     char libraries[2][PATH_MAX];
+    const char *const keep = setting->options->keep;
+    if (keep && !folder_make_all(keep))
+        return EXIT_SYSTEM;
     if (!find_library(setting, BASE, libraries[BASE]) ||
         !find_library(setting, HEAD, libraries[HEAD]))
         return EXIT_NOT_BUILT;
@@ -216,7 +219,7 @@ static enum exit_code run(struct setting *setting)
         return EXIT_SYSTEM;
     interrupt_catch();
     enum exit_code code = EXIT_SYSTEM;
-    if (folder_make(NULL, setting->folder)) {
+    if (folder_make(setting->folder)) {
         code = compare(setting, json);
         folder_remove(setting->folder);
     }

@@ -232,8 +232,6 @@ static enum exit_code judge_end(const struct task *task, int status, bool hung, 
         return shared->code == EXIT_GREEN ? EXIT_SYSTEM : shared->code;
     }
     describe_end(shared, status, hung, text);
-    if (shared->problem[0])
-        snprintf(text, sizeof text, "%s", shared->problem);
     if (at < 0) {
         complain("%s, when it is loaded", text);
         return EXIT_NOT_COMPARABLE;

@@ -138,8 +138,10 @@ bool sides_load(char *const files[SIDES][COPIES], const int order[SIDES], volati
             struct side *const side = &sides[order[i]];
             *busy = order[i];
             if (!load(side->name, &side->copies[copy], files[order[i]][copy], problem) ||
-                (copy == 0 && !has_our_abi(order[i], problem)))
+                (copy == 0 && !has_our_abi(order[i], problem))) {
+                *busy = -1;
                 return false;
+            }
         }
     *busy = -1;
     forward_to(sides, busy);
