@@ -19,6 +19,8 @@ import time
 import unittest
 import uuid
 
+from processes import marked
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["ATTNKIT_BUILD"]).resolve()
 COMMAND = BUILD / "tools" / "attnkit"
@@ -85,15 +87,7 @@ class CompareTest(unittest.TestCase):
         self.assertEqual(list(self.folder.glob("refused.json*")), [])
 
     def marked(self):
-        """Processes with this test's mark."""
-        found = []
-        for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if f"{MARK}={self.mark}".encode() in path.read_bytes():
-                    found.append(path.parent.name)
-            except OSError:
-                pass
-        return found
+        return marked(MARK, self.mark)
 
     def nothing_is_left(self):
         until = time.monotonic() + 10

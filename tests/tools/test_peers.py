@@ -21,6 +21,8 @@ import uuid
 
 import numpy as np
 
+from processes import marked
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = os.path.abspath(os.environ["ATTNKIT_BUILD"])
 PEERS = ROOT / "tools" / "peers.py"
@@ -40,18 +42,6 @@ from columns import PEERS as LIBRARIES  # noqa: E402
 MISSING = {"torch": 'raise ImportError("no torch here")',
            "matplotlib": 'raise ImportError("no matplotlib here")',
            "openvino": 'import os\nprint("last words", flush=True)\nos.abort()'}
-
-
-def marked(mark):
-    """Processes with this mark, other than this one."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if f"{MARK}={mark}".encode() in path.read_bytes():
-                found.append(path.parent.name)
-        except OSError:
-            pass
-    return found
 
 
 class PeersTest(unittest.TestCase):
@@ -77,7 +67,7 @@ class PeersTest(unittest.TestCase):
         done = subprocess.run(self.command(*options, **more), env=self.environment, text=True,
                               capture_output=True, timeout=TIME_LIMIT)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
-        self.assertEqual(marked(self.mark), [])
+        self.assertEqual(marked(MARK, self.mark), [])
         return done
 
     def files(self):
@@ -162,7 +152,7 @@ class Runs(PeersTest):
             process.send_signal(signal.SIGINT)
             self.assertNotIn("Traceback", process.communicate(timeout=TIME_LIMIT)[1])
         self.assertEqual(process.returncode, 130)
-        self.assertEqual((marked(self.mark), self.files()), ([], []))
+        self.assertEqual((marked(MARK, self.mark), self.files()), ([], []))
 
 
 class Refusals(PeersTest):
