@@ -105,7 +105,7 @@ class Runs(PeersTest):
                           "--no-plot", "--processor-time")
         self.assertRegex(done.stdout, r"(?m)^LINEAR_1 R1_I4096_O4096 .* [\d.]+x$")
         self.assertRegex(done.stdout, r"(?m)^LAYER_1 B1_H32_8_L1x4096_D128_M4096 .* [\d.]+x$")
-        self.assertIn("in processor time", done.stdout)
+        self.assertIn("in processor time", " ".join(done.stdout.split()))
         self.assertNotIn("WRONG", done.stdout)
 
     def check_json(self, results):
