@@ -20,7 +20,8 @@ enum { MAX_CORE = 1023, CONTROLS = 12 };
 
 static const struct effort full_effort = {.min_pairs = 400, .max_pairs = 2000};
 static const struct effort quick_effort = {.min_pairs = 300, .max_pairs = 1000};
-static const double full_budget = 120.0, quick_budget = 40.0;
+static const double full_budgets[] = {[FIRST] = 110.0, [SECOND] = 60.0};
+static const double quick_budgets[] = {[FIRST] = 32.0, [SECOND] = 22.0};
 static const double default_patience = 120.0;
 
 struct compare_options {
@@ -98,7 +99,7 @@ static int want_suspects(struct shared *shared)
     int count = 0;
     for (int i = 0; i < shared->count; i++) {
         struct point *const second = &shared->points[SECOND][i];
-        second->wanted = second->with_aa = point_is_suspect(&shared->points[FIRST][i]);
+        second->wanted = point_is_suspect(&shared->points[FIRST][i]);
         count += second->wanted;
     }
     return count;
@@ -136,13 +137,12 @@ static struct control control_of(const struct shared *shared, uint64_t seed)
     static double ratios[MAX_RATIOS];
     struct control control = {.points = 0};
     int count = 0;
-    for (int p = 0; p < PROCESSES; p++)
-        for (int i = 0; i < shared->count; i++) {
-            const struct point *const point = &shared->points[p][i];
-            control.points += point->aa.pairs > 0;
-            for (int k = 0; k < point->aa.pairs && count < MAX_RATIOS; k++)
-                ratios[count++] = point->again[k];
-        }
+    for (int i = 0; i < shared->count; i++) {
+        const struct point *const point = &shared->points[FIRST][i];
+        control.points += point->aa.pairs > 0;
+        for (int k = 0; k < point->aa.pairs && count < MAX_RATIOS; k++)
+            ratios[count++] = point->again[k];
+    }
     if (count > 0)
         control.pooled = estimate_ratio(ratios, count, &seed);
     return control;
@@ -238,7 +238,7 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
     plan->effort = options->quick ? quick_effort : full_effort;
     if (options->pairs && !parse_integer("--pairs", options->pairs, 20, MAX_PAIRS, &pairs))
         return false;
-    plan->budget = options->quick ? quick_budget : full_budget;
+    memcpy(plan->budgets, options->quick ? quick_budgets : full_budgets, sizeof plan->budgets);
     if (options->pairs)
         plan->effort.min_pairs = plan->effort.max_pairs = (int)pairs;
     if (options->core && !parse_integer("--core", options->core, 0, MAX_CORE, &core))

@@ -12,6 +12,7 @@
 struct effort {
     int min_pairs, max_pairs;
     double limit;  /* of a point */
+    double enough; /* an interval that begins beyond it is narrow enough; 0: none is */
     bool any_bits; /* results need not have the same bits, only be close */
 };
 

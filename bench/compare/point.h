@@ -34,7 +34,7 @@ struct point {
     struct estimate head;  /* time of HEAD by that of BASE */
     struct estimate aa;    /* time of BASE again by that of BASE; no pairs without with_aa */
     double base_seconds, head_seconds; /* medians, of a call */
-    double *again;                     /* room for MAX_PAIRS ratios: aa is of those */
+    double *again; /* room for MAX_PAIRS ratios, of which aa is, where with_aa may be */
 };
 
 #endif

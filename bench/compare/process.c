@@ -19,13 +19,14 @@
 #include "../../tools/tool.h"
 #include "../clock.h"
 #include "interrupt.h"
+#include "verdict.h"
 
 enum { POLL_MILLISECONDS = 100 };
 
 struct shared *shared_make(void)
 {
     /* Large for the ratios that follow, of which few are written. */
-    const size_t ratios = (size_t)PROCESSES * MAX_POINTS * MAX_PAIRS;
+    const size_t ratios = (size_t)MAX_POINTS * MAX_PAIRS;
     struct shared *const shared =
         mmap(NULL, sizeof *shared + ratios * sizeof(double), PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -33,10 +34,8 @@ struct shared *shared_make(void)
         complain("no memory for the measurements");
         return NULL;
     }
-    double *again = (double *)(shared + 1);
-    for (int p = 0; p < PROCESSES; p++)
-        for (int i = 0; i < MAX_POINTS; i++, again += MAX_PAIRS)
-            shared->points[p][i].again = again;
+    for (int i = 0; i < MAX_POINTS; i++)
+        shared->points[FIRST][i].again = (double *)(shared + 1) + (size_t)i * MAX_PAIRS;
     return shared;
 }
 
@@ -107,15 +106,13 @@ static double limit_of_point(const struct shared *shared, int process, int point
     return limit < least ? least : limit > most ? most : limit;
 }
 
-static void measure_point(const struct plan *plan, const struct row *row, double limit,
-                          uint64_t *random, struct point *point)
+static void measure_point(const struct effort *effort, const struct row *row, uint64_t *random,
+                          struct point *point)
 {
     const char *const base = points_missing(row, side_functions(BASE));
     const char *const head = points_missing(row, side_functions(HEAD));
     if (!base && !head) {
-        struct effort effort = plan->effort;
-        effort.limit = limit;
-        pairs_measure(row, &effort, random, point);
+        pairs_measure(row, effort, random, point);
         return;
     }
     point->outcome = base && head ? IN_NEITHER : base ? ONLY_IN_HEAD : ONLY_IN_BASE;
@@ -146,6 +143,8 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
 {
     struct shared *const shared = task->shared;
     struct row_list rows = {0};
+    struct effort effort = task->plan->effort;
+    effort.enough = task->process == SECOND ? slower_from : 0.0;
     uint64_t random = task->plan->seed + (uint64_t)task->process;
     interrupt_release();
     if (setpgid(0, 0) || prctl(PR_SET_PDEATHSIG, SIGKILL))
@@ -160,8 +159,8 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
         if (!point->wanted)
             continue;
         shared->at = i;
-        const double limit = limit_of_point(shared, task->process, i);
-        measure_point(task->plan, &rows.list[i], limit, &random, point);
+        effort.limit = limit_of_point(shared, task->process, i);
+        measure_point(&effort, &rows.list[i], &random, point);
         shared->at = -1;
         if (write(task->reports, &i, sizeof i) != sizeof i)
             give_up(shared, EXIT_SYSTEM);
@@ -295,7 +294,7 @@ enum exit_code process_measure(const struct plan *plan, struct shared *shared, i
 {
     struct task task = {.plan = plan, .shared = shared, .process = process};
     enum exit_code code = EXIT_GREEN;
-    shared->deadline = clock_seconds(CLOCK_MONOTONIC) + plan->budget;
+    shared->deadline = clock_seconds(CLOCK_MONOTONIC) + plan->budgets[process];
     for (int from = 0; from < shared->count && code == EXIT_GREEN && !interrupted();)
         code = run_process(&task, &from, tell);
     return code;

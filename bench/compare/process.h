@@ -16,10 +16,10 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 struct plan {
     char *files[SIDES][COPIES];
     struct choice choice;
-    const char *filter;   /* a regular expression for names, or NULL */
-    struct effort effort; /* but for its limit */
-    double budget;        /* seconds for all points of a process */
-    int core;             /* to be pinned to; -1: one of those this process may use */
+    const char *filter;        /* a regular expression for names, or NULL */
+    struct effort effort;      /* but for limit and enough */
+    double budgets[PROCESSES]; /* seconds for all points of a process */
+    int core;                  /* to be pinned to; -1: one of those this process may use */
     uint64_t seed;
     double patience; /* seconds after which a side that does not come back hangs */
 };

@@ -89,6 +89,9 @@ static const char *soname(int side)
         if (entry->d_tag == DT_SONAME)
             offset = entry->d_un.d_val;
     }
+    /* Some loaders turn the offset of the strings into an address, some leave it. */
+    if (strings && (uintptr_t)strings < map->l_addr)
+        strings += map->l_addr;
     return strings && offset ? strings + offset : "";
 }
 

@@ -6,7 +6,9 @@
 
 #include <stddef.h>
 
-static const double slower_from = 1.01, faster_to = 0.99, unlikely = 0.001;
+const double slower_from = 1.01;
+static const double faster_to = 0.99, unlikely = 0.001;
+static const double unlikely_again = 0.01;
 static const double unclear_from = 1.03; /* the end of an interval */
 
 bool estimate_is_slower(const struct estimate *estimate)
@@ -41,11 +43,12 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
+/* The second process looks at few points, so that less evidence is enough. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;
-    return is_slower(point->first) && second->wanted && is_slower(second) &&
-           !estimate_is_slower(&second->aa) && !estimate_is_faster(&second->aa);
+    return is_slower(point->first) && second->wanted && second->outcome == MEASURED &&
+           second->head.ratio > slower_from && second->head.p < unlikely_again;
 }
 
 static bool has_wrong(const struct judged *point)

@@ -14,6 +14,8 @@ struct judged {
     const struct point *first, *second; /* second->wanted says whether there is a second one */
 };
 
+extern const double slower_from; /* 1.01 */
+
 /* The ratio is beyond 1.01, or below 0.99, and a sign test finds that unlikely of equal sides. */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
@@ -25,7 +27,7 @@ bool point_is_suspect(const struct point *first);
 /* "same", "faster", "slower", "unclear", "different" and so on. */
 const char *point_verdict(const struct judged *point);
 
-/* Slower in both processes, but for those in which BASE is as far from itself. */
+/* Slower in both processes; p < 0.01 is enough in the second one. */
 bool point_is_confirmed(const struct judged *point);
 
 /* Whether the point makes the job red: it is confirmed, or its result is wrong or missing. */
