@@ -248,6 +248,19 @@ class Refusals(CompareTest):
         self.assertEqual(done.returncode, NOT_COMPARABLE)
         self.assertIn("there is no point that both sides can do", done.stderr)
 
+    def test_processor_that_is_not_there(self):
+        base = self.library()
+        self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
+
+    def test_program_that_is_not_there(self):
+        """The command itself is no verdict."""
+        shutil.copy(COMMAND, self.folder / "attnkit")
+        environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
+        done = subprocess.run([self.folder / "attnkit", "compare", "a", "b"], env=environment,
+                              capture_output=True, text=True, timeout=TIME_LIMIT)
+        self.assertEqual(done.returncode, SYSTEM)
+        self.assertIn("there is no attnkit-compare beside this command", done.stderr)
+
     def test_file_that_cannot_be_written(self):
         base = self.library()
         done = self.compare(base, base, *ONE, "--json", "no/folder.json")
