@@ -172,9 +172,9 @@ static enum exit_code report(const struct job *job, const char *json)
     static const enum exit_code codes[] = {
         [GREEN] = EXIT_GREEN, [RED] = EXIT_RED, [INCONCLUSIVE] = EXIT_INCONCLUSIVE};
     table_print(job);
-    if (json && !results_write(job, json))
-        return EXIT_SYSTEM;
-    return has_comparable(job->shared) ? codes[job->verdict] : EXIT_NOT_COMPARABLE;
+    if (!has_comparable(job->shared))
+        return EXIT_NOT_COMPARABLE;
+    return !json || results_write(job, json) ? codes[job->verdict] : EXIT_SYSTEM;
 }
 
 /* ------------------------------------------------------------------------------------ the job */
@@ -258,23 +258,20 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
 
 static void print_help(const struct option *options, int count)
 {
-    puts(
-        "attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
-        "\n"
-        "BASE and HEAD are each a shared library, the folder of a build, or a revision of the git\n"
-        "repository, which is exported and built. Both are loaded into one process and called in\n"
-        "turns, in random order, with the same arguments. A point is red where HEAD's result has\n"
-        "other bits, where HEAD crashes or refuses, or where the median of the ratios of the times "
-        "is\n"
-        "beyond 1.01, a sign test gives p < 0.001, and a second process, which loads the "
-        "libraries\n"
-        "in the other order, finds the same. Some points are measured with BASE against itself: "
-        "if\n"
-        "their median leaves 0.995 to 1.005, the machine is too noisy to tell.\n"
-        "\n"
-        "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a side\n"
-        "cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a file,\n"
-        "memory or a process cannot be had.\n");
+    puts("attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
+         "\n"
+         "BASE and HEAD are each a shared library, the folder of a build, or a revision of the\n"
+         "git repository, which is exported and built. Both are loaded into one process and\n"
+         "called in turns, in random order, with the same arguments. A point is red where HEAD's\n"
+         "result has other bits, where HEAD crashes or refuses, or where the median of the ratios\n"
+         "of the times is beyond 1.01, a sign test gives p < 0.001, and a second process, which\n"
+         "loads the libraries in another order, finds it slower, too (p < 0.01). In some points\n"
+         "BASE is also measured against itself: if the median of that leaves 0.995 to 1.005, the\n"
+         "machine is too noisy to tell.\n"
+         "\n"
+         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
+         "side cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a\n"
+         "file, memory or a process cannot be had.\n");
     options_print_help(options, count);
 }
 

@@ -124,27 +124,31 @@ static long waits(void)
     return usage.ru_nvcsw;
 }
 
-/* Calls that make a timing of one side, and the clock for it; warms up what there is to warm. */
+/* Seconds of the shorter one of two timings: one alone may have been disturbed. */
+static double try_timing(const struct timing *timing, int side)
+{
+    return fmin(time_side(timing, side), time_side(timing, side));
+}
+
+/* Finds how many calls make a timing of one side, and whether it waits; warms up what there is to
+ * warm. */
 static void adjust_to(int side, struct timing *timing)
 {
     const long before = waits();
-    timing->clock = CLOCK_MONOTONIC;
-    while (time_side(timing, side) < least_seconds && timing->calls < MAX_CALLS)
-        timing->calls *= 2;
-    time_side(timing, side);
-    timing->clock = waits() > before ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID;
+    timing->calls = 1;
+    while (try_timing(timing, side) < least_seconds && timing->calls < MAX_CALLS)
+        if (waits() > before && timing->clock != CLOCK_MONOTONIC)
+            timing->clock = CLOCK_MONOTONIC;
+        else
+            timing->calls *= 2;
 }
 
-/* The clock is the same for both sides. */
+/* The clock is the same for both sides, and so is the number of calls: BASE's. */
 static struct timing adjust(const struct row_call *call)
 {
-    struct timing timing = {.call = call, .calls = 1};
+    struct timing timing = {.call = call, .clock = CLOCK_THREAD_CPUTIME_ID};
     adjust_to(HEAD, &timing);
-    const clockid_t head_clock = timing.clock;
-    timing.calls = 1;
     adjust_to(BASE, &timing);
-    if (head_clock == CLOCK_MONOTONIC)
-        timing.clock = CLOCK_MONOTONIC;
     return timing;
 }
 

@@ -12,11 +12,9 @@
 #include "../calls.h"
 #include "append.h"
 
-enum { ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
-
 /* Quick ones are of the best instruction set, QUICK ones of AVX2, too, and small ones also in plain
  * C. */
-static const struct workload cold[] = {
+static const struct workload plain[] = {
     {"B1_H2_1_L192_D128_causal", F32, 1, QUICK, false},
     {"B1_H2_1_L192_D128_causal", F16 | I8 | Q8_0, 1, NEVER_QUICK, false},
     {"B1_H2_1_L192_D128_causal_token", F32, 1, NEVER_QUICK, false},
@@ -115,7 +113,7 @@ void points_add(struct row_list *rows, const struct choice *choice)
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
     const struct isa *const best = isa_count > 0 ? &isas[isa_count - 1] : NULL;
-    add_workloads(rows, cold, sizeof cold / sizeof *cold);
+    add_workloads(rows, plain, sizeof plain / sizeof *plain);
     const int first_warm = rows->count;
     add_workloads(rows, warm, sizeof warm / sizeof *warm);
     warm_up(rows, first_warm);

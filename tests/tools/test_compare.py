@@ -244,8 +244,9 @@ class Refusals(CompareTest):
 
     def test_nothing_in_common(self):
         bad = self.library("REFUSE")
-        done = self.compare(bad, self.library(), *ONE)
+        done = self.compare(bad, self.library(), *ONE, "--json", "r.json")
         self.assertEqual(done.returncode, NOT_COMPARABLE)
+        self.assertEqual(list(self.folder.glob("r.json*")), [])
         self.assertIn("there is no point that both sides can do", done.stderr)
 
     def test_processor_that_is_not_there(self):
