@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inner loops of the kernels as the compiler left them: what they cost, without running them.
 
-    tools/loops.py BUILD_FOLDER [--write]
+    tools/loops.py BUILD_FOLDER
 
 Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps, takes
 every innermost loop with FMAs on its most used way, the shortest with all FMAs, which leaves out
@@ -13,9 +13,10 @@ the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of 
 
 llvm-mca knows neither caches nor the fetching of instructions nor what a store hands to a load.
 
-Fails where a full tile breaks a limit, and where a loop is worse by more than 1 % than the figures
-in tools/loops/, which are kept per instruction set and compiler: --write stores new ones. Other
-compilers have only the limits to keep. Exit status 77: there is nothing here that it can look at.
+Fails where a full tile breaks a limit, and where a figure is any other than that in tools/loops/,
+be it better: there they are kept per instruction set and compiler, and a change of kernels comes
+with its change of figures, which `tools/figures --write` makes. Other compilers have only the
+limits to keep. Exit status 77: there is nothing here that it can look at.
 """
 
 import argparse
@@ -27,6 +28,9 @@ import sys
 from collections import namedtuple
 from pathlib import Path
 
+from stored_figures import (ADVICE, SKIPPED, Difference, build_options, compiler, is_count,
+                            is_instrumented, print_differences, read, run)
+
 STORE = Path(__file__).resolve().parent / "loops"
 KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
            "linear"]
@@ -34,10 +38,9 @@ TILES = ["scores", "weighted_v"]  # their full tiles have the limits
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # in the name of a function
 LEAST_PERCENT = 90
 MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
-SLACK = 1.01
-SKIPPED = 77
 MCA = "llvm-mca-19"  # the models differ between versions, and so would the figures
-ITERATIONS = 1000  # what filling the pipeline takes must not be seen
+COUNTED = {"instructions", "loads", "spills"}  # of a loop; the other figures are cycles of CPUs
+ITERATIONS = 50, 150  # cycles are of those in between: filling the pipeline must not be seen
 
 # comment: of objdump. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
 # jump: a jump or call, the target last. leaves: what the next instruction does not come after, and
@@ -79,11 +82,6 @@ Block = namedtuple("Block", "texts fmas next")
 Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 
-def run(command, **more):
-    return subprocess.run([str(word) for word in command], check=True, text=True,
-                          stdout=subprocess.PIPE, **more).stdout
-
-
 # ---------------------------------------------------------------------------------- the objects
 
 
@@ -103,17 +101,6 @@ def tool_for(machine, path):
                                                  capture_output=True).returncode == 0:
             return tool
     return None
-
-
-def compiler(tool, path):
-    """'gcc 12' or 'clang 14', from what the compiler wrote into the object."""
-    dump = run([tool, "-s", "-j", ".comment", path])
-    text = "".join(re.findall(r"^ [0-9a-f]+ .{35}  (.*)$", dump, re.M))
-    for name, pattern in (("gcc", r"GCC: \(.*?\) (\d+)"), ("clang", r"clang version (\d+)")):
-        match = re.search(pattern, text)
-        if match:
-            return f"{name} {match[1]}"
-    return "an unknown compiler"
 
 
 def functions(machine, tool, path):
@@ -287,13 +274,20 @@ def assembly(machine, loops):
     return "\n".join(lines) + "\n"
 
 
+def total_cycles(machine, cpu, iterations, text):
+    """Of each region."""
+    report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
+                             f"-iterations={iterations}", "-json"], input=text))
+    return [region["SummaryView"]["TotalCycles"] for region in report["CodeRegions"]]
+
+
 def model_cycles(machine, loops):
+    first, last = ITERATIONS
+    text = assembly(machine, loops)
     for cpu in machine.cpus:
-        report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
-                                 f"-iterations={ITERATIONS}", "-json"],
-                                input=assembly(machine, loops)))
-        for loop, region in zip(loops, report["CodeRegions"]):
-            loop.cycles[cpu] = region["SummaryView"]["TotalCycles"] / ITERATIONS
+        totals = [total_cycles(machine, cpu, iterations, text) for iterations in ITERATIONS]
+        for loop, early, late in zip(loops, *totals):
+            loop.cycles[cpu] = (late - early) / (last - first)
 
 
 # ---------------------------------------------------------------------------------- the figures
@@ -358,27 +352,51 @@ def broken_limits(isa, now):
                 yield f"{isa} {key}: {reached:.1f} % on {cpu}, at least {LEAST_PERCENT} are asked"
 
 
-def compare(isa, now, stored):
-    """What is worse than the stored figures, and what is better or new."""
-    worse, better = [], [f"{isa} {key}: new" for key in now if key not in stored]
-    for key, group in stored.items():
-        if key not in now:
-            worse.append(f"{isa} {key}: there is no such loop any more")
-            continue
-        # Without llvm-mca there are no cycles to compare.
-        for name in group.keys() & now[key].keys():
-            for value, old in zip(now[key][name], group[name]):
-                text = f"{isa} {key}: {value} {name}, stored are {old}"
-                if value > old * SLACK:
-                    worse.append(text)
-                elif value * SLACK < old:
-                    better.append(text)
-    return sorted(set(worse)), sorted(set(better))
+def worst_change(old, new):
+    """Of two lists of the same length, which are sorted: the pair with the most more."""
+    pairs = [(a, b) for a, b in zip(old, new) if a != b]
+    return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
+
+
+def differences(isa, now, stored, has_mca):
+    """What is not as stored. Without llvm-mca there are no cycles to compare."""
+    for key in [*now, *(key for key in stored if key not in now)]:
+        group, was = now.get(key), stored.get(key)
+        if not group or not was:
+            yield Difference(f"{isa} {key}", was and fmas_of(key), group and fmas_of(key))
+        elif len(group["loads"]) != len(was["loads"]):
+            yield Difference(f"{isa} {key}: loops", len(was["loads"]), len(group["loads"]))
+        else:
+            yield from differences_of(f"{isa} {key}", group, was, has_mca)
+
+
+def differences_of(what, group, was, has_mca):
+    for name in dict.fromkeys([*group, *was]):
+        unit = name if name in COUNTED else f"cycles of {name}"
+        if name in group and name in was:
+            if group[name] != was[name]:
+                yield Difference(f"{what}: {unit}", *worst_change(was[name], group[name]))
+        elif name in COUNTED or has_mca:
+            yield Difference(f"{what}: {unit}", was.get(name, [None])[0],
+                             group.get(name, [None])[0])
+
+
+# ------------------------------------------------------------------------------------ the files
+
+
+def is_sound(stored):
+    """compiler -> loops -> what is counted -> values"""
+    return all(isinstance(groups, dict) and
+               all(re.fullmatch(r"\S.* \d+", key) and isinstance(group, dict) and
+                   COUNTED <= group.keys() and
+                   all(isinstance(values, list) and len(values) == len(group["loads"]) > 0 and
+                       all(map(is_count, values)) for values in group.values())
+                   for key, group in groups.items())
+               for groups in stored.values())
 
 
 def stored_figures(isa):
-    path = STORE / f"{isa}.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    return read(STORE / f"{isa}.json", is_sound)
 
 
 def write(isa, built_by, now):
@@ -395,80 +413,68 @@ def write(isa, built_by, now):
 # -------------------------------------------------------------------------------------- the run
 
 
-def look_at(isa, paths, tool, has_mca):
+def has_mca():
+    return shutil.which(MCA) is not None
+
+
+def look_at(isa, paths, tool):
     """The figures of the loops of an instruction set."""
     machine = MACHINES[isa]
     loops = [loop for kernel, path in paths.items()
              for loop in loops_of(machine, kernel, tool, path)]
-    if has_mca and loops:
+    if has_mca() and loops:
         model_cycles(machine, loops)
     return figures(loops)
 
 
-def check(isa, now, built_by, comparable):
+def look_through(build):
+    """(isa, compiler, figures) of each instruction set whose objects can be read here."""
+    for isa, machine in MACHINES.items():
+        paths = objects(build, isa)
+        tool = tool_for(machine, next(iter(paths.values()))) if paths else None
+        if tool:
+            yield isa, compiler(tool, next(iter(paths.values()))), look_at(isa, paths, tool)
+
+
+def check(isa, built_by, now, comparable):
     """Prints what is wrong; returns whether something is."""
     wrong = list(broken_limits(isa, now))
     stored = stored_figures(isa).get(built_by) if comparable else None
+    changed = []
     if stored is None:
-        print(f"  no figures are stored for {built_by} with these flags: only the limits count")
-        worse = better = []
+        print(f"{isa}: no figures are stored for {built_by} with these flags: only the limits count")
     else:
-        worse, better = compare(isa, now, stored)
-    for text in better:
-        print(f"  better: {text} (--write stores it)")
-    for text in wrong + worse:
-        print(f"  WRONG: {text}")
-    if worse:
-        print("  If that is meant to be, --write stores the new figures.")
-    return bool(wrong or worse)
-
-
-def build_options(build):
-    """None are known of a subproject: its build has no such list."""
-    path = build / "meson-info" / "intro-buildoptions.json"
-    listing = json.loads(path.read_text()) if path.exists() else []
-    return {option["name"]: option["value"] for option in listing}
-
-
-def check_isa(isa, paths, tool, wish, has_mca, comparable):
-    """Looks at the loops of an instruction set, and stores what it saw if that is wished."""
-    built_by = compiler(tool, next(iter(paths.values())))
-    now = look_at(isa, paths, tool, has_mca)
-    print_table(isa, built_by, now)
-    if wish.write:
-        write(isa, built_by, now)
-    return check(isa, now, built_by, comparable)
+        changed = list(differences(isa, now, stored, has_mca()))
+    for text in wrong:
+        print(f"WRONG: {text}")
+    if changed:
+        print(f"WRONG: the loops of {isa} are not as stored")
+        print_differences(changed)
+        print(ADVICE)
+    return bool(wrong or changed)
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("build", type=Path, metavar="BUILD_FOLDER")
-    arguments.add_argument("--write", action="store_true", help="store the figures")
     wish = arguments.parse_args()
     options = build_options(wish.build)
-    if options.get("b_sanitize", "none") != "none" or options.get("b_coverage"):
+    if is_instrumented(options):
         print("loops.py: instrumented code is not what is released: nothing to look at")
         return SKIPPED
-    has_mca = shutil.which(MCA) is not None
-    if not has_mca:
+    if not has_mca():
         print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")
     # Flags of the user's, as -march=native, make other loops.
     comparable = options.get("c_args") == []
-    if wish.write and not (has_mca and comparable):
-        print(f"loops.py: stored are figures with {MCA} of a build without c_args")
-        return 1
 
-    looked, failed = False, False
-    for isa, machine in MACHINES.items():
-        paths = objects(wish.build, isa)
-        tool = tool_for(machine, next(iter(paths.values()))) if paths else None
-        if tool:
-            looked = True
-            failed |= check_isa(isa, paths, tool, wish, has_mca, comparable)
+    looked = list(look_through(wish.build))
     if not looked:
         print("loops.py: no vector kernels here that an objdump can read")
         return SKIPPED
-    return 1 if failed else 0
+    for of_isa in looked:
+        print_table(*of_isa)
+    failed = [check(*of_isa, comparable) for of_isa in looked]
+    return 1 if any(failed) else 0
 
 
 if __name__ == "__main__":
