@@ -112,7 +112,7 @@ def meson_tests(folder, *arguments):
         outputs[short] = text
         name = f"{folder.name}: {short}"
         if test["result"] == "SKIP":
-            say(f"    skipped: {name}")
+            say(f"    skipped: {name}: " + (text.strip().splitlines() or ["it does not say why"])[-1])
         elif TAP_PLAN.search(text):
             record_tap(name, test["returncode"], text, test["result"] == "OK")
         else:
@@ -132,6 +132,11 @@ def build(folder, *options, **more):
             shutil.rmtree(folder, ignore_errors=True)
             return False
     return must(f"{folder.name}: compile", [meson(), "compile", "-C", folder])
+
+
+def build_neon():
+    return build(NEON_BUILD, "--cross-file", EMULATORS / "aarch64.ini", "--buildtype=release",
+                 "-Dsleef=enabled", "-Dwerror=true")
 
 
 def check_loops(isa, folder):
@@ -194,8 +199,7 @@ def suite_neon():
     if status == NOT_AVAILABLE or not shutil.which("aarch64-linux-gnu-gcc"):
         say("    not available here: " + (output.strip() or "no aarch64-linux-gnu-gcc"))
         return
-    if not build(NEON_BUILD, "--cross-file", EMULATORS / "aarch64.ini", "--buildtype=release",
-                 "-Dsleef=enabled", "-Dwerror=true"):
+    if not build_neon():
         return
     before = len(failed)
     outputs = meson_tests(NEON_BUILD, "--no-suite", "native", "--timeout-multiplier", "5")
