@@ -192,10 +192,18 @@ static char *slot_of(const struct placed *p, int64_t b, int64_t h, int64_t i)
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
+/* What is filled already is copied behind itself: memory by the page takes most of a test's time
+ * if it goes word by word, above all in emulators and sanitizers. */
 static void fill_words(char *memory, size_t size, uint32_t word)
 {
-    for (size_t i = 0; i + 4 <= size; i += 4)
-        memcpy(memory + i, &word, 4);
+    const size_t end = size / sizeof word * sizeof word;
+    if (end == 0)
+        return;
+    memcpy(memory, &word, sizeof word);
+    for (size_t done = sizeof word, more; done < end; done += more) {
+        more = done < end - done ? done : end - done;
+        memcpy(memory + done, memory, more);
+    }
 }
 
 static float special(uint64_t bits)
@@ -364,12 +372,11 @@ void setting_make(struct setting *s, const struct test_case *c, enum layout_kind
     fill_inputs(s, c);
 }
 
+/* Every byte is that before it: as memcmp, which is faster than a loop wherever tests run. */
 static bool all_pattern(const char *memory, size_t size)
 {
-    for (size_t i = 0; i < size; i++)
-        if ((unsigned char)memory[i] != OUTPUT_PATTERN)
-            return false;
-    return true;
+    return size == 0 || ((unsigned char)memory[0] == OUTPUT_PATTERN &&
+                         memcmp(memory, memory + 1, size - 1) == 0);
 }
 
 static bool take_rows(const struct placed *p, char *to)
