@@ -4,8 +4,10 @@
 
     tests/run.py [--every-isa] [--emulate ISA] [SUITE ...]
 
-tools/test calls it after installing what it needs. Ends with a table of which instruction set ran
-where, and a line "N passed, N failed". With --every-isa, one that ran nowhere is a failure.
+tools/test calls it after installing what it needs. Two suites run at a time, and print in order; each
+says its wall seconds, which the other's make longer, and its processor seconds, which they do not.
+Ends with a table of which instruction set ran where, and a line "N passed, N failed". With --every-isa,
+one that ran nowhere is a failure.
 """
 
 import argparse
@@ -19,6 +21,8 @@ import sys
 import time
 from pathlib import Path
 
+from side_by_side import Job, run_jobs
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 NEON_BUILD = ROOT / "build-neon"
@@ -26,6 +30,7 @@ EMULATORS = ROOT / "tests" / "emulators"
 GOLDEN = ROOT / "tests" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of the emulators
 NOTHING_TO_SEE = 77  # exit status of tools/loops.py
+AT_ONCE = 2  # suites: one computes while the other links, waits for one long test or for the emulator
 
 passed = 0
 failed = []
@@ -95,12 +100,14 @@ def meson():
     sys.exit("run.py: no meson; tools/test installs it")
 
 
-def meson_tests(folder, *arguments):
-    """`meson test`, its TAP counted. Returns the output of each test by name."""
+def meson_tests(folder, *arguments, slower=1):
+    """`meson test`, its TAP counted; `slower` is how much longer than natively a test may take.
+    Returns the output of each test by name."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     before = len(failed)
-    status, output = run([meson(), "test", "-C", folder, "--no-rebuild", *arguments])
+    status, output = run([meson(), "test", "-C", folder, "--no-rebuild",
+                          "--timeout-multiplier", str(slower * AT_ONCE), *arguments])
     if not log.exists():
         record(f"{folder.name}: meson test", False, output)
         return {}
@@ -202,7 +209,7 @@ def suite_neon():
     if not build_neon():
         return
     before = len(failed)
-    outputs = meson_tests(NEON_BUILD, "--no-suite", "native", "--timeout-multiplier", "5")
+    outputs = meson_tests(NEON_BUILD, "--no-suite", "native", slower=5)
     figures(outputs)
     if len(failed) == before and re.search(r"neon: \d+ cases, 0 differ", outputs.get("golden", "")):
         ran_where["neon"] = "emulated (qemu-user)"
@@ -210,10 +217,14 @@ def suite_neon():
     onnx_cases("neon: onnx", NEON_BUILD, EMULATORS / "neon_machine")
 
 
-def suite_avx512(emulate):
+def suite_avx512():
     """The AVX-512 kernels in a full-system emulator, where the CPU lacks them."""
-    if platform.machine() != "x86_64" or (ran_where.get("avx512") and not emulate):
-        return
+    if platform.machine() == "x86_64" and not ran_where.get("avx512"):
+        emulate_avx512()
+
+
+def emulate_avx512():
+    """The AVX-512 kernels in a full-system emulator."""
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
     status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
@@ -262,24 +273,26 @@ def suite_clang():
         figures(meson_tests(folder, "--no-suite", "native"))
 
 
-def sanitized(name, options, suites, arguments, every):
+def sanitized(name, *options):
+    """A build with a sanitizer; without the benches, which no test of it runs."""
     folder = ROOT / f"build-{name}"
-    if not build(folder, "--buildtype=debugoptimized", "-Db_lundef=false", "-Dwerror=true",
-                 *options):
-        return
-    outputs = meson_tests(folder, *suites, *arguments)
-    figures(outputs)
-    for isa in run([folder / "tools" / "attnkit", "info", "--isas"])[1].split():
-        status, output = run([folder / "tests" / "same_bits", "--isa", isa, "--every", every],
-                             timeout=1800)
-        record_tap(f"{name}: same_bits {isa}", status, output)
+    ready = build(folder, "--buildtype=debug", "-Doptimization=1", "-Db_lundef=false",
+                  "-Dwerror=true", "-Dbench=disabled", *options)
+    return folder if ready else None
 
 
-def suite_sanitizers():
-    """Address and undefined behaviour, then threads, of the tests that start some."""
-    sanitized("asan", ["-Db_sanitize=address,undefined"], ["--no-suite", "native"], [], "25")
-    sanitized("tsan", ["-Db_sanitize=thread"], ["--suite", "threaded"],
-              ["--timeout-multiplier", "3"], "50")
+def suite_asan():
+    """No access outside of memory, no undefined behaviour: the sanitizers for both."""
+    folder = sanitized("asan", "-Db_sanitize=address,undefined")
+    if folder:
+        figures(meson_tests(folder, "--no-suite", "native"))
+
+
+def suite_tsan():
+    """No data race: the thread sanitizer, in the tests that start threads."""
+    folder = sanitized("tsan", "-Db_sanitize=thread", "-Dtools=false")
+    if folder:
+        figures(meson_tests(folder, "--suite", "threaded", slower=3))
 
 
 def suite_pytorch():
@@ -295,13 +308,16 @@ SUITES = {
     "objects": suite_objects,
     "install": suite_install,
     "onnx": suite_onnx,
+    "asan": suite_asan,
     "neon": suite_neon,
+    "tsan": suite_tsan,
     "avx512": suite_avx512,
-    "models": suite_models,
     "clang": suite_clang,
-    "sanitizers": suite_sanitizers,
+    "models": suite_models,
 }
 ON_DEMAND = {"pytorch": suite_pytorch}  # 2.6 GB to download
+AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?
+         "models": ("neon",)}  # its build
 
 
 def isas():
@@ -327,6 +343,39 @@ def summary():
     say(f"\n{passed} passed, {len(failed)} failed")
 
 
+def job_of(name, suite):
+    """A suite in a process of its own, which returns what it counted."""
+    def work():
+        global passed
+        passed = 0
+        failed.clear()
+        say(f"{name}: {suite.__doc__}")
+        suite()
+        return passed, failed, ran_where
+    return Job(name, work, AFTER.get(name, ()))
+
+
+def add_up(job, outcome):
+    """Takes over what a suite counted; the suites that come after it see it."""
+    global passed
+    if not outcome.value:
+        failed.append(f"{job.name}: ended before its end")
+        return
+    count, names, where = outcome.value
+    passed += count
+    failed.extend(names)
+    ran_where.update(where)
+
+
+def run_suites(names, suites):
+    began = time.monotonic()
+    jobs = [job_of(name, suites[name]) for name in names]
+    for job, outcome in run_jobs(jobs, AT_ONCE, add_up):
+        count = outcome.value[0] if outcome.value else "ended before its end; none"
+        say(f"    {count} passed in {outcome.wall:.0f} s, {outcome.processor:.0f} s of processor time")
+    say(f"all suites: {time.monotonic() - began:.0f} s")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--every-isa", action="store_true",
@@ -342,14 +391,9 @@ def main():
         if name not in suites:
             arguments.error(f"no suite {name}; there are {', '.join(suites)}")
     os.environ.pop("ATTNKIT_ISA", None)
-    for name in options.suites or SUITES:
-        began, before = time.monotonic(), passed
-        say(f"{name}: {suites[name].__doc__}")
-        if name == "avx512":
-            suite_avx512(options.emulate == "avx512")
-        else:
-            suites[name]()
-        say(f"    {passed - before} passed in {time.monotonic() - began:.0f} s")
+    if options.emulate:
+        suites["avx512"] = emulate_avx512
+    run_suites(list(dict.fromkeys(options.suites or SUITES)), suites)
     if ran_where or not options.suites:  # else the suites are of other things
         list_isas(options.every_isa and not options.suites)
     summary()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs side by side: each in a process of its own, while what they print appears in the order of
+the jobs, as if they ran one after the other. A job returns what it has found, and the wall and
+processor seconds that it and the processes it started have taken."""
+
+import multiprocessing
+import os
+import resource
+import sys
+import tempfile
+import time
+import traceback
+from collections import namedtuple
+
+LOOK_EVERY = 0.2  # seconds between two looks for new output
+
+# name: of the job; work: a function without arguments; after: names of jobs that must end before it
+# starts; alone: while it runs no other job does.
+Job = namedtuple("Job", "name work after alone", defaults=((), False))
+
+# value: what `work` returned, None if it ended without that.
+Outcome = namedtuple("Outcome", "value wall processor")
+
+
+def processor_seconds():
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def work_in_child(job, output, pipe):
+    os.dup2(output.fileno(), 1)
+    os.dup2(output.fileno(), 2)
+    began, before, value = time.monotonic(), processor_seconds(), None
+    try:
+        value = job.work()
+    except BaseException:  # sys.exit, too, must not look like a job that is done
+        traceback.print_exc()
+    sys.stdout.flush()
+    pipe.send(Outcome(value, time.monotonic() - began, processor_seconds() - before))
+
+
+class Running:
+    """A job that has been started."""
+
+    def __init__(self, job):
+        self.job = job
+        self.output = tempfile.TemporaryFile()
+        self.shown = 0
+        self.outcome = None
+        self.began = time.monotonic()
+        fork = multiprocessing.get_context("fork")
+        self.pipe, to_parent = fork.Pipe(duplex=False)
+        self.process = fork.Process(target=work_in_child, args=(job, self.output, to_parent))
+        sys.stdout.flush()
+        self.process.start()
+        to_parent.close()
+
+    def show(self):
+        """Prints what it has said since the last time. The child writes at its own offset."""
+        new = os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size - self.shown,
+                       self.shown)
+        self.shown += len(new)
+        sys.stdout.buffer.write(new)
+        sys.stdout.flush()
+
+    def look(self):
+        """Takes the outcome if there is one, or if the process has ended without."""
+        if self.outcome or not self.pipe.poll():
+            return
+        try:
+            self.outcome = self.pipe.recv()
+        except EOFError:
+            self.outcome = Outcome(None, time.monotonic() - self.began, 0.0)
+        self.process.join()
+
+
+def may_start(job, running, at_once):
+    busy = [r for r in running.values() if not r.outcome]
+    if any(name not in running or not running[name].outcome for name in job.after):
+        return False
+    if job.alone or any(r.job.alone for r in busy):
+        return not busy
+    return len(busy) < at_once
+
+
+def run_jobs(jobs, at_once, ended=lambda job, outcome: None):
+    """Yields (job, outcome) in the order of the jobs, at most `at_once` at a time. `ended` is called
+    as soon as a job has ended, before one that comes after it starts. Names in `after` that are of
+    no job are no condition."""
+    names = {job.name for job in jobs}
+    jobs = [job._replace(after=tuple(n for n in job.after if n in names)) for job in jobs]
+    running, told = {}, set()
+    for shown in jobs:
+        while True:
+            for job in jobs:
+                if job.name not in running and may_start(job, running, at_once):
+                    running[job.name] = Running(job)
+            for r in running.values():
+                r.look()
+                if r.outcome and r.job.name not in told:
+                    told.add(r.job.name)
+                    ended(r.job, r.outcome)
+            if shown.name in running:
+                running[shown.name].show()
+                if running[shown.name].outcome:
+                    break
+            time.sleep(LOOK_EVERY)
+        running[shown.name].show()
+        yield shown, running[shown.name].outcome
