@@ -176,7 +176,8 @@ static int64_t rope_dim(const struct call *c)
     return c->args.rope_dim ? c->args.rope_dim : c->args.dim;
 }
 
-/* Tables of anything, as long as positions need; or a base. */
+/* Tables of anything, as long as positions need, with NaN for positions that no row has; or a base.
+ */
 static void draw_rope(struct call *c)
 {
     static const double bases[] = {0.0, 10000.0, 500000.0, 1.0, 1e300};
@@ -191,13 +192,15 @@ static void draw_rope(struct call *c)
         const int64_t end = position_of(c, b) + len_of(c, b);
         a->rope_positions = end > a->rope_positions ? end : a->rope_positions;
     }
-    const int64_t count = a->rope_positions * (rope_dim(c) / 2);
-    c->cos = malloc((size_t)count * sizeof *c->cos);
-    c->sin = malloc((size_t)count * sizeof *c->sin);
-    for (int64_t i = 0; i < count; i++) {
-        c->cos[i] = random_number(&c->random);
-        c->sin[i] = random_number(&c->random);
-    }
+    const int64_t pairs = rope_dim(c) / 2;
+    const size_t bytes = (size_t)(a->rope_positions * pairs) * sizeof *c->cos;
+    c->cos = memset(malloc(bytes + 1), 0xff, bytes);
+    c->sin = memset(malloc(bytes + 1), 0xff, bytes);
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t i = 0; i < len_of(c, b) * pairs; i++) {
+            c->cos[position_of(c, b) * pairs + i] = random_number(&c->random);
+            c->sin[position_of(c, b) * pairs + i] = random_number(&c->random);
+        }
     a->rope_cos = c->cos;
     a->rope_sin = c->sin;
 }
