@@ -295,6 +295,14 @@ def suite_tsan():
         figures(meson_tests(folder, "--suite", "threaded", slower=3))
 
 
+def suite_speed():
+    """This build beside the commit that it comes from, and the floors of the benches (docs/ci.md)."""
+    status, output = run([sys.executable, ROOT / "tests" / "speed.py", BUILD])
+    for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("speed", status, output)
+
+
 def suite_pytorch():
     """PyTorch's attention in float64, and how to get what it does otherwise."""
     status, output = run([sys.executable, ROOT / "tests" / "pytorch" / "compare.py", BUILD],
@@ -314,10 +322,12 @@ SUITES = {
     "avx512": suite_avx512,
     "clang": suite_clang,
     "models": suite_models,
+    "speed": suite_speed,
 }
 ON_DEMAND = {"pytorch": suite_pytorch}  # 2.6 GB to download
 AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?
          "models": ("neon",)}  # its build
+ALONE = ("speed",)  # it takes times
 
 
 def isas():
@@ -352,7 +362,7 @@ def job_of(name, suite):
         say(f"{name}: {suite.__doc__}")
         suite()
         return passed, failed, ran_where
-    return Job(name, work, AFTER.get(name, ()))
+    return Job(name, work, AFTER.get(name, ()), name in ALONE)
 
 
 def add_up(job, outcome):

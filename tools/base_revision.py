@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The commit that a change is to be compared with: where its branch left the main one; on the main
+branch itself, the commit before.
+
+    tools/base_revision.py [FOLDER]
+
+FOLDER is in the repository; by default the current folder. Exit status 77: there is no such commit: no
+git, or a clone without history.
+"""
+
+import subprocess
+import sys
+
+MAIN_BRANCHES = ("origin/HEAD", "origin/main", "main")
+NOTHING_TO_SEE = 77
+
+
+def git(folder, *words):
+    """What git says, in one piece; nothing if it fails or is missing."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], text=True, capture_output=True)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def base_revision(folder):
+    """Its full name, or an empty string."""
+    head = git(folder, "rev-parse", "--verify", "HEAD")
+    for branch in MAIN_BRANCHES:
+        fork = git(folder, "merge-base", "HEAD", branch)
+        if fork and fork != head:
+            return fork
+    return git(folder, "rev-parse", "--verify", "HEAD~1")
+
+
+def main():
+    if len(sys.argv) > 2 or sys.argv[1:2] in (["-h"], ["--help"]):
+        sys.exit(__doc__)
+    revision = base_revision(sys.argv[1] if len(sys.argv) == 2 else ".")
+    if not revision:
+        print("base_revision.py: no git, or no commit before this one", file=sys.stderr)
+        return NOTHING_TO_SEE
+    print(revision)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
