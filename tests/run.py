@@ -131,14 +131,22 @@ def meson_tests(folder, *arguments, slower=1):
     return outputs
 
 
-def build(folder, *options, **more):
-    """A build tree with these options, compiled."""
+def programs_of(folder, suite):
+    """What the tests of one of meson's suites run, as targets of the build."""
+    tests = json.loads(run([meson(), "introspect", "--tests", folder])[1])
+    return sorted({os.path.relpath(test["cmd"][0], folder) for test in tests
+                   if suite in (name.split(":")[-1] for name in test["suite"])})
+
+
+def build(folder, *options, suite=None, **more):
+    """A build tree with these options, compiled: all of it, or what the tests of a suite run."""
     if not (folder / "build.ninja").exists():
         if not must(f"{folder.name}: meson setup", [meson(), "setup", folder, ROOT, *options],
                     **more):
             shutil.rmtree(folder, ignore_errors=True)
             return False
-    return must(f"{folder.name}: compile", [meson(), "compile", "-C", folder])
+    targets = programs_of(folder, suite) if suite else []
+    return must(f"{folder.name}: compile", [meson(), "compile", "-C", folder, *targets])
 
 
 def build_neon():
@@ -273,11 +281,11 @@ def suite_clang():
         figures(meson_tests(folder, "--no-suite", "native"))
 
 
-def sanitized(name, *options):
+def sanitized(name, *options, suite=None):
     """A build with a sanitizer; without the benches, which no test of it runs."""
     folder = ROOT / f"build-{name}"
     ready = build(folder, "--buildtype=debug", "-Doptimization=1", "-Db_lundef=false",
-                  "-Dwerror=true", "-Dbench=disabled", *options)
+                  "-Dwerror=true", "-Dbench=disabled", *options, suite=suite)
     return folder if ready else None
 
 
@@ -290,7 +298,7 @@ def suite_asan():
 
 def suite_tsan():
     """No data race: the thread sanitizer, in the tests that start threads."""
-    folder = sanitized("tsan", "-Db_sanitize=thread", "-Dtools=false")
+    folder = sanitized("tsan", "-Db_sanitize=thread", "-Dtools=false", suite="threaded")
     if folder:
         figures(meson_tests(folder, "--suite", "threaded", slower=3))
 
