@@ -26,6 +26,7 @@ TOOLS = Path(__file__).resolve().parent
 sys.path += [str(TOOLS / "peers"), str(TOOLS / "report")]
 
 import results  # noqa: E402
+from base_revision import base_revision  # noqa: E402
 from files import whole  # noqa: E402
 
 ROOT = TOOLS.parent
@@ -57,7 +58,7 @@ def read_options():
     add("--results", metavar="FILE", nargs="+", type=Path,
         help="files of attnkit bench --json --repeat 5, one for each machine: the lowest one counts")
     add("--raise", action="store_true", dest="is_raise",
-        help=f"write floors of {KEPT['GFLOPS']:.0%} (of reading memory {KEPT['GBps']:.0%}) of what was "
+        help=f"write floors of {KEPT['GFLOPS']:.0%}% (of reading memory {KEPT['GBps']:.0%}%) of what was "
         "measured, where that is higher; a new row is added to the file by hand, with 0")
     add("--base", metavar="REVISION", nargs="?", const="",
         help="compare the file with that of a revision of git; by default of the branch's base, on "
@@ -117,17 +118,9 @@ def git(*words):
     return done.stdout if done.returncode == 0 else None
 
 
-def find_base(folder):
-    """Where this branch left the main one; on the main one, the commit before."""
-    fork = git("-C", folder, "merge-base", "HEAD", "origin/HEAD") or ""
-    if fork and fork != git("-C", folder, "rev-parse", "HEAD"):
-        return fork.strip()
-    return (git("-C", folder, "rev-parse", "--verify", "--quiet", "HEAD^") or "").strip()
-
-
 def compare_with_base(options):
     folder = str(options.floors.resolve().parent)
-    base = options.base or find_base(folder)
+    base = options.base or base_revision(folder)
     if not base:
         print("floors.py: nothing to compare with: no git, or no commit before this one")
         return NOTHING_TO_SEE
