@@ -28,7 +28,7 @@ struct call {
 
 const char *attnkit_version(void)
 {
-    return VERSION(ATTNKIT_VERSION_MAJOR, ATTNKIT_VERSION_MINOR, ATTNKIT_VERSION_PATCH);
+    return VERSION(ATTNKIT_VERSION_MAJOR, ATTNKIT_VERSION_MINOR, ATTNKIT_VERSION_PATCH) BUILD_NOTE;
 }
 
 const char *attnkit_status_string(attnkit_status status)
