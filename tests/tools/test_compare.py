@@ -150,6 +150,11 @@ class Verdicts(CompareTest):
                                         "--allow-different-bits")
         self.assertEqual((code, results["points"][0]["verdict"]), (RED, "different"))
 
+    def test_a_cache_that_is_filled_otherwise(self):
+        code, results, _ = self.results(self.library(), self.library("STORED=2.0f"), *ONE)
+        point, = results["points"]
+        self.assertEqual((code, point["verdict"], point["red"]), (RED, "different", True))
+
     def test_results_that_are_close(self):
         base, head = self.library(), self.library("NEARLY")
         code, results, _ = self.results(base, head, *ONE)

@@ -15,6 +15,9 @@
 #ifndef WORK
 #define WORK 20000
 #endif
+#ifndef STORED
+#define STORED 1.0f /* the first element of whatever is appended */
+#endif
 
 const char *attnkit_version(void)
 {
@@ -50,7 +53,8 @@ attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
 attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                               char *message)
 {
-    (void)args, (void)exec, (void)message;
+    (void)exec, (void)message;
+    *(float *)args->dst = STORED;
     return ATTNKIT_OK;
 }
 
@@ -70,7 +74,7 @@ attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnk
     const int64_t dim = args->value_dim ? args->value_dim : args->head_dim;
     const size_t count = (size_t)(args->batch * args->q_heads * args->q_len * dim);
     float *const out = args->out;
-    const float result = work();
+    const float result = work() + *(const float *)args->k;
     (void)exec, (void)message;
     for (size_t i = 0; i < count; i++)
         out[i] = result + (float)i;
