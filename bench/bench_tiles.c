@@ -247,6 +247,7 @@ static void call_product(void *argument)
         .y = o->scores,
         .y_stride = OUTS * sizeof(float),
         .outs = OUTS,
+        .ahead.first = (const char *)o->q,
     };
     o->kernels->product(&product);
 }

@@ -144,7 +144,8 @@ struct product {
     int64_t outs;      /* any number; tiles are whole, what lies beyond in y is not touched */
     const float *bias; /* [outs], added at the end, or NULL */
     /* A hint: tiles that are needed next, as many as `outs` has, and the first `dim` bytes of each.
-     * They are asked for meanwhile; an instruction set may do without. first may be NULL. */
+     * They are asked for meanwhile; an instruction set may do without. `dim` may be 0; `first` is
+     * never NULL, to which C adds nothing, not even 0. */
     struct rows ahead;
 };
 

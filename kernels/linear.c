@@ -4,8 +4,8 @@
  * cut along the inputs so that a cut of a panel of the matrix stays in the second cache; then,
  * panel by panel and cut by cut, the tile `product` takes all rows to the panel, a few at a time
  * that stay in the nearest cache, with the sums carried in scratch from cut to cut, which rounds
- * nothing. Few rows: `few_product` reads each
- * tile of the matrix once, whatever its type. dispatch/linear.c calls both.
+ * nothing. Few rows: `few_product` reads each tile of the matrix once, whatever its type.
+ * dispatch/linear.c calls both.
  */
 #include "linear.h"
 
@@ -210,14 +210,15 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* The cut after that of input d, of the same panels or of those after them. */
+/* The cut after that of input d, of the same panels or of those after them; nothing of the matrix
+ * where there is none. */
 static struct rows next_cut(const struct linear *l, const struct part *part, int64_t d)
 {
     const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
     const int64_t out = part->out + (next > 0 ? 0 : part->outs);
     const int64_t step = matrix_tile_bytes(l->w_type, l->in_dim);
     if (out >= l->out_dim)
-        return (struct rows){0};
+        return (struct rows){.first = l->w};
     return (struct rows){l->w + out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, next), step,
                          matrix_tile_bytes(l->w_type, cut_inputs(l, next))};
 }

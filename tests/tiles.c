@@ -1111,6 +1111,8 @@ static void check_product(struct round *w)
     const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
     const int64_t from = random_below(&w->random, 3); /* +0, y itself, elsewhere */
     const struct rows sums = from == 1 ? y : apart;
+    const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
+                               random_below(&w->random, 2) ? m.tile_bytes : 0};
     const struct product product = {.x = x,
                                     .rows = w->rows,
                                     .w = (const float *)tiles,
@@ -1120,7 +1122,8 @@ static void check_product(struct round *w)
                                     .outs = w->value_dim,
                                     .sums = from == 0 ? NULL : row_at(sums, 0),
                                     .sums_stride = sums.stride,
-                                    .bias = random_below(&w->random, 2) ? row_at(bias, 0) : NULL};
+                                    .bias = random_below(&w->random, 2) ? row_at(bias, 0) : NULL,
+                                    .ahead = ahead};
     float *const expected = take((size_t)(w->rows * w->value_dim), 0);
     for (int i = 0; i < w->rows; i++)
         for (int o = 0; o < w->value_dim; o++)
