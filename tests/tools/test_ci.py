@@ -191,6 +191,26 @@ class GateTest(ProjectTest):
         self.assertIn("cannot be built", output)
 
 
+    def test_figures_of_an_earlier_run_do_not_stay(self):
+        self.gate(status=0)
+        self.write(self.attnkit / "broken", "")
+        shutil.rmtree(self.project / "speed" / "head")
+        self.gate(status=65)
+        for name in ("compare.txt", "compare.json", "report.html"):
+            self.assertFalse((self.project / "speed" / name).exists(), name)
+
+    def test_a_folder_with_builds_of_another_source_is_refused(self):
+        self.gate(status=0)
+        self.gate(status=0)
+        shutil.copytree(self.attnkit, self.project / "other")
+        calls = len(self.calls("ninja"))
+        for base, head, side in (("other", PLACE, "base"), (PLACE, "other", "head")):
+            output = self.run_there(f"{PLACE}/tools/gate", base, head, "speed", status=68)
+            self.assertIn(f"speed/{side} is no build of", output)
+        self.assertEqual(len(self.calls("meson setup")), 2)
+        self.assertEqual(len(self.calls("ninja")), calls + 1)  # of the base that is the same
+
+
 class RecipeTest(ProjectTest):
     def test_the_recipe_compares_with_the_base(self):
         blocks = re.findall(r"```sh\n(.*?)```", DOCS.read_text(), re.S)
