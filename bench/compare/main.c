@@ -247,6 +247,8 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
         return false;
     if (options->patience && !parse_real("--patience", options->patience, &patience))
         return false;
+    if (!(patience > 0.0)) /* not a number, either */
+        return complain("--patience is %s: must be more than 0 seconds", options->patience);
     plan->effort.any_bits = options->any_bits != NULL;
     plan->choice = (struct choice){options->isa, options->quick != NULL};
     plan->filter = options->filter;

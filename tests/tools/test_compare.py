@@ -201,6 +201,8 @@ class Refusals(CompareTest):
                 ("unknown option '--no'", base, base, "--no"),
                 ("--pairs is 3", base, base, "--pairs", "3"),
                 ("--core is 'x'", base, base, "--core", "x"),
+                ("--patience is nan: must be more", base, base, "--patience", "nan"),
+                ("--patience is -1: must be more", base, base, "--patience", "-1"),
                 ("no row is left", base, base, "--filter", "no such point"),
                 (r"--filter is '\('", base, base, "--filter", "(")):
             with self.subTest(pattern):
