@@ -135,7 +135,8 @@ class Floors(unittest.TestCase):
     def test_bad_input(self):
         good = self.results("good", {FIRST: 99})
         text = good.read_text()
-        for content, said in ((text[:-9], "is no whole JSON"), ("[1, 2]", "not of attnkit bench"),
+        for content, said in ((text[:-9], "is no whole JSON"), ("[" * 100000, "is no whole JSON"),
+                              ("[1, 2]", "not of attnkit bench"),
                               (text.replace('"attnkit"', '"other"'), "not of attnkit bench: KeyError"),
                               (text.replace("100.0", "-1"), "is -1"),
                               (text.replace("100.0", '"x"'), "not of attnkit bench: TypeError")):

@@ -291,6 +291,9 @@ class Page(WithFolder):
         text = (history / "run.json").read_text()
         for content, said in ((text[:5000], "no whole JSON"), ("", "no whole JSON"), ("\0", "no whole JSON"),
                               ("[]", "not of attnkit bench"), ('{"context": {}}', "not of attnkit bench"),
+                              ("[" * 100000, "no whole JSON"),
+                              (re.sub('"date": "[^"]*"', '"date": "0001-01-01T00:00:00+14:00"', text),
+                               "not of attnkit bench: OverflowError"),
                               (text.replace('"date": "', '"date": "x'), "not of attnkit bench: ValueError")):
             (history / "run.json").write_text(content)
             done = report(history, "-o", self.page, code=1)

@@ -94,11 +94,11 @@ def read_json(path, whose, understand_it):
             content = json.load(file)
     except OSError as problem:
         raise Unusable(f"cannot read {path}: {problem.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Unusable(f"{path} is no whole JSON: {problem}") from None
     try:
         return understand_it(content)
-    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
         raise Unusable(f"{path} is JSON, but not of {whose}: {type(problem).__name__}: "
                        f"{problem}") from None
 
