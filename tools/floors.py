@@ -96,6 +96,8 @@ def read_floors(path):
         return parse(path.read_text(encoding="utf-8"), path)
     except OSError as problem:
         fail(f"cannot read {path}: {problem.strerror}")
+    except UnicodeDecodeError as problem:
+        fail(f"{path} is no text: {problem}")
 
 
 def write_floors(path, floors):
@@ -105,8 +107,11 @@ def write_floors(path, floors):
         name = line.split(" ")[0]
         if name in floors:
             lines[i] = f"{name} {floors[name]:.1f}"
-    with whole(path) as part:
-        part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    try:
+        with whole(path) as part:
+            part.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as problem:
+        fail(f"cannot write {path}: {problem.strerror}")
 
 
 # --------------------------------------------------------------------------- only goes up
@@ -114,7 +119,10 @@ def write_floors(path, floors):
 
 def git(*words):
     """Its output; None if it fails."""
-    done = subprocess.run(["git", *words], text=True, capture_output=True)
+    try:
+        done = subprocess.run(["git", *words], text=True, capture_output=True)
+    except OSError as problem:
+        fail(f"cannot start git: {problem.strerror}")
     return done.stdout if done.returncode == 0 else None
 
 

@@ -146,6 +146,8 @@ class Floors(unittest.TestCase):
         self.assertIn("cannot start", self.floors(self.folder / "none", code=3))
         self.floors("--base", "--quick", code=3)
         self.floors("--no-such", code=3)
+        (self.folder / "floors").write_bytes(b"\xff\n")
+        self.assertIn("is no text", self.floors("--results", good, code=3))
         for wrong in (f"{FIRST} high\n", f"{FIRST} 1\n{FIRST} 1\n", f"{SECOND} 1\n{FIRST} 1\n", f"{FIRST}\n"):
             self.write(wrong)
             self.assertIn("floors:", self.floors("--results", good, code=3))
