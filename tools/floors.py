@@ -54,7 +54,7 @@ def read_options():
     add = options.add_argument
     add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
     add("--quick", action="store_true",
-        help=f"a minute or two: {QUICK_REPEATS} short measurements of the rows of attnkit bench --quick")
+        help=f"three minutes: {QUICK_REPEATS} short measurements of the rows of attnkit bench --quick")
     add("--results", metavar="FILE", nargs="+", type=Path,
         help="files of attnkit bench --json --repeat 5, one for each machine: the lowest one counts")
     add("--raise", action="store_true", dest="is_raise",
