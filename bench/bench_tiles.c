@@ -240,7 +240,8 @@ static void call_product(void *argument)
 {
     const struct operands *const o = argument;
     const struct product product = {
-        .x = block_of(o->k, o->dim),
+        .x = o->k,
+        .dim = o->dim,
         .rows = KEY_BLOCK,
         .w = o->q,
         .tile_step = o->dim * TILE_KEYS * (int64_t)sizeof(float),

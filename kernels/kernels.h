@@ -29,6 +29,7 @@ enum {
     TILE_KEYS = 16,       /* keys of a tile of K, where it is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
     MAX_MATRIX_ROWS = 16, /* most rows of x in a product straight from tiles of any type */
+    ROW_GROUP = 8,        /* most rows of x that lie together in any other product */
 };
 
 /* The type of the elements of a row. The values are those of attnkit_type. */
@@ -130,10 +131,21 @@ struct head_weights {
     int lanes;
 };
 
-/* A part of y = x Wᵀ: some rows, outputs and inputs. The matrix lies in tiles of TILE_KEYS outputs,
- * each [inputs][TILE_KEYS] as binary32, as K does that is stored in tiles. */
+/* Rows of the next tile or group, of `left`: `most`, unless that made the last one small. */
+static inline int tile_height(int64_t left, int most)
+{
+    if (left >= 2 * most)
+        return most;
+    return left <= most ? (int)left : (int)(left + 1) / 2;
+}
+
+/* A part of y = x Wᵀ: some rows, outputs and inputs. Rows of x lie in groups, [dim][ROW_GROUP] as
+ * binary32, which are aligned to a line of ROW_GROUP; the next group has tile_height(rows left,
+ * ROW_GROUP) of them, and any value in the lanes that remain. The matrix lies in tiles of TILE_KEYS
+ * outputs, each [dim][TILE_KEYS] as binary32, as K does that is stored in tiles. */
 struct product {
-    struct rows x; /* binary32; `dim` inputs of this part */
+    const float *x;
+    int64_t dim; /* inputs of this part */
     int rows;
     const float *w;      /* of the first input of the first tile */
     ptrdiff_t tile_step; /* bytes from tile to tile */
@@ -148,6 +160,13 @@ struct product {
      * never NULL, to which C adds nothing, not even 0. */
     struct rows ahead;
 };
+
+/* Of the first input, output `out` on: up to the end of its tile. */
+static inline const float *matrix_at(const struct product *p, int64_t out)
+{
+    const char *const tile = (const char *)p->w + out / TILE_KEYS * p->tile_step;
+    return (const float *)tile + out % TILE_KEYS;
+}
 
 /* The same for few rows, all inputs at once and from tiles of any type. A tile of TYPE_Q8_0 is as
  * in struct key_rows. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
- * cut along the inputs so that a cut of a panel of the matrix stays in the second cache; then,
- * panel by panel and cut by cut, the tile `product` takes all rows to the panel, a few at a time
- * that stay in the nearest cache, with the sums carried in scratch from cut to cut, which rounds
- * nothing. Few rows: `few_product` reads each tile of the matrix once, whatever its type.
- * dispatch/linear.c calls both.
+ * in groups of rows and cut along the inputs, so that a cut of a panel of the matrix stays in the
+ * second cache; then, panel by panel and cut by cut, the tile `product` takes all groups to the
+ * panel, with the sums carried in scratch from cut to cut, which rounds nothing. Few rows:
+ * `few_product` reads each tile of the matrix once, whatever its type. dispatch/linear.c calls
+ * both.
  */
 #include "linear.h"
 
@@ -14,12 +14,12 @@
 #include "append.h"
 
 enum {
-    BLOCK_ROWS = 256, /* that share a walk over the matrix */
-    PANEL_TILES = 4,  /* a panel, as wide as the widest register tile */
-    PANEL = PANEL_TILES * TILE_KEYS,
-    SUMS = PANEL + 16, /* floats from row to row: not a power of two, rows would share sets */
-    CUT = 512,        /* inputs: 6 rows of them are 12 KB, a panel 128 KB, a block of rows 512 KB */
-    PACK_INPUTS = 64, /* that are converted at once, a multiple of Q8_BLOCK */
+    BLOCK_ROWS = 256,          /* that share a walk over the matrix */
+    PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
+    FEW_PANEL = 4 * TILE_KEYS, /* and of few rows */
+    SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
+    CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96, a block 512 */
+    INPUTS_AT_ONCE = 64,       /* that are converted, a multiple of Q8_BLOCK */
 };
 
 /* -------------------------------------------------------------------------------- packing */
@@ -29,7 +29,7 @@ static void convert(const struct packing *p, const struct kernels *kernels, cons
                     int64_t d, int64_t n, char *converted)
 {
     const char *const from = row + bytes_of(p->type, d);
-    float x[PACK_INPUTS];
+    float x[INPUTS_AT_ONCE];
     if (p->type == p->packed_type) {
         memcpy(converted, from, (size_t)bytes_of(p->type, n));
         return;
@@ -41,9 +41,9 @@ static void convert(const struct packing *p, const struct kernels *kernels, cons
 static void pack_row(const struct packing *p, const struct kernels *kernels, const char *row,
                      int64_t out, char *tile)
 {
-    char converted[PACK_INPUTS * sizeof(float)];
-    for (int64_t d = 0; d < p->in_dim; d += PACK_INPUTS) {
-        const int64_t n = p->in_dim - d < PACK_INPUTS ? p->in_dim - d : PACK_INPUTS;
+    char converted[INPUTS_AT_ONCE * sizeof(float)];
+    for (int64_t d = 0; d < p->in_dim; d += INPUTS_AT_ONCE) {
+        const int64_t n = p->in_dim - d < INPUTS_AT_ONCE ? p->in_dim - d : INPUTS_AT_ONCE;
         convert(p, kernels, row, d, n, converted);
         attnkit_spread_row(p->packed_type, converted, n, out,
                            tile + matrix_tile_bytes(p->packed_type, d));
@@ -75,28 +75,36 @@ static bool has_few_rows(const struct linear *l, const struct kernels *kernels)
     return l->rows <= few_rows(l, kernels);
 }
 
-static int64_t panels(const struct linear *l)
+static int64_t panels(const struct linear *l, int64_t panel)
 {
-    return (l->out_dim - 1) / PANEL + 1;
+    return (l->out_dim - 1) / panel + 1;
 }
 
 int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels)
 {
-    return has_few_rows(l, kernels) ? panels(l) : ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l);
+    if (has_few_rows(l, kernels))
+        return panels(l, FEW_PANEL);
+    return ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l, PANEL);
 }
 
 /* What a thread works in. */
 struct scratch {
-    float *x; /* rows as binary32; of many rows cut after cut, [rows][inputs of the cut] each */
     float *w; /* a cut of a panel as binary32 */
     float *y; /* [rows][SUMS]: sums, and y where it is not binary32 */
+    float *x; /* rows as binary32; of many rows cut after cut, in the groups of struct product */
 };
+
+/* Lanes of the groups of so many rows. */
+static int64_t group_lanes(int64_t rows)
+{
+    return (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
+}
 
 /* Rows in scratch: those of a block, but never so few that more rows would need less. */
 static int64_t scratch_rows(const struct linear *l)
 {
     const int64_t rows = l->rows < MAX_MATRIX_ROWS ? MAX_MATRIX_ROWS : l->rows;
-    return rows < BLOCK_ROWS ? rows : BLOCK_ROWS;
+    return group_lanes(rows < BLOCK_ROWS ? rows : BLOCK_ROWS);
 }
 
 static int64_t whole_lines(int64_t floats)
@@ -109,15 +117,15 @@ size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kern
 {
     (void)kernels;
     const int64_t floats =
-        whole_lines(scratch_rows(l) * l->in_dim) + CUT * PANEL + scratch_rows(l) * SUMS;
+        CUT * PANEL + scratch_rows(l) * SUMS + whole_lines(scratch_rows(l) * l->in_dim);
     return (size_t)floats * sizeof(float);
 }
 
 static struct scratch cut_scratch(const struct linear *l, char *memory)
 {
-    struct scratch s = {.x = (float *)memory};
-    s.w = s.x + whole_lines(scratch_rows(l) * l->in_dim);
+    struct scratch s = {.w = (float *)memory};
     s.y = s.w + CUT * PANEL;
+    s.x = s.y + scratch_rows(l) * SUMS;
     return s;
 }
 
@@ -183,15 +191,39 @@ static int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* A block of rows, cut after cut. Where rows lie a power of two apart, those in place would share
- * few sets of a cache. */
+/* At most INPUTS_AT_ONCE inputs from d on, as binary32, of some rows for a group of struct product.
+ * Rows are copied first: where they lie a power of two apart, they would share few sets of a cache.
+ */
+static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
+                          int rows, int64_t d, int64_t n, float *group)
+{
+    float wide[ROW_GROUP][INPUTS_AT_ONCE];
+    const float *x[ROW_GROUP];
+    for (int i = 0; i < ROW_GROUP; i++) {
+        const char *const from = l->x + (row + i) * l->x_stride + bytes_of(l->x_type, d);
+        x[i] = wide[i < rows ? i : 0];
+        if (i < rows)
+            kernels->widen(l->x_type, from, NULL, 0, n, wide[i]);
+    }
+    for (int64_t e = 0; e < n; e++)
+        for (int i = 0; i < ROW_GROUP; i++)
+            group[e * ROW_GROUP + i] = x[i][e];
+}
+
+/* Rows of a block, cut after cut and group after group. */
 static void gather_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
                      float *x)
 {
     for (int64_t d = 0; d < l->in_dim; d += CUT)
-        for (int i = 0; i < rows; i++, x += cut_inputs(l, d))
-            kernels->widen(l->x_type, l->x + (row + i) * l->x_stride + bytes_of(l->x_type, d), NULL,
-                           0, cut_inputs(l, d), x);
+        for (int i = 0, height; i < rows; i += height) {
+            const int64_t end = d + cut_inputs(l, d);
+            height = tile_height(rows - i, ROW_GROUP);
+            for (int64_t e = d; e < end; e += INPUTS_AT_ONCE) {
+                const int64_t n = end - e < INPUTS_AT_ONCE ? end - e : INPUTS_AT_ONCE;
+                gather_inputs(l, kernels, row + i, height, e, n, x);
+                x += n * ROW_GROUP;
+            }
+        }
 }
 
 /* Inputs d on of a panel as binary32: where they lie, or in scratch. */
@@ -248,8 +280,8 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
     };
     for (int64_t d = 0; d < l->in_dim; d += CUT) {
         const int64_t n = cut_inputs(l, d);
-        const float *const x = s->x + part->rows * d;
-        product.x = (struct rows){(const char *)x, n * (ptrdiff_t)sizeof(float), n};
+        product.x = s->x + group_lanes(part->rows) * d;
+        product.dim = n;
         product.sums = d > 0 ? s->y : NULL;
         set_y(l, s, part, d + n == l->in_dim, &product);
         product.ahead = next_cut(l, part, d);
@@ -259,14 +291,14 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
     narrow_part(l, kernels, part, s->y);
 }
 
-static struct part part_at(const struct linear *l, int64_t i)
+static struct part part_at(const struct linear *l, int64_t panel, int64_t i)
 {
-    const int64_t out = i % panels(l) * PANEL, outs = l->out_dim - out;
-    const int64_t row = i / panels(l) * BLOCK_ROWS, rows = l->rows - row;
+    const int64_t out = i % panels(l, panel) * panel, outs = l->out_dim - out;
+    const int64_t row = i / panels(l, panel) * BLOCK_ROWS, rows = l->rows - row;
     return (struct part){.row = row,
                          .out = out,
                          .rows = rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS,
-                         .outs = outs < PANEL ? (int)outs : PANEL};
+                         .outs = outs < panel ? (int)outs : (int)panel};
 }
 
 void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, int64_t first,
@@ -279,7 +311,7 @@ void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, i
     if (few && first < end)
         find_few(l, kernels, s.x, x);
     for (int64_t i = first; i < end; i++) {
-        const struct part part = part_at(l, i);
+        const struct part part = part_at(l, few ? FEW_PANEL : PANEL, i);
         if (few) {
             run_few(l, kernels, &s, x, &part);
             continue;

@@ -134,7 +134,7 @@ static void product_one_rounding_off(const struct product *part)
 static void product_misses_last_input(const struct product *part)
 {
     struct product bad = *part;
-    bad.x.dim--;
+    bad.dim--;
     good->product(&bad);
 }
 

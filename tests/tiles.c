@@ -1097,6 +1097,22 @@ static void check_widen_matrix(struct round *w)
     expect(w, "out", got, expected, count, EXACT_ZEROS);
 }
 
+/* x in the groups of struct product; lanes without a row are NaN. */
+static const float *grouped(const struct round *w, struct rows x)
+{
+    const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
+    float *const groups = take((size_t)(lanes * w->head_dim), 0), *group = groups;
+    for (int64_t i = 0; i < lanes * w->head_dim; i++)
+        groups[i] = NAN;
+    for (int first = 0, rows; first < w->rows; first += rows, group += w->head_dim * ROW_GROUP) {
+        rows = tile_height(w->rows - first, ROW_GROUP);
+        for (int i = 0; i < rows; i++)
+            for (int d = 0; d < w->head_dim; d++)
+                group[d * ROW_GROUP + i] = row_at(x, first + i)[d];
+    }
+    return groups;
+}
+
 /* Tiles with an unmapped page before and after each; rows of y as well, and bias. */
 static void check_product(struct round *w)
 {
@@ -1113,7 +1129,8 @@ static void check_product(struct round *w)
     const struct rows sums = from == 1 ? y : apart;
     const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
                                random_below(&w->random, 2) ? m.tile_bytes : 0};
-    const struct product product = {.x = x,
+    const struct product product = {.x = grouped(w, x),
+                                    .dim = w->head_dim,
                                     .rows = w->rows,
                                     .w = (const float *)tiles,
                                     .tile_step = PLACE_STRIDE,

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast
- * from where it lies. linear.c calls it for every panel of outputs and cut of the inputs.
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast.
+ * linear.c calls it for every panel of outputs and cut of the inputs.
  *
- * Tile of 6 rows x 2 vectors, a tile of the matrix: 12 accumulators, 2 of w and 1 broadcast are 15
- * of 16 ymm. Per d it has 12 FMA, bound by the FMA ports at 6 cycles, and 8 loads. A product of few
- * rows reads each tile once, as fast as memory gives it.
+ * Tile of 4 rows x 3 vectors: 12 accumulators, 3 of w and 1 broadcast are all 16 ymm. Per d it has
+ * 12 FMA, bound by the FMA ports at 6 cycles, 7 loads and next to nothing else: 3 instructions a
+ * cycle are what a core gives that another thread shares. A product of few rows reads each tile
+ * once, as fast as memory gives it.
  */
+#include "ahead.h"
 #include "avx2.h"
 
 enum {
-    ROWS = 6,      /* of a register tile */
-    PACE = 32,     /* inputs after which more of what is ahead is asked for */
-    FEW_ROWS = 4,  /* of one of few rows */
+    ROWS = 4,      /* of a register tile, half a group */
+    WIDTH = 3,     /* vectors of it */
+    PACE = 16,     /* inputs after which more of what is ahead is asked for */
+    FEW_ROWS = 4,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that one row reads side by side */
     AHEAD = 2048,  /* bytes by which few rows are ahead of a tile where few are side by side */
 };
@@ -22,22 +25,23 @@ static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t
     return bias ? _mm256_add_ps(y, load_first(bias + out, outs - out)) : y;
 }
 
-/* The chains as they stand before this part, of all outputs of a tile or of the first `outs`. */
+/* The chains as they stand before this part, of all outputs or of the first `outs`. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, int64_t outs,
-                                                            const int rows,
-                                                            __m256 acc[ROWS][TILE_VECTORS])
+                                                            const int rows, const int vectors,
+                                                            __m256 acc[ROWS][WIDTH])
 {
     const char *sums = (const char *)(p->sums + out) + first * p->sums_stride;
     for (int i = 0; i < rows; i++, sums += p->sums_stride)
-        for (int j = 0; j < TILE_VECTORS; j++)
+        for (int j = 0; j < vectors; j++)
             acc[i][j] = load_first((const float *)sums + j * VECTOR, outs - j * VECTOR);
 }
 
-static inline __attribute__((always_inline)) void
-add_bias(const float *bias, int64_t outs, const int rows, __m256 acc[ROWS][TILE_VECTORS])
+static inline __attribute__((always_inline)) void add_bias(const float *bias, int64_t outs,
+                                                           const int rows, const int vectors,
+                                                           __m256 acc[ROWS][WIDTH])
 {
-    for (int j = 0; j < TILE_VECTORS; j++) {
+    for (int j = 0; j < vectors; j++) {
         const __m256 b = load_first(bias + j * VECTOR, outs - j * VECTOR);
         for (int i = 0; i < rows; i++)
             acc[i][j] = _mm256_add_ps(acc[i][j], b);
@@ -46,95 +50,119 @@ add_bias(const float *bias, int64_t outs, const int rows, __m256 acc[ROWS][TILE_
 
 static inline __attribute__((always_inline)) void store_y(const struct product *p, int first,
                                                           int64_t out, int64_t outs, const int rows,
-                                                          __m256 acc[ROWS][TILE_VECTORS])
+                                                          const int vectors,
+                                                          __m256 acc[ROWS][WIDTH])
 {
     char *y = (char *)(p->y + out) + first * p->y_stride;
     for (int i = 0; i < rows; i++, y += p->y_stride)
-        for (int j = 0; j < TILE_VECTORS; j++)
+        for (int j = 0; j < vectors; j++)
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
-/* Asks the L2 cache for the part of what is ahead of this tile that falls to inputs d .. end - 1 of
- * a tile of rows: at the pace of the work, or requests would wait for each other. */
-static inline __attribute__((always_inline)) void prefetch_ahead(const struct product *p, int first,
-                                                                 int64_t out, int64_t d,
-                                                                 int64_t end, const int rows)
+/* Input d of some rows of a group. */
+static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
+                                                           int64_t d, const int rows,
+                                                           const int vectors,
+                                                           __m256 acc[ROWS][WIDTH])
 {
-    const int64_t line = LINE * (int64_t)sizeof(float), done = first * p->x.dim;
-    const double pace = (double)p->ahead.dim / (double)(p->rows * p->x.dim);
-    const char *const tile = p->ahead.first + out / TILE_KEYS * p->ahead.stride;
-    int64_t c = (int64_t)(pace * (double)(done + rows * d)) / line * line;
-    for (; c < (int64_t)(pace * (double)(done + rows * end)); c += line)
-        _mm_prefetch(tile + c, _MM_HINT_T1);
+    __m256 w_d[WIDTH];
+    for (int j = 0; j < vectors; j++)
+        w_d[j] = _mm256_load_ps(w[j] + d * TILE_KEYS);
+    for (int i = 0; i < rows; i++) {
+        const __m256 x_d = _mm256_broadcast_ss(x + d * ROW_GROUP + i);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
+    }
 }
 
-/* Rows `first` on, and the first `outs` outputs of the matrix's tile of output `out`. */
+/* Row `first` and those behind it, whose elements are in x, and the first `outs` of the outputs of
+ * some vectors from output `out` on. */
 static inline __attribute__((always_inline)) void
-product_tile(const struct product *p, int first, int64_t out, int64_t outs, const int rows)
+product_tile(const struct product *p, const float *x, int first, int64_t out, int64_t outs,
+             struct requests *requests, const int rows, const int vectors)
 {
-    __m256 acc[ROWS][TILE_VECTORS];
-    const float *x[ROWS];
-    const float *w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
-    for (int i = 0; i < rows; i++) {
-        x[i] = row_at(p->x, first + i);
-        for (int j = 0; j < TILE_VECTORS; j++)
+    __m256 acc[ROWS][WIDTH];
+    const float *w[WIDTH];
+    for (int j = 0; j < vectors; j++) {
+        w[j] = matrix_at(p, out + j * VECTOR);
+        for (int i = 0; i < rows; i++)
             acc[i][j] = _mm256_setzero_ps();
     }
     if (p->sums)
-        load_sums(p, first, out, outs, rows, acc);
-    for (int64_t d = 0, end; d < p->x.dim; d = end) {
-        end = p->x.dim - d < PACE ? p->x.dim : d + PACE;
-        prefetch_ahead(p, first, out, d, end, rows);
-        for (int64_t e = d; e < end; e++, w += TILE_KEYS) {
-            __m256 w_d[TILE_VECTORS];
-            for (int j = 0; j < TILE_VECTORS; j++)
-                w_d[j] = _mm256_load_ps(w + j * VECTOR);
-            for (int i = 0; i < rows; i++) {
-                const __m256 x_d = _mm256_broadcast_ss(x[i] + e);
-                for (int j = 0; j < TILE_VECTORS; j++)
-                    acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
-            }
+        load_sums(p, first, out, outs, rows, vectors, acc);
+    int64_t d = 0;
+    for (; p->dim - d >= PACE; d += PACE) {
+        ask_ahead(requests);
+        for (int64_t e = d; e < d + PACE; e += 4) {
+            multiply(x, w, e, rows, vectors, acc);
+            multiply(x, w, e + 1, rows, vectors, acc);
+            multiply(x, w, e + 2, rows, vectors, acc);
+            multiply(x, w, e + 3, rows, vectors, acc);
         }
     }
+    for (; d < p->dim; d++)
+        multiply(x, w, d, rows, vectors, acc);
     if (p->bias)
-        add_bias(p->bias + out, outs, rows, acc);
-    store_y(p, first, out, outs, rows, acc);
+        add_bias(p->bias + out, outs, rows, vectors, acc);
+    store_y(p, first, out, outs, rows, vectors, acc);
 }
 
-/* Rows `first` on, which stay in the L1 cache, and all outputs. */
-static inline __attribute__((always_inline)) void product_rows(const struct product *p, int first,
-                                                               const int rows)
+/* The rows of a tile, and the outputs from `out` on of a tile or all that remain. */
+static inline __attribute__((always_inline)) void
+product_outs(const struct product *p, const float *x, int first, int64_t out,
+             struct requests *requests, const int rows)
 {
-    int64_t out = 0;
-    for (; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
-        product_tile(p, first, out, TILE_KEYS, rows);
-    if (out < p->outs)
-        product_tile(p, first, out, p->outs - out, rows);
+    const int64_t outs = p->outs - out;
+    if (outs >= 3 * VECTOR)
+        product_tile(p, x, first, out, 3 * VECTOR, requests, rows, 3);
+    else if (outs > 2 * VECTOR)
+        product_tile(p, x, first, out, outs, requests, rows, 3);
+    else if (outs > VECTOR)
+        product_tile(p, x, first, out, outs, requests, rows, 2);
+    else
+        product_tile(p, x, first, out, outs, requests, rows, 1);
 }
 
-void attnkit_avx2_product(const struct product *p)
+/* A group of rows, in tiles. */
+static void product_group(const struct product *p, const float *x, int first, int64_t out,
+                          struct requests *requests)
 {
-    int rows;
-    for (int i = 0; i < p->rows; i += rows) {
-        rows = tile_height(p->rows - i, ROWS);
+    const int all = tile_height(p->rows - first, ROW_GROUP);
+    for (int i = 0, rows; i < all; i += rows) {
+        rows = tile_height(all - i, ROWS);
         switch (rows) {
-        case 6:
-            product_rows(p, i, 6);
-            break;
-        case 5:
-            product_rows(p, i, 5);
-            break;
         case 4:
-            product_rows(p, i, 4);
+            product_outs(p, x + i, first + i, out, requests, 4);
             break;
         case 3:
-            product_rows(p, i, 3);
+            product_outs(p, x + i, first + i, out, requests, 3);
             break;
         case 2:
-            product_rows(p, i, 2);
+            product_outs(p, x + i, first + i, out, requests, 2);
             break;
         default:
-            product_rows(p, i, 1);
+            product_outs(p, x + i, first + i, out, requests, 1);
+        }
+    }
+}
+
+/* Times that a product asks for what is ahead, at most. */
+static int64_t times_to_ask(const struct product *p)
+{
+    const int64_t groups = (p->rows - 1) / ROW_GROUP + 1;
+    const int64_t tiles = (p->outs - 1) / (WIDTH * VECTOR) + 1;
+    return groups * (ROW_GROUP / ROWS) * tiles * (p->dim / PACE) + 1;
+}
+
+/* Outputs outside: a tile's columns of the matrix stay in the nearest caches. */
+void attnkit_avx2_product(const struct product *p)
+{
+    struct requests requests = requests_of(p, times_to_ask(p));
+    for (int64_t out = 0; out < p->outs; out += WIDTH * VECTOR) {
+        const float *x = p->x;
+        for (int i = 0; i < p->rows; x += p->dim * ROW_GROUP) {
+            product_group(p, x, i, out, &requests);
+            i += tile_height(p->rows - i, ROW_GROUP);
         }
     }
 }

@@ -142,15 +142,6 @@ static inline int full_height(int vectors)
     return vectors == 4 ? 6 : 8;
 }
 
-/* The height of the next register tile when `left` rows remain and a full tile has `most`. The
- * last two share what is left, because the lower a tile, the more it waits for loads. */
-static inline int tile_height(int64_t left, int most)
-{
-    if (left >= 2 * most)
-        return most;
-    return left <= most ? (int)left : (int)(left + 1) / 2;
-}
-
 /* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
 static inline __m512 divisor(__m512 row_sum)
 {

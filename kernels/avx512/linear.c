@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast
- * from where it lies. linear.c calls it for every panel of outputs and cut of the inputs.
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast.
+ * linear.c calls it for every panel of outputs and cut of the inputs.
  *
- * Tile of 6 rows x 4 tiles of the matrix: 24 accumulators, 4 of w and 1 broadcast are 29 of 32 zmm.
- * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, and 10 loads. A product of few rows
+ * Tile of 8 rows x 3 tiles of the matrix: 24 accumulators, 3 of w and 1 broadcast are 28 of 32 zmm.
+ * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, 11 loads and next to nothing else: 3
+ * instructions a cycle are what a core gives that another thread shares. A product of few rows
  * reads each tile once, as fast as memory gives it.
  */
+#include "ahead.h"
 #include "avx512.h"
 
 enum {
-    ROWS = 6,      /* of a register tile */
+    WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */
     PACE = 16,     /* inputs after which more of what is ahead is asked for */
-    FEW_ROWS = 6,  /* of one of few rows */
+    FEW_ROWS = 6,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
 };
 
@@ -20,7 +22,7 @@ enum {
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, __mmask16 last,
                                                             const int rows, const int vectors,
-                                                            __m512 acc[ROWS][VECTORS])
+                                                            __m512 acc[ROW_GROUP][WIDTH])
 {
     const char *sums = (const char *)(p->sums + out) + first * p->sums_stride;
     for (int i = 0; i < rows; i++, sums += p->sums_stride)
@@ -31,7 +33,7 @@ static inline __attribute__((always_inline)) void load_sums(const struct product
 
 static inline __attribute__((always_inline)) void add_bias(const float *bias, __mmask16 last,
                                                            const int rows, const int vectors,
-                                                           __m512 acc[ROWS][VECTORS])
+                                                           __m512 acc[ROW_GROUP][WIDTH])
 {
     for (int j = 0; j < vectors; j++) {
         const __m512 b =
@@ -44,7 +46,7 @@ static inline __attribute__((always_inline)) void add_bias(const float *bias, __
 static inline __attribute__((always_inline)) void store_y(const struct product *p, int first,
                                                           int64_t out, __mmask16 last,
                                                           const int rows, const int vectors,
-                                                          __m512 acc[ROWS][VECTORS])
+                                                          __m512 acc[ROW_GROUP][WIDTH])
 {
     char *y = (char *)(p->y + out) + first * p->y_stride;
     for (int i = 0; i < rows; i++, y += p->y_stride)
@@ -53,104 +55,108 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Input d of the rows of a tile. */
-static inline __attribute__((always_inline)) void multiply(const float *const *x,
-                                                           const float *const *w, int64_t d,
-                                                           const int rows, const int vectors,
-                                                           __m512 acc[ROWS][VECTORS])
+/* Input d of a group of rows. */
+static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
+                                                           int64_t d, const int rows,
+                                                           const int vectors,
+                                                           __m512 acc[ROW_GROUP][WIDTH])
 {
-    __m512 w_d[VECTORS];
+    __m512 w_d[WIDTH];
     for (int j = 0; j < vectors; j++)
         w_d[j] = _mm512_load_ps(w[j] + d * VECTOR);
     for (int i = 0; i < rows; i++) {
-        const __m512 x_d = _mm512_set1_ps(x[i][d]);
+        const __m512 x_d = _mm512_set1_ps(x[d * ROW_GROUP + i]);
         for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm512_fmadd_ps(x_d, w_d[j], acc[i][j]);
     }
 }
 
-/* Asks the L2 cache for the part of what is ahead of these tiles that falls to inputs d .. end - 1
- * of a tile of rows: at the pace of the work, or requests would wait for each other. */
-static inline __attribute__((always_inline)) void prefetch_ahead(const struct product *p, int first,
-                                                                 int64_t out, int64_t d,
-                                                                 int64_t end, const int rows,
-                                                                 const int vectors)
-{
-    __asm__ volatile("" : "+r"(p)); /* makes all addresses anew: the tile needs the registers */
-    const int64_t line = LINE * (int64_t)sizeof(float), done = first * p->x.dim;
-    const double pace = (double)p->ahead.dim / (double)(p->rows * p->x.dim);
-    const char *const tile = p->ahead.first + out / VECTOR * p->ahead.stride;
-    int64_t c = (int64_t)(pace * (double)(done + rows * d)) / line * line;
-    for (; c < (int64_t)(pace * (double)(done + rows * end)); c += line)
-        for (int t = 0; t < vectors; t++)
-            _mm_prefetch(tile + t * p->ahead.stride + c, _MM_HINT_T1);
-}
-
-/* Rows `first` on, and the matrix's tiles from that of output `out` on. */
+/* The group x, whose first row is `first`, and the matrix's tiles from that of output `out` on. */
 static inline __attribute__((always_inline)) void
-product_tile(const struct product *p, int first, int64_t out, const int rows, const int vectors)
+product_tile(const struct product *p, const float *x, int first, int64_t out,
+             struct requests *requests, const int rows, const int vectors)
 {
     const __mmask16 last = first_mask(p->outs - out - (vectors - 1) * VECTOR);
-    __m512 acc[ROWS][VECTORS];
-    const float *x[ROWS], *w[VECTORS];
-    for (int i = 0; i < rows; i++) {
-        x[i] = row_at(p->x, first + i);
-        for (int j = 0; j < vectors; j++)
+    __m512 acc[ROW_GROUP][WIDTH];
+    const float *w[WIDTH];
+    for (int j = 0; j < vectors; j++) {
+        w[j] = matrix_at(p, out + j * VECTOR);
+        for (int i = 0; i < rows; i++)
             acc[i][j] = _mm512_setzero_ps();
     }
-    for (int j = 0; j < vectors; j++)
-        w[j] = (const float *)((const char *)p->w + (out / VECTOR + j) * p->tile_step);
     if (p->sums)
         load_sums(p, first, out, last, rows, vectors, acc);
-    for (int64_t d = 0, end; d < p->x.dim; d = end) {
-        end = p->x.dim - d < PACE ? p->x.dim : d + PACE;
-        prefetch_ahead(p, first, out, d, end, rows, vectors);
-        for (int64_t e = d; e < end; e++)
+    int64_t d = 0;
+    for (; p->dim - d >= PACE; d += PACE) {
+        ask_ahead(requests);
+        for (int64_t e = d; e < d + PACE; e += 4) {
             multiply(x, w, e, rows, vectors, acc);
+            multiply(x, w, e + 1, rows, vectors, acc);
+            multiply(x, w, e + 2, rows, vectors, acc);
+            multiply(x, w, e + 3, rows, vectors, acc);
+        }
     }
+    for (; d < p->dim; d++)
+        multiply(x, w, d, rows, vectors, acc);
     if (p->bias)
         add_bias(p->bias + out, last, rows, vectors, acc);
     store_y(p, first, out, last, rows, vectors, acc);
 }
 
-/* Rows `first` on, which stay in the L1 cache, and all outputs. */
-static inline __attribute__((always_inline)) void product_rows(const struct product *p, int first,
-                                                               const int rows)
+/* A group of rows, which stays in the L1 cache, and all outputs. */
+static inline __attribute__((always_inline)) void product_group(const struct product *p,
+                                                                const float *x, int first,
+                                                                struct requests *requests,
+                                                                const int rows)
 {
     int64_t out = 0;
-    for (; p->outs - out > 3 * VECTOR; out += 4 * VECTOR)
-        product_tile(p, first, out, rows, 4);
-    if (p->outs - out > 2 * VECTOR)
-        product_tile(p, first, out, rows, 3);
-    else if (p->outs - out > VECTOR)
-        product_tile(p, first, out, rows, 2);
+    for (; p->outs - out > 2 * VECTOR; out += 3 * VECTOR)
+        product_tile(p, x, first, out, requests, rows, 3);
+    if (p->outs - out > VECTOR)
+        product_tile(p, x, first, out, requests, rows, 2);
     else if (p->outs > out)
-        product_tile(p, first, out, rows, 1);
+        product_tile(p, x, first, out, requests, rows, 1);
+}
+
+/* Times that a product asks for what is ahead, at most. */
+static int64_t times_to_ask(const struct product *p)
+{
+    const int64_t groups = (p->rows - 1) / ROW_GROUP + 1;
+    const int64_t tiles = (p->outs - 1) / (WIDTH * VECTOR) + 1;
+    return groups * tiles * (p->dim / PACE) + 1;
 }
 
 void attnkit_avx512_product(const struct product *p)
 {
+    struct requests requests = requests_of(p, times_to_ask(p));
+    const float *x = p->x;
     int rows;
-    for (int i = 0; i < p->rows; i += rows) {
-        rows = tile_height(p->rows - i, ROWS);
+    for (int i = 0; i < p->rows; i += rows, x += p->dim * ROW_GROUP) {
+        rows = tile_height(p->rows - i, ROW_GROUP);
         switch (rows) {
+        case 8:
+            product_group(p, x, i, &requests, 8);
+            break;
+        case 7:
+            product_group(p, x, i, &requests, 7);
+            break;
         case 6:
-            product_rows(p, i, 6);
+            product_group(p, x, i, &requests, 6);
             break;
         case 5:
-            product_rows(p, i, 5);
+            product_group(p, x, i, &requests, 5);
             break;
         case 4:
-            product_rows(p, i, 4);
+            product_group(p, x, i, &requests, 4);
             break;
         case 3:
-            product_rows(p, i, 3);
+            product_group(p, x, i, &requests, 3);
             break;
         case 2:
-            product_rows(p, i, 2);
+            product_group(p, x, i, &requests, 2);
             break;
         default:
-            product_rows(p, i, 1);
+            product_group(p, x, i, &requests, 1);
         }
     }
 }

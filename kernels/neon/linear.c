@@ -1,19 +1,195 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is read from
- * where it lies, an element at a time. linear.c calls it for every panel of outputs and cut of the
- * inputs. Types, rows and tiles are constants in all that is inlined.
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs. linear.c calls it
+ * for every panel of outputs and cut of the inputs. Types, rows and tiles are constants in all that
+ * is inlined.
  *
- * Tile of 6 rows x 4 vectors, a tile of the matrix: 24 sums, 4 of w and an element of x are 29 of
- * 32 registers. Per d it has 24 fmla, which bound it, and 10 loads. A product of few rows has the
- * same tile, and reads the matrix once; what widens f16 and bytes bounds it. A single row goes
- * through 2 tiles of binary32 at once, because 4 sums would wait for themselves.
+ * Tile of a group of 8 rows x 2 vectors, half a tile of the matrix: 16 sums, 2 of w and 2 of x are
+ * 20 of 32 registers. Per d it has 16 fmla, which bound it, and 2 loads of pairs. A product of few
+ * rows has 6 rows x 4 vectors, and reads the matrix once; what widens f16 and bytes bounds it. A
+ * single row goes through 2 tiles of binary32 at once, because 4 sums would wait for themselves.
  */
 #include "neon.h"
 
 enum {
-    MAX_TILES = 2, /* of the matrix, side by side */
+    WIDTH = 2,     /* vectors of a register tile, which has ROW_GROUP rows */
+    MAX_TILES = 2, /* of the matrix, side by side, of few rows */
 };
+
+static inline float *y_row(const struct product *p, int i)
+{
+    return (float *)((char *)p->y + i * p->y_stride);
+}
+
+static inline const float *sums_row(const struct product *p, int i)
+{
+    return (const float *)((const char *)p->sums + i * p->sums_stride);
+}
+
+/* The chains as they stand before this part. Apart, or gcc has too much to unroll and leaves them
+ * in memory. */
+static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
+                                                            int64_t out, const int rows,
+                                                            float32x4_t sum[ROW_GROUP][WIDTH])
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            sum[i][j] = vld1q_f32(sums_row(p, first + i) + out + j * VECTOR);
+}
+
+static inline __attribute__((always_inline)) void add_bias(const float *bias, const int rows,
+                                                           float32x4_t sum[ROW_GROUP][WIDTH])
+{
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(bias + j * VECTOR));
+}
+
+/* An input of a group of rows. */
+static inline __attribute__((always_inline)) void
+multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GROUP][WIDTH])
+{
+    float32x4_t x_d[ROW_GROUP / VECTOR], w_d[WIDTH];
+    for (int i = 0; i < rows; i += VECTOR)
+        x_d[i / VECTOR] = vld1q_f32(x + i);
+    for (int j = 0; j < WIDTH; j++)
+        w_d[j] = vld1q_f32(w + j * VECTOR);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            sum[i][j] = vfmaq_n_f32(sum[i][j], w_d[j], x_d[i / VECTOR][i % VECTOR]);
+}
+
+/* The group x, whose first row is `first`, and WIDTH vectors from output `out` on. */
+static inline __attribute__((always_inline)) void
+product_tile(const struct product *p, const float *x, int first, int64_t out, const int rows)
+{
+    const float *w = matrix_at(p, out);
+    float32x4_t sum[ROW_GROUP][WIDTH];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            sum[i][j] = vdupq_n_f32(0.0f);
+    if (p->sums)
+        load_sums(p, first, out, rows, sum);
+    for (int64_t d = 0; d < p->dim; d++, x += ROW_GROUP, w += TILE_KEYS)
+        multiply(x, w, rows, sum);
+    if (p->bias)
+        add_bias(p->bias + out, rows, sum);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < WIDTH; j++)
+            vst1q_f32(y_row(p, first + i) + out + j * VECTOR, sum[i][j]);
+}
+
+/* A group of rows, which stays in the nearest cache, and the tiles that have all their outputs. */
+static inline __attribute__((always_inline)) void
+whole_tiles_of(const struct product *p, const float *x, int first, const int rows)
+{
+    const int64_t end = p->outs / TILE_KEYS * TILE_KEYS;
+    for (int64_t out = 0; out < end; out += WIDTH * VECTOR)
+        product_tile(p, x, first, out, rows);
+}
+
+static void whole_tiles(const struct product *p, const float *x, int first, int rows)
+{
+    switch (rows) {
+    case 8:
+        whole_tiles_of(p, x, first, 8);
+        break;
+    case 7:
+        whole_tiles_of(p, x, first, 7);
+        break;
+    case 6:
+        whole_tiles_of(p, x, first, 6);
+        break;
+    case 5:
+        whole_tiles_of(p, x, first, 5);
+        break;
+    case 4:
+        whole_tiles_of(p, x, first, 4);
+        break;
+    case 3:
+        whole_tiles_of(p, x, first, 3);
+        break;
+    case 2:
+        whole_tiles_of(p, x, first, 2);
+        break;
+    default:
+        whole_tiles_of(p, x, first, 1);
+    }
+}
+
+/* A copy of the bias from output `out` on, with room for a whole tile; or NULL. */
+static const float *padded(const float *bias, int64_t out, size_t bytes, float copy[TILE_KEYS])
+{
+    return bias ? memcpy(copy, bias + out, bytes) : NULL;
+}
+
+/* The same with the last tile, that of output `out`, which lacks outputs: through rows that have
+ * them all. */
+static void last_tile(const struct product *p, const float *x, int first, int64_t out, int rows)
+{
+    float y[ROW_GROUP][TILE_KEYS] = {{0}}, bias[TILE_KEYS] = {0};
+    const size_t bytes = (size_t)(p->outs - out) * sizeof(float);
+    struct product whole = *p;
+    whole.w = matrix_at(p, out);
+    whole.sums = p->sums ? y[0] : NULL;
+    whole.y = y[0];
+    whole.sums_stride = whole.y_stride = sizeof y[0];
+    whole.outs = TILE_KEYS;
+    whole.bias = padded(p->bias, out, bytes, bias);
+    for (int i = 0; i < rows && p->sums; i++)
+        memcpy(y[i], sums_row(p, first + i) + out, bytes);
+    whole_tiles(&whole, x, 0, rows);
+    for (int i = 0; i < rows; i++)
+        memcpy(y_row(p, first + i) + out, y[i], bytes);
+}
+
+void attnkit_neon_product(const struct product *p)
+{
+    const int64_t out = p->outs / TILE_KEYS * TILE_KEYS;
+    const float *x = p->x;
+    int rows;
+    for (int i = 0; i < p->rows; i += rows, x += p->dim * ROW_GROUP) {
+        rows = tile_height(p->rows - i, ROW_GROUP);
+        whole_tiles(p, x, i, rows);
+        if (out < p->outs)
+            last_tile(p, x, i, out, rows);
+    }
+}
+
+/* ---------------------------------------------------------------------- tiles of any type */
+
+/* A tile of the matrix on the way through d: where its next inputs are. */
+struct reader {
+    const char *w;
+    float32x4_t scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
+};
+
+static inline __attribute__((always_inline)) void next_scales(const enum type type,
+                                                              struct reader *r)
+{
+    if (type == TYPE_Q8_0) {
+        load_line(TYPE_F16, r->w, r->scale);
+        r->w += bytes_of(TYPE_F16, TILE_KEYS);
+    }
+}
+
+static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
+                                                             float32x4_t w[TILE_VECTORS])
+{
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    load_line(stored, r->w, w);
+    r->w += bytes_of(stored, TILE_KEYS);
+    for (int j = 0; j < TILE_VECTORS && type == TYPE_Q8_0; j++)
+        w[j] = vmulq_f32(w[j], r->scale[j]);
+}
+
+/* Where the inputs end that share their scales with d, or all of them. */
+static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
+{
+    return type == TYPE_Q8_0 ? d + Q8_BLOCK : dim;
+}
+
+/* -------------------------------------------------------------------------------- few rows */
 
 /* Has these sums done before another element of x is loaded. The empty statement keeps compilers
  * from loading those of all rows ahead of more than 16 sums, for which there are no registers. */
@@ -51,149 +227,6 @@ static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][T
         for (int j = 0; j < TILE_VECTORS; j++)
             vst1q_f32(y[i] + out + j * VECTOR, sum[i][j]);
 }
-
-static inline float *y_row(const struct product *p, int i)
-{
-    return (float *)((char *)p->y + i * p->y_stride);
-}
-
-static inline const float *sums_row(const struct product *p, int i)
-{
-    return (const float *)((const char *)p->sums + i * p->sums_stride);
-}
-
-/* Rows `first` on, and the matrix's tile of output `out`, which has all its outputs. */
-static inline __attribute__((always_inline)) void whole_tile(const struct product *p, int first,
-                                                             int64_t out, const int rows)
-{
-    const float *x[MATRIX_ROWS];
-    const float *w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
-    float *y[MATRIX_ROWS];
-    float32x4_t sum[MATRIX_ROWS][TILE_VECTORS];
-    for (int i = 0; i < rows; i++) {
-        x[i] = row_at(p->x, first + i);
-        y[i] = y_row(p, first + i);
-        for (int j = 0; j < TILE_VECTORS; j++)
-            sum[i][j] = vdupq_n_f32(0.0f);
-    }
-    if (p->sums) /* apart, or gcc has too much to unroll and leaves the sums in memory */
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < TILE_VECTORS; j++)
-                sum[i][j] = vld1q_f32(sums_row(p, first + i) + out + j * VECTOR);
-    for (int64_t d = 0; d < p->x.dim; d++, w += TILE_KEYS) {
-        float32x4_t w_d[TILE_VECTORS];
-        load_line(TYPE_F32, w, w_d);
-        add_input(x, d, w_d, sum, rows);
-    }
-    store_sums(sum, p->bias, y, out, rows);
-}
-
-/* Rows `first` on, and the tiles that have all their outputs. */
-static inline __attribute__((always_inline)) void whole_tiles_of(const struct product *p, int first,
-                                                                 const int rows)
-{
-    for (int64_t out = 0; p->outs - out >= TILE_KEYS; out += TILE_KEYS)
-        whole_tile(p, first, out, rows);
-}
-
-/* The same for all rows, some at a time that stay in the nearest cache. */
-static void whole_tiles(const struct product *p)
-{
-    int rows;
-    for (int i = 0; i < p->rows; i += rows) {
-        rows = even_height(p->rows - i, MATRIX_ROWS);
-        switch (rows) {
-        case 6:
-            whole_tiles_of(p, i, 6);
-            break;
-        case 5:
-            whole_tiles_of(p, i, 5);
-            break;
-        case 4:
-            whole_tiles_of(p, i, 4);
-            break;
-        case 3:
-            whole_tiles_of(p, i, 3);
-            break;
-        case 2:
-            whole_tiles_of(p, i, 2);
-            break;
-        default:
-            whole_tiles_of(p, i, 1);
-        }
-    }
-}
-
-/* A copy of the bias from output `out` on, with room for a whole tile; or NULL. */
-static const float *padded(const float *bias, int64_t out, size_t bytes, float copy[TILE_KEYS])
-{
-    return bias ? memcpy(copy, bias + out, bytes) : NULL;
-}
-
-/* Rows `first` on, and the last tile, that of output `out`, which lacks outputs: through rows that
- * have them all. */
-static void last_tile(const struct product *p, int first, int64_t out, int rows)
-{
-    float y[MATRIX_ROWS][TILE_KEYS] = {{0}}, bias[TILE_KEYS] = {0};
-    const size_t bytes = (size_t)(p->outs - out) * sizeof(float);
-    struct product whole = *p;
-    whole.x.first = (const char *)row_at(p->x, first);
-    whole.rows = rows;
-    whole.w = (const float *)((const char *)p->w + out / TILE_KEYS * p->tile_step);
-    whole.sums = p->sums ? y[0] : NULL;
-    whole.y = y[0];
-    whole.sums_stride = whole.y_stride = sizeof y[0];
-    whole.outs = TILE_KEYS;
-    whole.bias = padded(p->bias, out, bytes, bias);
-    for (int i = 0; i < rows && p->sums; i++)
-        memcpy(y[i], sums_row(p, first + i) + out, bytes);
-    whole_tiles(&whole);
-    for (int i = 0; i < rows; i++)
-        memcpy(y_row(p, first + i) + out, y[i], bytes);
-}
-
-void attnkit_neon_product(const struct product *p)
-{
-    const int64_t out = p->outs / TILE_KEYS * TILE_KEYS;
-    whole_tiles(p);
-    for (int i = 0; out < p->outs && i < p->rows; i += MATRIX_ROWS)
-        last_tile(p, i, out, p->rows - i < MATRIX_ROWS ? p->rows - i : MATRIX_ROWS);
-}
-
-/* ---------------------------------------------------------------------- tiles of any type */
-
-/* A tile of the matrix on the way through d: where its next inputs are. */
-struct reader {
-    const char *w;
-    float32x4_t scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
-};
-
-static inline __attribute__((always_inline)) void next_scales(const enum type type,
-                                                              struct reader *r)
-{
-    if (type == TYPE_Q8_0) {
-        load_line(TYPE_F16, r->w, r->scale);
-        r->w += bytes_of(TYPE_F16, TILE_KEYS);
-    }
-}
-
-static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
-                                                             float32x4_t w[TILE_VECTORS])
-{
-    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
-    load_line(stored, r->w, w);
-    r->w += bytes_of(stored, TILE_KEYS);
-    for (int j = 0; j < TILE_VECTORS && type == TYPE_Q8_0; j++)
-        w[j] = vmulq_f32(w[j], r->scale[j]);
-}
-
-/* Where the inputs end that share their scales with d, or all of them. */
-static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
-{
-    return type == TYPE_Q8_0 ? d + Q8_BLOCK : dim;
-}
-
-/* -------------------------------------------------------------------------------- few rows */
 
 /* All rows, and the matrix's tiles from that of output `out` on, which have all their outputs. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,

@@ -115,22 +115,13 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* The height of the next register tile, at most `full`, when `left` rows remain. The last two tiles
- * share what is left, because the fewer the sums, the more a tile waits for its own results. */
-static inline int even_height(int64_t left, int full)
-{
-    if (left >= 2 * full)
-        return full;
-    return left <= full ? (int)left : (int)(left + 1) / 2;
-}
-
 /* The same in prefill: FULL, or TALL for a single vector where not just a few rows remain after it.
  */
-static inline int tile_height(int64_t left, int vectors)
+static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == TALL || left >= TALL + FULL))
         return TALL;
-    return even_height(left, FULL);
+    return tile_height(left, FULL);
 }
 
 /* The first n floats, 1 <= n <= 4, and no byte behind them; the other lanes are 0. */

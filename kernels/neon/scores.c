@@ -45,7 +45,7 @@ static inline __attribute__((always_inline)) void scores(const float *q_t, const
 {
     int height;
     for (int key = 0; key < keys; key += height) {
-        height = tile_height(keys - key, vectors);
+        height = panel_height(keys - key, vectors);
         switch (height) {
         case TALL:
             if (vectors == 1)

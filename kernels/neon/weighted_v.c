@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) void weighted_v(const float *p, con
 {
     int height;
     for (int64_t column = 0; column < v->dim; column += height) {
-        height = tile_height(v->dim - column, vectors);
+        height = panel_height(v->dim - column, vectors);
         switch (height) {
         case TALL:
             if (vectors == 1)
