@@ -16,6 +16,7 @@ enum {
     PACE = 16,     /* inputs after which more of what is ahead is asked for */
     FEW_ROWS = 6,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
+    AHEAD = 2048,  /* bytes by which they ask for more */
 };
 
 /* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
@@ -211,12 +212,16 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
         reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
     }
     const int64_t block = block_inputs(type, p->dim);
+    /* A row of binary32 is read so fast that hardware is ahead of it. */
+    const bool asks = type != TYPE_F32 || rows > 1;
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < FEW_TILES; t++)
             begin_block(type, &reader[t]);
         for (int64_t d = begin; d < begin + block; d++)
             for (int t = 0; t < FEW_TILES; t++) {
                 const __m512 w = next_input(type, &reader[t]);
+                if (asks)
+                    _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
                 for (int i = 0; i < rows; i++)
                     acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w, acc[i][t]);
             }
