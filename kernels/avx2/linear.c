@@ -16,8 +16,8 @@ enum {
     WIDTH = 3,     /* vectors of it */
     PACE = 16,     /* inputs after which more of what is ahead is asked for */
     FEW_ROWS = 4,  /* of a register tile of few rows */
-    FEW_TILES = 4, /* tiles of the matrix that one row reads side by side */
-    AHEAD = 2048,  /* bytes by which few rows are ahead of a tile where few are side by side */
+    FEW_TILES = 4, /* tiles of the matrix that one of them reads side by side */
+    AHEAD = 2048,  /* bytes by which they ask for more */
 };
 
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
@@ -191,16 +191,10 @@ static inline __attribute__((always_inline)) void begin_block(const enum type ty
     r->w += bytes_of(TYPE_F16, TILE_KEYS);
 }
 
-/* Of the elements of a block. */
-static inline enum type stored_type(const enum type type)
-{
-    return type == TYPE_Q8_0 ? TYPE_I8 : type;
-}
-
 static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
                                                              __m256 w[TILE_VECTORS])
 {
-    const enum type stored = stored_type(type);
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     for (int j = 0; j < TILE_VECTORS; j++) {
         w[j] = load_as_f32(stored, r->w, j * VECTOR, VECTOR);
         if (type == TYPE_Q8_0)
@@ -229,9 +223,6 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
                 acc[t][i][j] = _mm256_setzero_ps();
     }
     const int64_t block = block_inputs(type, p->dim);
-    /* Tiles that take no more than a line an input are too slow for memory unless they ask. */
-    const bool asks =
-        tiles * bytes_of(stored_type(type), TILE_KEYS) <= LINE * (int64_t)sizeof(float);
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < tiles; t++)
             begin_block(type, &reader[t]);
@@ -239,8 +230,7 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
             for (int t = 0; t < tiles; t++) {
                 __m256 w[TILE_VECTORS];
                 next_input(type, &reader[t], w);
-                if (asks)
-                    _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
+                _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
                 for (int i = 0; i < rows; i++)
                     for (int j = 0; j < TILE_VECTORS; j++)
                         acc[t][i][j] =
