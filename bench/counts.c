@@ -54,6 +54,7 @@ static const struct {
     {"R1_I128_O200", PACKED_TYPES},
     {"R8_I128_O200", PACKED_TYPES},
     {"R70_I128_O72", PACKED_TYPES},
+    {"R20_I1056_O72", F32 | Q8_0}, /* three cuts */
     {"B1_H4_2_L30_D32_M64_causal", F32 | Q8_0},
     {"B1_H4_2_L1x100_D32_M128", F32 | F16 | BF16 | Q8_0},
 };
