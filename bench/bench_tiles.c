@@ -14,8 +14,9 @@
 #include "rows.h"
 
 enum {
-    ROWS = 4,  /* of decode: a group's heads */
-    OUTS = 64, /* of a linear map */
+    ROWS = 4,        /* of decode: a group's heads */
+    OUTS = 64,       /* of a linear map of few rows */
+    PANEL_OUTS = 48, /* of one of many rows */
 };
 
 /* Operands for every tile; head_dim and value_dim are both `dim`. */
@@ -235,7 +236,7 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
-/* Rows of k times the matrix that q is. */
+/* The matrix that q is, times rows in groups, which k is then. */
 static void call_product(void *argument)
 {
     const struct operands *const o = argument;
@@ -246,9 +247,8 @@ static void call_product(void *argument)
         .w = o->q,
         .tile_step = o->dim * TILE_KEYS * (int64_t)sizeof(float),
         .y = o->scores,
-        .y_stride = OUTS * sizeof(float),
-        .outs = OUTS,
-        .ahead.first = (const char *)o->q,
+        .y_stride = PANEL_OUTS * sizeof(float),
+        .outs = PANEL_OUTS,
     };
     o->kernels->product(&product);
 }
@@ -326,7 +326,8 @@ static struct work work_of_keys(const struct kernels *kernels, double dim)
 static struct work work_of_product(const struct kernels *kernels, double dim)
 {
     (void)kernels;
-    return (struct work){.flops = 2.0 * KEY_BLOCK * OUTS * dim, .elements = KEY_BLOCK * OUTS};
+    return (struct work){.flops = 2.0 * KEY_BLOCK * PANEL_OUTS * dim,
+                         .elements = KEY_BLOCK * PANEL_OUTS};
 }
 
 static struct work work_of_few_product(const struct kernels *kernels, double dim)

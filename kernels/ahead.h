@@ -8,39 +8,52 @@
 
 #include "kernels.h"
 
-enum { CACHE_LINE = 64, LINE_IS_DUE = 1 << 16 };
+enum {
+    PACE = 16, /* inputs of a register tile after which more is asked for */
+    CACHE_LINE = 64,
+    LINE_IS_DUE = 1 << 16,
+};
 
-/* Where the next line is, and where those of its tile end; what is due, in 1/65536 of a line. */
+/* The tile that is being asked for, and its next line; what is due, in 1/65536 of a line. */
 struct requests {
-    const char *line, *end;
-    ptrdiff_t gap; /* bytes from there to the next tile */
+    const char *tile, *line;
+    ptrdiff_t tile_step;
     int64_t tile_bytes;
     int64_t due, due_each_time;
 };
 
-/* So that after `times` calls of ask_ahead all lines have been asked for, and none beyond. */
-static inline struct requests requests_of(const struct product *p, int64_t times)
+/* So that `times` calls of ask_ahead ask for all lines, but for the last one where that does not
+ * come out even, and for none beyond. */
+static inline struct requests requests_of(const struct next_tiles *ahead, int64_t times)
 {
-    const struct rows *const ahead = &p->ahead;
-    const int64_t tiles = (p->outs - 1) / TILE_KEYS + 1;
-    return (struct requests){.line = ahead->first,
-                             .end = ahead->first + ahead->dim,
-                             .gap = ahead->stride - ahead->dim,
-                             .tile_bytes = ahead->dim,
-                             .due_each_time =
-                                 tiles * (ahead->dim / CACHE_LINE) * LINE_IS_DUE / times};
+    const int64_t lines = ahead->tiles * ((ahead->tile_bytes + CACHE_LINE - 1) / CACHE_LINE);
+    return (struct requests){.tile = ahead->first,
+                             .line = ahead->first,
+                             .tile_step = ahead->tile_step,
+                             .tile_bytes = ahead->tile_bytes,
+                             .due_each_time = times > 0 ? lines * LINE_IS_DUE / times : 0};
+}
+
+/* Every PACE inputs of register tiles of so many rows and outputs. */
+static inline struct requests product_requests(const struct product *p, int tile_rows,
+                                               int64_t tile_outs)
+{
+    int64_t row_tiles = 0;
+    for (int i = 0, rows; i < p->rows; i += rows) {
+        rows = tile_height(p->rows - i, ROW_GROUP);
+        row_tiles += (rows - 1) / tile_rows + 1;
+    }
+    return requests_of(&p->ahead, row_tiles * ((p->outs - 1) / tile_outs + 1) * (p->dim / PACE));
 }
 
 static inline __attribute__((always_inline)) void ask_ahead(struct requests *r)
 {
     r->due += r->due_each_time;
     for (; r->due >= LINE_IS_DUE; r->due -= LINE_IS_DUE) {
+        if (r->line - r->tile >= r->tile_bytes)
+            r->line = r->tile += r->tile_step;
         __builtin_prefetch(r->line, 0, 2);
         r->line += CACHE_LINE;
-        if (r->line < r->end)
-            continue;
-        r->line += r->gap;
-        r->end = r->line + r->tile_bytes;
     }
 }
 

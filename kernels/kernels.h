@@ -131,7 +131,8 @@ struct head_weights {
     int lanes;
 };
 
-/* Rows of the next tile or group, of `left`: `most`, unless that made the last one small. */
+/* How many of `left` rows, keys or columns the next tile has: `most`, but the last two share what
+ * is left, because the lower a tile, the more it waits for loads and for its own results. */
 static inline int tile_height(int64_t left, int most)
 {
     if (left >= 2 * most)
@@ -139,10 +140,17 @@ static inline int tile_height(int64_t left, int most)
     return left <= most ? (int)left : (int)(left + 1) / 2;
 }
 
+/* Tiles of a matrix that are needed next, or none: the first `tile_bytes` of each. */
+struct next_tiles {
+    const char *first;
+    ptrdiff_t tile_step;
+    int64_t tiles, tile_bytes;
+};
+
 /* A part of y = x Wᵀ: some rows, outputs and inputs. Rows of x lie in groups, [dim][ROW_GROUP] as
- * binary32, which are aligned to a line of ROW_GROUP; the next group has tile_height(rows left,
- * ROW_GROUP) of them, and any value in the lanes that remain. The matrix lies in tiles of TILE_KEYS
- * outputs, each [dim][TILE_KEYS] as binary32, as K does that is stored in tiles. */
+ * binary32; the next group has tile_height(rows left, ROW_GROUP) of them, and any value in the
+ * lanes that remain. The matrix lies in tiles of TILE_KEYS outputs, each [dim][TILE_KEYS] as
+ * binary32 and aligned to such a line, as K does that is stored in tiles. */
 struct product {
     const float *x;
     int64_t dim; /* inputs of this part */
@@ -153,12 +161,9 @@ struct product {
     ptrdiff_t sums_stride;
     float *y; /* of the first row, the first output; may be `sums` */
     ptrdiff_t y_stride;
-    int64_t outs;      /* any number; tiles are whole, what lies beyond in y is not touched */
-    const float *bias; /* [outs], added at the end, or NULL */
-    /* A hint: tiles that are needed next, as many as `outs` has, and the first `dim` bytes of each.
-     * They are asked for meanwhile; an instruction set may do without. `dim` may be 0; `first` is
-     * never NULL, to which C adds nothing, not even 0. */
-    struct rows ahead;
+    int64_t outs;            /* any number; tiles are whole, what lies beyond in y is not touched */
+    const float *bias;       /* [outs], added at the end, or NULL */
+    struct next_tiles ahead; /* a hint: they are asked for meanwhile; tiles may do without */
 };
 
 /* Of the first input, output `out` on: up to the end of its tile. */

@@ -87,7 +87,7 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
     return ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l, PANEL);
 }
 
-/* What a thread works in. */
+/* What a thread works in. x comes last: a read beyond it leaves the workspace, which tests see. */
 struct scratch {
     float *w; /* a cut of a panel as binary32 */
     float *y; /* [rows][SUMS]: sums, and y where it is not binary32 */
@@ -199,12 +199,11 @@ static void gather_inputs(const struct linear *l, const struct kernels *kernels,
 {
     float wide[ROW_GROUP][INPUTS_AT_ONCE];
     const float *x[ROW_GROUP];
-    for (int i = 0; i < ROW_GROUP; i++) {
-        const char *const from = l->x + (row + i) * l->x_stride + bytes_of(l->x_type, d);
+    for (int i = 0; i < ROW_GROUP; i++)
         x[i] = wide[i < rows ? i : 0];
-        if (i < rows)
-            kernels->widen(l->x_type, from, NULL, 0, n, wide[i]);
-    }
+    for (int i = 0; i < rows; i++)
+        kernels->widen(l->x_type, l->x + (row + i) * l->x_stride + bytes_of(l->x_type, d), NULL, 0,
+                       n, wide[i]);
     for (int64_t e = 0; e < n; e++)
         for (int i = 0; i < ROW_GROUP; i++)
             group[e * ROW_GROUP + i] = x[i][e];
@@ -242,17 +241,20 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* The cut after that of input d, of the same panels or of those after them; nothing of the matrix
- * where there is none. */
-static struct rows next_cut(const struct linear *l, const struct part *part, int64_t d)
+/* The cut after that of input d, of the same panel or of the one after it. */
+static struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
 {
     const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
-    const int64_t out = part->out + (next > 0 ? 0 : part->outs);
+    const int64_t out = part->out + (next > 0 ? 0 : part->outs), outs = l->out_dim - out;
     const int64_t step = matrix_tile_bytes(l->w_type, l->in_dim);
-    if (out >= l->out_dim)
-        return (struct rows){.first = l->w};
-    return (struct rows){l->w + out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, next), step,
-                         matrix_tile_bytes(l->w_type, cut_inputs(l, next))};
+    if (outs <= 0)
+        return (struct next_tiles){0};
+    return (struct next_tiles){
+        .first = l->w + out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, next),
+        .tile_step = step,
+        .tiles = matrix_tiles(outs < PANEL ? outs : PANEL),
+        .tile_bytes = matrix_tile_bytes(l->w_type, cut_inputs(l, next)),
+    };
 }
 
 /* Where sums go after a cut, and y after the last one. */

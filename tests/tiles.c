@@ -1097,20 +1097,22 @@ static void check_widen_matrix(struct round *w)
     expect(w, "out", got, expected, count, EXACT_ZEROS);
 }
 
-/* x in the groups of struct product; lanes without a row are NaN. */
-static const float *grouped(const struct round *w, struct rows x)
+/* x in the groups of struct product, up to an unmapped page; lanes without a row are NaN. */
+static struct guarded grouped(const struct round *w, struct rows x)
 {
     const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
-    float *const groups = take((size_t)(lanes * w->head_dim), 0), *group = groups;
-    for (int64_t i = 0; i < lanes * w->head_dim; i++)
-        groups[i] = NAN;
+    const struct guarded memory =
+        memory_guarded((size_t)(lanes * w->head_dim) * sizeof(float), 0, true);
+    float *group = (float *)memory.data;
+    for (int i = 0; i < lanes * w->head_dim; i++)
+        group[i] = NAN;
     for (int first = 0, rows; first < w->rows; first += rows, group += w->head_dim * ROW_GROUP) {
         rows = tile_height(w->rows - first, ROW_GROUP);
         for (int i = 0; i < rows; i++)
             for (int d = 0; d < w->head_dim; d++)
                 group[d * ROW_GROUP + i] = row_at(x, first + i)[d];
     }
-    return groups;
+    return memory;
 }
 
 /* Tiles with an unmapped page before and after each; rows of y as well, and bias. */
@@ -1127,9 +1129,10 @@ static void check_product(struct round *w)
     const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
     const int64_t from = random_below(&w->random, 3); /* +0, y itself, elsewhere */
     const struct rows sums = from == 1 ? y : apart;
-    const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
-                               random_below(&w->random, 2) ? m.tile_bytes : 0};
-    const struct product product = {.x = grouped(w, x),
+    const struct next_tiles ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
+                                     random_below(&w->random, m.tiles + 1), m.tile_bytes};
+    struct guarded groups = grouped(w, x);
+    const struct product product = {.x = (const float *)groups.data,
                                     .dim = w->head_dim,
                                     .rows = w->rows,
                                     .w = (const float *)tiles,
@@ -1147,6 +1150,7 @@ static void check_product(struct round *w)
             expected[i * w->value_dim + o] = model_product(
                 w, row_at(x, i), &m, o, product.sums ? row_at(sums, i)[o] : 0.0f, product.bias);
     w->kernels->product(&product);
+    memory_unguard(&groups);
     expect_rows(w, y, expected);
 }
 

@@ -14,7 +14,6 @@
 enum {
     ROWS = 4,      /* of a register tile, half a group */
     WIDTH = 3,     /* vectors of it */
-    PACE = 16,     /* inputs after which more of what is ahead is asked for */
     FEW_ROWS = 4,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that one of them reads side by side */
     AHEAD = 2048,  /* bytes by which they ask for more */
@@ -123,13 +122,12 @@ product_outs(const struct product *p, const float *x, int first, int64_t out,
         product_tile(p, x, first, out, outs, requests, rows, 1);
 }
 
-/* A group of rows, in tiles. */
-static void product_group(const struct product *p, const float *x, int first, int64_t out,
-                          struct requests *requests)
+/* A group x of so many rows, the first of which is `first`, in tiles. */
+static void product_group(const struct product *p, const float *x, int first, int group,
+                          int64_t out, struct requests *requests)
 {
-    const int all = tile_height(p->rows - first, ROW_GROUP);
-    for (int i = 0, rows; i < all; i += rows) {
-        rows = tile_height(all - i, ROWS);
+    for (int i = 0, rows; i < group; i += rows) {
+        rows = tile_height(group - i, ROWS);
         switch (rows) {
         case 4:
             product_outs(p, x + i, first + i, out, requests, 4);
@@ -146,23 +144,16 @@ static void product_group(const struct product *p, const float *x, int first, in
     }
 }
 
-/* Times that a product asks for what is ahead, at most. */
-static int64_t times_to_ask(const struct product *p)
-{
-    const int64_t groups = (p->rows - 1) / ROW_GROUP + 1;
-    const int64_t tiles = (p->outs - 1) / (WIDTH * VECTOR) + 1;
-    return groups * (ROW_GROUP / ROWS) * tiles * (p->dim / PACE) + 1;
-}
-
 /* Outputs outside: a tile's columns of the matrix stay in the nearest caches. */
 void attnkit_avx2_product(const struct product *p)
 {
-    struct requests requests = requests_of(p, times_to_ask(p));
+    struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);
     for (int64_t out = 0; out < p->outs; out += WIDTH * VECTOR) {
         const float *x = p->x;
-        for (int i = 0; i < p->rows; x += p->dim * ROW_GROUP) {
-            product_group(p, x, i, out, &requests);
-            i += tile_height(p->rows - i, ROW_GROUP);
+        int rows;
+        for (int i = 0; i < p->rows; i += rows, x += p->dim * ROW_GROUP) {
+            rows = tile_height(p->rows - i, ROW_GROUP);
+            product_group(p, x, i, rows, out, &requests);
         }
     }
 }

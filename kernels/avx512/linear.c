@@ -13,7 +13,6 @@
 
 enum {
     WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */
-    PACE = 16,     /* inputs after which more of what is ahead is asked for */
     FEW_ROWS = 6,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
     AHEAD = 2048,  /* bytes by which they ask for more */
@@ -119,17 +118,9 @@ static inline __attribute__((always_inline)) void product_group(const struct pro
         product_tile(p, x, first, out, requests, rows, 1);
 }
 
-/* Times that a product asks for what is ahead, at most. */
-static int64_t times_to_ask(const struct product *p)
-{
-    const int64_t groups = (p->rows - 1) / ROW_GROUP + 1;
-    const int64_t tiles = (p->outs - 1) / (WIDTH * VECTOR) + 1;
-    return groups * tiles * (p->dim / PACE) + 1;
-}
-
 void attnkit_avx512_product(const struct product *p)
 {
-    struct requests requests = requests_of(p, times_to_ask(p));
+    struct requests requests = product_requests(p, ROW_GROUP, WIDTH * VECTOR);
     const float *x = p->x;
     int rows;
     for (int i = 0; i < p->rows; i += rows, x += p->dim * ROW_GROUP) {
