@@ -49,10 +49,10 @@ struct ahead {
     const struct key_row *row, *end; /* those not begun */
     const char *at, *row_end;        /* what is next of the one that is */
     int64_t bytes;                   /* of each */
-    int64_t lines; /* that are asked for at a time; 0 when there is nothing left */
+    int64_t due, pace; /* 256ths of lines: not asked for yet, and what each time adds to them */
 };
 
-/* `count` rows in so many times. Rows that follow each other count as one. */
+/* `count` rows in so many times, not 0. Rows that follow each other count as one. */
 static inline struct ahead ask_for(const struct key_row *row, int count, int64_t bytes,
                                    int64_t times)
 {
@@ -65,18 +65,19 @@ static inline struct ahead ask_for(const struct key_row *row, int count, int64_t
         ahead.bytes = count * bytes;
     }
     const int64_t lines = (ahead.end - row) * ((ahead.bytes + line - 1) / line);
-    ahead.lines = (lines + times - 1) / times;
+    ahead.pace = (256 * lines + times - 1) / times;
     return ahead;
 }
 
 /* The next lines are asked for into the second cache; they need not exist: a prefetch never faults.
- * Inlined always, because gcc drops calls of a function that does nothing but prefetch. */
+ * As evenly as can be, because those under way keep loads from the second cache waiting. Inlined
+ * always, because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
 {
-    for (int64_t i = 0; i < ahead->lines; i++) {
+    for (ahead->due += ahead->pace; ahead->due > 0; ahead->due -= 256) {
         if (ahead->at >= ahead->row_end) {
             if (ahead->row == ahead->end) {
-                ahead->lines = 0;
+                ahead->due = ahead->pace = 0;
                 return;
             }
             ahead->at = ahead->row++->data;

@@ -127,12 +127,11 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
     const struct key_rows *const k = &panel->block->k;
     const int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
     __m512 unit[MAX_TILE][UNITS];
-    for (int j = 0; j < vectors; j++) {
+    for (int j = 0; j < vectors; j++)
         load_units(type, key + j * VECTOR, at, unit[j]);
-        ask_ahead(ahead);
-    }
     for (int i = 0; i < UNITS; i++) {
         __m512 element[MAX_TILE][4];
+        ask_ahead(ahead);
         for (int j = 0; j < vectors; j++) {
             if (type == TYPE_Q8_0
                     ? i == 0
@@ -187,13 +186,19 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
+/* Elements of STEP bytes. */
+static inline int elements_of_step(const enum type type)
+{
+    return type == TYPE_F32 ? 8 : type == TYPE_F16 || type == TYPE_BF16 ? 16 : 32;
+}
+
 /* The scores of `vectors` vectors of keys from `first` on. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
            struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
-    const int step = type == TYPE_F32 ? 8 : type == TYPE_F16 || type == TYPE_BF16 ? 16 : 32;
+    const int step = elements_of_step(type);
     __m512 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0};
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
@@ -211,8 +216,9 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int64_t steps = (bytes_of(type, panel->block->k.dim) + STEP - 1) / STEP;
-    struct ahead ahead = v_ahead(panel, steps * ((panel->most + VECTOR - 1) / VECTOR));
+    const int64_t asks = panel->block->k.dim / elements_of_step(type) * UNITS;
+    const int keys = MAX_TILE * VECTOR; /* of a tile */
+    struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
         score_tile(type, panel, key, scores, &ahead, 2, rows);
