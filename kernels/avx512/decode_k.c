@@ -13,13 +13,21 @@
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
  * loads waiting.
+ *
+ * A byte q of TYPE_Q8_0 becomes q * scale without a conversion: in the mantissa of a power of two,
+ * as q + 128, it is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one
+ * FMA. Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11, and both are normal. Of
+ * the product it may differ in the sign of a zero, which an addition to a chain that begins at +0
+ * does not keep but in a zero, and what that is does not reach a result (README.md, 3 and 11). An
+ * infinite scale takes the conversion and the product.
  */
 #include "decode.h"
 
 enum {
-    STEP = 32,    /* bytes of each key */
-    UNITS = 8,    /* of 32 bits, in them */
-    MAX_TILE = 2, /* vectors of keys */
+    STEP = 32,      /* bytes of each key */
+    UNITS = 8,      /* of 32 bits, in them */
+    MAX_TILE = 2,   /* vectors of keys */
+    MAX_BLOCKS = 4, /* of TYPE_Q8_0 whose scales are loaded together */
 };
 
 /* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
@@ -75,19 +83,10 @@ static inline short f16_at(const struct key_row *key, int64_t at)
     return bits;
 }
 
-/* What element d of VECTOR keys is multiplied by, 1 vector of them for TYPE_I8 and TYPE_Q8_0. */
-static inline __attribute__((always_inline)) __m512
-scales_at(const enum type type, const struct key_rows *k, const struct key_row *key, int64_t d)
+/* What element d of VECTOR keys of TYPE_I8 is multiplied by. */
+static inline __attribute__((always_inline)) __m512 scales_at(const struct key_rows *k,
+                                                              const struct key_row *key, int64_t d)
 {
-    if (type == TYPE_Q8_0) {
-        const int64_t at = bytes_of(type, d);
-        return _mm512_cvtph_ps(_mm256_setr_epi16(
-            f16_at(key, at), f16_at(key + 1, at), f16_at(key + 2, at), f16_at(key + 3, at),
-            f16_at(key + 4, at), f16_at(key + 5, at), f16_at(key + 6, at), f16_at(key + 7, at),
-            f16_at(key + 8, at), f16_at(key + 9, at), f16_at(key + 10, at), f16_at(key + 11, at),
-            f16_at(key + 12, at), f16_at(key + 13, at), f16_at(key + 14, at),
-            f16_at(key + 15, at)));
-    }
     const int64_t at = d / k->scale_group;
     return _mm512_setr_ps(
         key[0].scales[at], key[1].scales[at], key[2].scales[at], key[3].scales[at],
@@ -96,7 +95,76 @@ scales_at(const enum type type, const struct key_rows *k, const struct key_row *
         key[12].scales[at], key[13].scales[at], key[14].scales[at], key[15].scales[at]);
 }
 
-/* k[i] = element i of a unit of each key, i < 1, 2 or 4. */
+/* The scales of some blocks of the keys of a tile, as binary16. They are put together in memory:
+ * what brings a half into a vector takes a port of the FMAs. */
+struct block_scales {
+    _Alignas(64) short of[MAX_BLOCKS][MAX_TILE * VECTOR];
+};
+
+static inline __attribute__((always_inline)) void load_scales(const struct key_row *key, int64_t d,
+                                                              short of[][MAX_TILE * VECTOR],
+                                                              const int keys, const int blocks)
+{
+    const int64_t at = bytes_of(TYPE_Q8_0, d);
+    for (int i = 0; i < keys; i++)
+        for (int b = 0; b < blocks; b++)
+            of[b][i] = f16_at(key + i, at + b * Q8_BLOCK_BYTES);
+}
+
+/* Those of MAX_BLOCKS blocks from d on, or up to the end of the rows. */
+static inline __attribute__((always_inline)) void next_scales(const struct key_row *key, int64_t d,
+                                                              int64_t dim,
+                                                              struct block_scales *scales,
+                                                              const int keys)
+{
+    if (dim - d >= MAX_BLOCKS * Q8_BLOCK)
+        load_scales(key, d, scales->of, keys, MAX_BLOCKS);
+    else
+        for (int b = 0; d < dim; b++, d += Q8_BLOCK)
+            load_scales(key, d, scales->of + b, keys, 1);
+}
+
+static inline __m512 scale_vector(const short *halves)
+{
+    return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)halves));
+}
+
+static inline bool any_infinite(const __m512 x[], int n)
+{
+    __mmask16 infinite = 0;
+    for (int i = 0; i < n; i++)
+        infinite |= _mm512_fpclass_ps_mask(x[i], 0x18);
+    return infinite != 0;
+}
+
+/* The bytes q that are bits 7 on of `bits`, as q + 128 + 2^16: the exponent is put around them. */
+static inline __m512 add_2_16(__m512i bits)
+{
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        bits, _mm512_set1_epi32(0xff << 7), _mm512_set1_epi32(0x47800000 ^ 0x80 << 7), 0x6a));
+}
+
+/* The same from bit 15 on, as q + 128 + 2^8. */
+static inline __m512 add_2_8(__m512i bits)
+{
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        bits, _mm512_set1_epi32(0xff << 15), _mm512_set1_epi32(0x43800000 ^ 0x80 << 15), 0x6a));
+}
+
+/* The 4 bytes of a unit times the scale, exactly. */
+static inline __attribute__((always_inline)) void widen_exactly(__m512i bits, __m512 scale,
+                                                                __m512 k[4])
+{
+    const __m512i up = _mm512_slli_epi32(bits, 7), down = _mm512_srli_epi32(bits, 9);
+    const __m512 more_2_16 = _mm512_mul_ps(scale, _mm512_set1_ps(0x1p16f + 128));
+    const __m512 more_2_8 = _mm512_mul_ps(scale, _mm512_set1_ps(0x1p8f + 128));
+    k[0] = _mm512_fmsub_ps(add_2_16(up), scale, more_2_16);
+    k[1] = _mm512_fmsub_ps(add_2_8(up), scale, more_2_8);
+    k[2] = _mm512_fmsub_ps(add_2_16(down), scale, more_2_16);
+    k[3] = _mm512_fmsub_ps(add_2_8(down), scale, more_2_8);
+}
+
+/* k[i] = element i of a unit of each key, i < 1, 2 or 4. TYPE_Q8_0: of finite scales. */
 static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m512 unit,
                                                              __m512 scale, __m512 k[4])
 {
@@ -109,6 +177,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     } else if (type == TYPE_F16) {
         k[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
         k[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
+    } else if (type == TYPE_Q8_0) {
+        widen_exactly(bits, scale, k);
     } else {
         for (int i = 0; i < 4; i++) {
             const __m512i byte = _mm512_srai_epi32(_mm512_slli_epi32(bits, 24 - 8 * i), 24);
@@ -117,11 +187,11 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* STEP bytes of each key. */
+/* STEP bytes of each key, widened as those of type `as`. */
 static inline __attribute__((always_inline)) void
-add_step(const enum type type, const struct panel *panel, const struct key_row *key,
-         __m512 s[][MAX_TILE], int64_t d, __m512 scale[], struct ahead *ahead, const int vectors,
-         const int rows)
+add_step(const enum type type, const enum type as, const struct panel *panel,
+         const struct key_row *key, __m512 s[][MAX_TILE], int64_t d, __m512 scale[],
+         struct ahead *ahead, const int vectors, const int rows)
 {
     const int in_unit = type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
     const struct key_rows *const k = &panel->block->k;
@@ -133,11 +203,9 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
         __m512 element[MAX_TILE][4];
         ask_ahead(ahead);
         for (int j = 0; j < vectors; j++) {
-            if (type == TYPE_Q8_0
-                    ? i == 0
-                    : type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
-                scale[j] = scales_at(type, k, key + j * VECTOR, d + 4 * i);
-            widen_unit(type, unit[j][i], scale[j], element[j]);
+            if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
+                scale[j] = scales_at(k, key + j * VECTOR, d + 4 * i);
+            widen_unit(as, unit[j][i], scale[j], element[j]);
         }
         for (int e = 0; e < in_unit; e++)
             for (int r = 0; r < rows; r++) {
@@ -186,6 +254,23 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
+/* The blocks of TYPE_Q8_0 at d. */
+static inline __attribute__((always_inline)) void
+add_blocks(const struct panel *panel, const struct key_row *key, __m512 s[][MAX_TILE], int64_t d,
+           struct block_scales *scales, struct ahead *ahead, const int vectors, const int rows)
+{
+    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
+    __m512 scale[MAX_TILE];
+    if (block == 0)
+        next_scales(key, d, panel->block->k.dim, scales, vectors * VECTOR);
+    for (int j = 0; j < vectors; j++)
+        scale[j] = scale_vector(scales->of[block] + j * VECTOR);
+    if (__builtin_expect(any_infinite(scale, vectors), false))
+        add_step(TYPE_Q8_0, TYPE_I8, panel, key, s, d, scale, ahead, vectors, rows);
+    else
+        add_step(TYPE_Q8_0, TYPE_Q8_0, panel, key, s, d, scale, ahead, vectors, rows);
+}
+
 /* Elements of STEP bytes. */
 static inline int elements_of_step(const enum type type)
 {
@@ -198,14 +283,19 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
            struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
+    const struct key_row *const key = k->row + first;
     const int step = elements_of_step(type);
+    struct block_scales scales;
     __m512 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0};
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
     for (; d + step <= k->dim; d += step)
-        add_step(type, panel, k->row + first, s, d, scale, ahead, vectors, rows);
+        if (type == TYPE_Q8_0)
+            add_blocks(panel, key, s, d, &scales, ahead, vectors, rows);
+        else
+            add_step(type, type, panel, key, s, d, scale, ahead, vectors, rows);
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             _mm512_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
