@@ -71,6 +71,25 @@ load_columns(const enum type type, const char *data, int64_t width, const __m512
     return type == TYPE_I8 || type == TYPE_Q8_0 ? _mm512_mul_ps(x, scale) : x;
 }
 
+/* Vectors j and j + 1 of TYPE_BF16: the even elements and the odd ones, which takes an operation
+ * for each, in the order that `interleave` undoes. */
+static inline __attribute__((always_inline)) void load_pair(const char *data, const int j,
+                                                            __m512 pair[2])
+{
+    const __m512i bits = _mm512_loadu_si512(data + bytes_of(TYPE_BF16, j * VECTOR));
+    pair[0] = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    pair[1] = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+}
+
+static inline void interleave(__m512 pair[2])
+{
+    const __m512i first = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i last = _mm512_add_epi32(first, _mm512_set1_epi32(VECTOR / 2));
+    const __m512 even = pair[0], odd = pair[1];
+    pair[0] = _mm512_permutex2var_ps(even, first, odd);
+    pair[1] = _mm512_permutex2var_ps(even, last, odd);
+}
+
 /* A key, of all rows or of those that see it. */
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const struct key_row *row, const struct columns *columns,
@@ -78,7 +97,7 @@ add_key(const enum type type, const struct key_row *row, const struct columns *c
         const int vectors, const int rows)
 {
     const char *const data = columns_of(row, columns);
-    __m512 p[PANEL_ROWS], scale = _mm512_setzero_ps();
+    __m512 p[PANEL_ROWS], x[MAX_COLUMNS], scale = _mm512_setzero_ps();
     for (int r = 0; r < rows; r++)
         p[r] = _mm512_set1_ps(weights[r]);
     if (type == TYPE_I8)
@@ -86,10 +105,13 @@ add_key(const enum type type, const struct key_row *row, const struct columns *c
     for (int j = 0; j < vectors; j++) {
         if (type == TYPE_Q8_0 && j % 2 == 0)
             scale = _mm512_set1_ps(scales[j / 2]);
-        const __m512 x = load_columns(type, data, columns->width, scale, j);
+        if (type == TYPE_BF16 && vectors > 1 && j % 2 == 0)
+            load_pair(data, j, x + j);
+        else if (type != TYPE_BF16 || vectors == 1)
+            x[j] = load_columns(type, data, columns->width, scale, j);
         for (int r = 0; r < rows; r++)
-            sum[r][j] = sees ? _mm512_mask3_fmadd_ps(p[r], x, sum[r][j], sees[r])
-                             : _mm512_fmadd_ps(p[r], x, sum[r][j]);
+            sum[r][j] = sees ? _mm512_mask3_fmadd_ps(p[r], x[j], sum[r][j], sees[r])
+                             : _mm512_fmadd_ps(p[r], x[j], sum[r][j]);
     }
 }
 
@@ -129,6 +151,9 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
             load_scales(row + key, &columns, scale, vectors, 1);
         add_key(type, row + key, &columns, scale[0], weights->p[key], sees, sum, vectors, rows);
     }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
+            interleave(sum[r] + j);
     for (int r = 0; r < rows && r < panel->rows; r++)
         for (int j = 0; j < vectors; j++) {
             float *o = panel->block->st->out + (panel->first + r) * v->dim + first + j * VECTOR;
