@@ -6,9 +6,9 @@
  * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 16 bytes of
  * each of 8 keys at a time, as 4 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
  * takes 4 loads, 4 inserts that load, and 8 shuffles; then an element of all keys takes what widens
- * it and an FMA per row. A tile is 2 vectors of keys, so that their chains do not leave the FMA
- * ports waiting, and a broadcast of q serves both. Registers: 8 units, at most 8 sums and a
- * broadcast are more than 16 ymm: some wait on the stack.
+ * it (a shuffle, a conversion and a product for a byte) and an FMA per row. A tile is 2 vectors of
+ * keys, so that their chains do not leave the FMA ports waiting, and a broadcast of q serves both.
+ * Registers: 8 units, at most 8 sums and a broadcast are more than 16 ymm: some wait on the stack.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
@@ -21,6 +21,11 @@ enum {
     UNITS = 4,    /* of 32 bits, in them */
     MAX_TILE = 2, /* vectors of keys */
 };
+
+/* A signed byte becomes an integer by one shuffle if it is the upper one of 32 bits, and counts so
+ * many times. Its scale is divided by as much, which is exact unless it becomes subnormal: then the
+ * tile is done again, element by element. */
+#define UPPER_BYTE 0x1p24f
 
 /* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
 static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
@@ -87,9 +92,30 @@ scales_at(const enum type type, const struct key_rows *k, const struct key_row *
                           key[6].scales[at], key[7].scales[at]);
 }
 
-/* k[i] = element i of a unit of each key, i < 1, 2 or 4. */
+/* The same for bytes that are the upper ones of 32 bits; false if they are not exact. */
+static inline __attribute__((always_inline)) bool scales_of_upper(const enum type type,
+                                                                  const struct key_rows *k,
+                                                                  const struct key_row *key,
+                                                                  int64_t d, __m256 *scale)
+{
+    const __m256 given = scales_at(type, k, key, d);
+    *scale = _mm256_mul_ps(given, _mm256_set1_ps(1.0f / UPPER_BYTE));
+    const __m256 back = _mm256_mul_ps(*scale, _mm256_set1_ps(UPPER_BYTE));
+    return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
+}
+
+/* Byte i of each 32 bits as an integer, UPPER_BYTE times what it is. */
+static inline __attribute__((always_inline)) __m256 upper_byte(__m256i bits, const int i)
+{
+    const char none = -1, a = (char)i, b = (char)(i + 4), c = (char)(i + 8), d = (char)(i + 12);
+    const __m128i places = _mm_setr_epi8(none, none, none, a, none, none, none, b, none, none, none,
+                                         c, none, none, none, d);
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bits, _mm256_broadcastsi128_si256(places)));
+}
+
+/* k[i] = element i of a unit of each key, i < 1 or 2. */
 static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m256 unit,
-                                                             __m256 scale, __m256 k[4])
+                                                             __m256 k[2])
 {
     const __m256i bits = _mm256_castps_si256(unit);
     if (type == TYPE_F32) {
@@ -97,45 +123,81 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     } else if (type == TYPE_BF16) {
         k[0] = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
         k[1] = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)));
-    } else if (type == TYPE_F16) {
+    } else {
         const __m256i halves = _mm256_permute4x64_epi64(bits, 0xd8);
         k[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
         k[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
-    } else {
-        for (int i = 0; i < 4; i++) {
-            const __m256i byte = _mm256_srai_epi32(_mm256_slli_epi32(bits, 24 - 8 * i), 24);
-            k[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(byte), scale);
+    }
+}
+
+/* Element d of all keys. */
+static inline __attribute__((always_inline)) void add_element(const struct panel *panel, int64_t d,
+                                                              const __m256 x[MAX_TILE],
+                                                              __m256 s[][MAX_TILE],
+                                                              const int vectors, const int rows)
+{
+    for (int r = 0; r < rows; r++) {
+        const __m256 q = _mm256_broadcast_ss(panel->q[r] + d);
+        for (int j = 0; j < vectors; j++)
+            s[r][j] = _mm256_fmadd_ps(q, x[j], s[r][j]);
+    }
+}
+
+/* STEP bytes of each key, `at` bytes from the beginning of its row: elements d on. */
+static inline __attribute__((always_inline)) void
+add_step(const enum type type, const struct panel *panel, const struct key_row *key, int64_t at,
+         int64_t d, __m256 s[][MAX_TILE], const int vectors, const int rows)
+{
+    const int in_unit = type == TYPE_F32 ? 1 : 2;
+    __m256 unit[MAX_TILE][UNITS];
+    for (int j = 0; j < vectors; j++)
+        load_units(type, key + j * VECTOR, at, unit[j]);
+    for (int i = 0; i < UNITS; i++) {
+        __m256 element[MAX_TILE][2];
+        for (int j = 0; j < vectors; j++)
+            widen_unit(type, unit[j][i], element[j]);
+        for (int e = 0; e < in_unit; e++) {
+            __m256 x[MAX_TILE];
+            for (int j = 0; j < vectors; j++)
+                x[j] = element[j][e];
+            add_element(panel, d + i * in_unit + e, x, s, vectors, rows);
         }
     }
 }
 
-/* STEP bytes of each key. A scale is one of at least STEP elements. */
+/* The units of STEP bytes of each key, in memory. */
+struct units {
+    __m256i unit[UNITS][MAX_TILE];
+};
+
+/* The same of bytes, which have a scale for each key. The units rest in memory, and come from there
+ * once: left to itself, gcc has them all in registers, and the sums in memory. */
 static inline __attribute__((always_inline)) void
-add_step(const enum type type, const struct panel *panel, const struct key_row *key,
-         __m256 s[][MAX_TILE], int64_t d, __m256 scale[], const int vectors, const int rows)
+add_bytes(const struct panel *panel, const struct key_row *key, int64_t at, int64_t d,
+          const __m256 scale[MAX_TILE], __m256 s[][MAX_TILE], const int vectors, const int rows)
 {
-    const int in_unit = type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
-    const struct key_rows *const k = &panel->block->k;
-    const int64_t in_block = type == TYPE_Q8_0 ? d % Q8_BLOCK : 0;
-    const int64_t at = bytes_of(type, d - in_block) + (type == TYPE_Q8_0 ? 2 + in_block : 0);
-    const bool new_scale =
-        type == TYPE_Q8_0 ? in_block == 0 : type == TYPE_I8 && d % k->scale_group == 0;
-    __m256 unit[MAX_TILE][UNITS];
+    struct units units;
     for (int j = 0; j < vectors; j++) {
-        if (new_scale)
-            scale[j] = scales_at(type, k, key + j * VECTOR, d);
-        load_units(type, key + j * VECTOR, at, unit[j]);
+        __m256 unit[UNITS];
+        load_units(TYPE_I8, key + j * VECTOR, at, unit);
+        for (int i = 0; i < UNITS; i++)
+            units.unit[i][j] = _mm256_castps_si256(unit[i]);
     }
+    __asm__("" : "+m"(units));
+#pragma GCC unroll 4
     for (int i = 0; i < UNITS; i++) {
-        __m256 element[MAX_TILE][4];
-        for (int j = 0; j < vectors; j++)
-            widen_unit(type, unit[j][i], scale[j], element[j]);
-        for (int e = 0; e < in_unit; e++)
-            for (int r = 0; r < rows; r++) {
-                const __m256 q = _mm256_broadcast_ss(panel->q[r] + d + i * in_unit + e);
-                for (int j = 0; j < vectors; j++)
-                    s[r][j] = _mm256_fmadd_ps(q, element[j][e], s[r][j]);
-            }
+        __m256i unit[MAX_TILE];
+        for (int j = 0; j < vectors; j++) {
+            __m256i in_register = units.unit[i][j];
+            __asm__("" : "+x"(in_register));
+            unit[j] = in_register;
+        }
+        for (int e = 0; e < 4; e++) {
+            __m256 x[MAX_TILE];
+            for (int j = 0; j < vectors; j++)
+                x[j] = _mm256_mul_ps(upper_byte(unit[j], e), scale[j]);
+            add_element(panel, d + i * 4 + e, x, s, vectors, rows);
+        }
     }
 }
 
@@ -188,14 +250,31 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
+    const int64_t group = type == TYPE_I8     ? k->scale_group
+                          : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
+                                              : k->dim;
+    const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
+    bool exact = true;
     int64_t d = 0;
-    for (; d + step <= k->dim; d += step) {
-        ask_ahead(ahead);
-        add_step(type, panel, k->row + first, s, d, scale, vectors, rows);
+    while (d + step <= k->dim) {
+        int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
+        const int64_t end = d + group;
+        for (int j = 0; j < vectors && scaled; j++)
+            exact &= scales_of_upper(type, k, k->row + first + j * VECTOR, d, scale + j);
+        for (; d + step <= end; d += step, at += STEP) {
+            ask_ahead(ahead);
+            if (scaled)
+                add_bytes(panel, k->row + first, at, d, scale, s, vectors, rows);
+            else
+                add_step(type, panel, k->row + first, at, d, s, vectors, rows);
+        }
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
-            _mm256_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+            _mm256_store_ps(scores->s[r] + first + j * VECTOR,
+                            exact ? s[r][j] : _mm256_setzero_ps());
+    if (!exact)
+        d = 0;
     if (d < k->dim)
         add_last_dims(panel, first, vectors * VECTOR, d, scores);
 }
