@@ -10,7 +10,7 @@
 #include "decode.h"
 
 enum {
-    STEP = 2, /* keys between prefetches */
+    STEP = 4, /* keys between prefetches */
 };
 
 /* What a tile has of V. */
