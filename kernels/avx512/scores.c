@@ -6,21 +6,62 @@
  * Tile of 6 keys x 4 vectors: 24 accumulators, 4 of q and 1 broadcast are 29 of 32 zmm. Per d it
  * has 24 FMA, bound by the FMA ports at 12 cycles, or 24 where a zmm takes two passes, and 10
  * loads, fewer than half a load per FMA: Ice Lake was seen to sustain 1.1 loads of a zmm per cycle.
+ * Rounds of 4 d have one instruction more: 3 a cycle are what a core gives that another thread
+ * shares. A tile of 7 x 4 or 12 x 2 with broadcasts in the FMA has fewer, and was 10 % slower.
  * Narrower panels, the last ones of an item, have tiles of 8.
  */
 #include "avx512.h"
 
 enum {
+    UNROLL = 4,      /* dimensions of a round, so that pointers and the end cost little */
     AHEAD_DIMS = 64, /* of K, after which more of `ahead` is asked for */
+    LARGE_TILE = 16, /* accumulators */
 };
 
-/* While dimensions d .. end - 1 of K are worked on, the same part of the lines of `ahead`. */
-static inline __attribute__((always_inline)) void prefetch_part(const struct rows *ahead, int first,
-                                                                int64_t d, int64_t end, int64_t dim,
-                                                                const int height)
+/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
+ * from one register to another in long rounds, and spills some. */
+static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
+                                                                 const bool is_large)
 {
-    for (int64_t c = d * ahead->dim / dim / LINE * LINE; c * dim < end * ahead->dim; c += LINE)
-        prefetch(*ahead, first, c, height);
+    if (!is_large)
+        return _mm512_fmadd_ps(a, b, sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
+/* Dimension d from `key` on, which is in the first row of the tile. */
+static inline __attribute__((always_inline)) void multiply(const float *q_t, const float *key,
+                                                           ptrdiff_t stride, const int d,
+                                                           __m512 acc[MAX_HEIGHT][VECTORS],
+                                                           const int height, const int vectors)
+{
+    __m512 q[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        q[j] = _mm512_load_ps(q_t + (d * vectors + j) * VECTOR);
+    for (int i = 0; i < height; i++) {
+        const float *const row = (const float *)((const char *)key + i * stride);
+        const __m512 k_d = _mm512_set1_ps(row[d]);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = multiply_add(k_d, q[j], acc[i][j], height * vectors >= LARGE_TILE);
+    }
+}
+
+/* So many dimensions from q_t and `key` on. */
+static inline __attribute__((always_inline)) void multiply_part(const float *q_t, const float *key,
+                                                                ptrdiff_t stride, int64_t dims,
+                                                                __m512 acc[MAX_HEIGHT][VECTORS],
+                                                                const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const float *const end = key + dims, *const rounds_end = key + dims / UNROLL * UNROLL;
+    for (; key != rounds_end; key += UNROLL, q_t += UNROLL * lanes) {
+        multiply(q_t, key, stride, 0, acc, height, vectors);
+        multiply(q_t, key, stride, 1, acc, height, vectors);
+        multiply(q_t, key, stride, 2, acc, height, vectors);
+        multiply(q_t, key, stride, 3, acc, height, vectors);
+    }
+    for (; key != end; key++, q_t += lanes)
+        multiply(q_t, key, stride, 0, acc, height, vectors);
 }
 
 static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
@@ -29,28 +70,18 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
                                                               const int height, const int vectors)
 {
     const int lanes = vectors * VECTOR;
-    const float *key[MAX_HEIGHT];
+    const float *const key = row_at(*k, first);
+    const int64_t dim = k->dim;
+    int64_t asked = 0; /* of the columns of `ahead` */
     __m512 acc[MAX_HEIGHT][VECTORS];
-    for (int i = 0; i < height; i++) {
-        key[i] = row_at(*k, first + i);
+    for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm512_setzero_ps();
-    }
-    const int64_t dim = k->dim;
-    for (int64_t first_d = 0, end; first_d < dim; first_d = end) {
-        end = ahead && first_d + AHEAD_DIMS < dim ? first_d + AHEAD_DIMS : dim;
-        if (ahead)
-            prefetch_part(ahead, first, first_d, end, dim, height);
-        for (int64_t d = first_d; d < end; d++) {
-            __m512 q[VECTORS];
-            for (int j = 0; j < vectors; j++)
-                q[j] = _mm512_load_ps(q_t + d * lanes + j * VECTOR);
-            for (int i = 0; i < height; i++) {
-                const __m512 k_d = _mm512_set1_ps(key[i][d]);
-                for (int j = 0; j < vectors; j++)
-                    acc[i][j] = _mm512_fmadd_ps(k_d, q[j], acc[i][j]);
-            }
-        }
+    for (int64_t d = 0, end; d < dim; d = end) {
+        end = ahead && dim - d > AHEAD_DIMS ? d + AHEAD_DIMS : dim;
+        for (; ahead && asked * dim < end * ahead->dim; asked += LINE)
+            prefetch(*ahead, first, asked, height);
+        multiply_part(q_t + d * lanes, key + d, k->stride, end - d, acc, height, vectors);
     }
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)

@@ -7,9 +7,62 @@
  * Tile of 6 columns x 4 vectors: 24 accumulators, 4 of p and 1 broadcast are 29 of 32 zmm. Per key
  * it has 24 FMA, bound by the FMA ports at 12 cycles, or 24 where a zmm takes two passes, and 10
  * loads, fewer than half a load per FMA: Ice Lake was seen to sustain 1.1 loads of a zmm per cycle.
+ * Rounds of 4 keys have little more: 3 instructions a cycle are what a core gives that another
+ * thread shares.
  * Narrower panels, the last ones of an item, have tiles of 8.
  */
 #include "avx512.h"
+
+enum {
+    UNROLL = 4,      /* keys of a round, so that pointers and the end cost little */
+    LARGE_TILE = 16, /* accumulators */
+};
+
+/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
+ * from one register to another in long rounds, and spills some. */
+static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
+                                                                 const bool is_large)
+{
+    if (!is_large)
+        return _mm512_fmadd_ps(a, b, sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
+/* One key, whose part of V is at `line`. */
+static inline __attribute__((always_inline)) void multiply(const float *p, const char *line,
+                                                           __m512 acc[MAX_HEIGHT][VECTORS],
+                                                           const int height, const int vectors)
+{
+    const float *const values = (const float *)line;
+    __m512 weight[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        weight[j] = _mm512_load_ps(p + j * VECTOR);
+    for (int i = 0; i < height; i++) {
+        const __m512 value = _mm512_set1_ps(values[i]);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = multiply_add(weight[j], value, acc[i][j], height * vectors >= LARGE_TILE);
+    }
+}
+
+/* So many keys from p and `line` on. */
+static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
+                                                                ptrdiff_t stride, int keys,
+                                                                __m512 acc[MAX_HEIGHT][VECTORS],
+                                                                const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const float *const end = p + keys * lanes;
+    const float *const rounds_end = p + keys / UNROLL * UNROLL * lanes;
+    for (; p != rounds_end; p += UNROLL * lanes, line += UNROLL * stride) {
+        multiply(p, line, acc, height, vectors);
+        multiply(p + lanes, line + stride, acc, height, vectors);
+        multiply(p + 2 * lanes, line + 2 * stride, acc, height, vectors);
+        multiply(p + 3 * lanes, line + 3 * stride, acc, height, vectors);
+    }
+    for (; p != end; p += lanes, line += stride)
+        multiply(p, line, acc, height, vectors);
+}
 
 static inline __attribute__((always_inline)) void
 weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_t column, int keys,
@@ -20,19 +73,8 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm512_setzero_ps();
-    const ptrdiff_t stride = v->stride;
-    const char *line = v->first + column * (int64_t)sizeof(float);
-    for (int key = 0; key < keys; key++, line += stride) {
-        const float *values = (const float *)line;
-        __m512 weight[VECTORS];
-        for (int j = 0; j < vectors; j++)
-            weight[j] = _mm512_load_ps(p + key * lanes + j * VECTOR);
-        for (int i = 0; i < height; i++) {
-            const __m512 value = _mm512_set1_ps(values[i]);
-            for (int j = 0; j < vectors; j++)
-                acc[i][j] = _mm512_fmadd_ps(weight[j], value, acc[i][j]);
-        }
-    }
+    const char *const line = v->first + column * (int64_t)sizeof(float);
+    multiply_keys(p, line, v->stride, keys, acc, height, vectors);
     float *const first = o + column * lanes;
     if (rescale)
         for (int i = 0; i < height; i++)
