@@ -5,21 +5,49 @@
  *
  * Tile of 4 keys x 3 vectors: 12 accumulators, 3 of q and 1 broadcast are 16 ymm. Per d it has 12
  * FMA, bound by the two FMA ports at 6 cycles, and 7 loads; a tile of 6 x 2 has 8, and was 1 to 3 %
- * slower. Narrower panels, the last ones of an item, have 6 x 2 and 8 x 1.
+ * slower. Rounds of 4 d have little more: 3 instructions a cycle are what a core gives that another
+ * thread shares. Narrower panels, the last ones of an item, have 6 x 2 and 8 x 1.
  */
 #include "avx2.h"
 
 enum {
+    UNROLL = 4,      /* dimensions of a round, so that pointers and the end cost little */
     AHEAD_DIMS = 64, /* of K, after which more of `ahead` is asked for */
 };
 
-/* While dimensions d .. end - 1 of K are worked on, the same part of the lines of `ahead`. */
-static inline __attribute__((always_inline)) void prefetch_part(const struct rows *ahead, int first,
-                                                                int64_t d, int64_t end, int64_t dim,
-                                                                const int height)
+/* Dimension d from `key` on, which is in the first row of the tile. */
+static inline __attribute__((always_inline)) void multiply(const float *q_t, const float *key,
+                                                           ptrdiff_t stride, const int d,
+                                                           __m256 acc[MAX_HEIGHT][VECTORS],
+                                                           const int height, const int vectors)
 {
-    for (int64_t c = d * ahead->dim / dim / LINE * LINE; c * dim < end * ahead->dim; c += LINE)
-        prefetch(*ahead, first, c, height);
+    __m256 q[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        q[j] = _mm256_load_ps(q_t + (d * vectors + j) * VECTOR);
+    for (int i = 0; i < height; i++) {
+        const float *const row = (const float *)((const char *)key + i * stride);
+        const __m256 k_d = _mm256_set1_ps(row[d]);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = _mm256_fmadd_ps(k_d, q[j], acc[i][j]);
+    }
+}
+
+/* So many dimensions from q_t and `key` on. */
+static inline __attribute__((always_inline)) void multiply_part(const float *q_t, const float *key,
+                                                                ptrdiff_t stride, int64_t dims,
+                                                                __m256 acc[MAX_HEIGHT][VECTORS],
+                                                                const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const float *const end = key + dims, *const rounds_end = key + dims / UNROLL * UNROLL;
+    for (; key != rounds_end; key += UNROLL, q_t += UNROLL * lanes) {
+        multiply(q_t, key, stride, 0, acc, height, vectors);
+        multiply(q_t, key, stride, 1, acc, height, vectors);
+        multiply(q_t, key, stride, 2, acc, height, vectors);
+        multiply(q_t, key, stride, 3, acc, height, vectors);
+    }
+    for (; key != end; key++, q_t += lanes)
+        multiply(q_t, key, stride, 0, acc, height, vectors);
 }
 
 static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
@@ -28,28 +56,18 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
                                                               const int height, const int vectors)
 {
     const int lanes = vectors * VECTOR;
-    const float *key[MAX_HEIGHT];
+    const float *const key = row_at(*k, first);
+    const int64_t dim = k->dim;
+    int64_t asked = 0; /* of the columns of `ahead` */
     __m256 acc[MAX_HEIGHT][VECTORS];
-    for (int i = 0; i < height; i++) {
-        key[i] = row_at(*k, first + i);
+    for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm256_setzero_ps();
-    }
-    const int64_t dim = k->dim;
-    for (int64_t first_d = 0, end; first_d < dim; first_d = end) {
-        end = ahead && first_d + AHEAD_DIMS < dim ? first_d + AHEAD_DIMS : dim;
-        if (ahead)
-            prefetch_part(ahead, first, first_d, end, dim, height);
-        for (int64_t d = first_d; d < end; d++) {
-            __m256 q[VECTORS];
-            for (int j = 0; j < vectors; j++)
-                q[j] = _mm256_load_ps(q_t + d * lanes + j * VECTOR);
-            for (int i = 0; i < height; i++) {
-                const __m256 k_d = _mm256_broadcast_ss(key[i] + d);
-                for (int j = 0; j < vectors; j++)
-                    acc[i][j] = _mm256_fmadd_ps(k_d, q[j], acc[i][j]);
-            }
-        }
+    for (int64_t d = 0, end; d < dim; d = end) {
+        end = ahead && dim - d > AHEAD_DIMS ? d + AHEAD_DIMS : dim;
+        for (; ahead && asked * dim < end * ahead->dim; asked += LINE)
+            prefetch(*ahead, first, asked, height);
+        multiply_part(q_t + d * lanes, key + d, k->stride, end - d, acc, height, vectors);
     }
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)

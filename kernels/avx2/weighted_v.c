@@ -5,10 +5,50 @@
  * of keys, after softmax.
  *
  * Tile of 4 columns x 3 vectors: 12 accumulators, 3 of p and 1 broadcast are 16 ymm. Per key it has
- * 12 FMA, bound by the two FMA ports at 6 cycles, and 7 loads. Narrower panels, the last ones of an
- * item, have 6 x 2 and 8 x 1.
+ * 12 FMA, bound by the two FMA ports at 6 cycles, and 7 loads. Rounds of 4 keys have little more: 3
+ * instructions a cycle are what a core gives that another thread shares. Narrower panels, the last
+ * ones of an item, have 6 x 2 and 8 x 1.
  */
 #include "avx2.h"
+
+enum {
+    UNROLL = 4, /* keys of a round, so that pointers and the end cost little */
+};
+
+/* One key, whose part of V is at `line`. */
+static inline __attribute__((always_inline)) void multiply(const float *p, const char *line,
+                                                           __m256 acc[MAX_HEIGHT][VECTORS],
+                                                           const int height, const int vectors)
+{
+    const float *const values = (const float *)line;
+    __m256 weight[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        weight[j] = _mm256_load_ps(p + j * VECTOR);
+    for (int i = 0; i < height; i++) {
+        const __m256 value = _mm256_set1_ps(values[i]);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = _mm256_fmadd_ps(weight[j], value, acc[i][j]);
+    }
+}
+
+/* So many keys from p and `line` on. */
+static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
+                                                                ptrdiff_t stride, int keys,
+                                                                __m256 acc[MAX_HEIGHT][VECTORS],
+                                                                const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const float *const end = p + keys * lanes;
+    const float *const rounds_end = p + keys / UNROLL * UNROLL * lanes;
+    for (; p != rounds_end; p += UNROLL * lanes, line += UNROLL * stride) {
+        multiply(p, line, acc, height, vectors);
+        multiply(p + lanes, line + stride, acc, height, vectors);
+        multiply(p + 2 * lanes, line + 2 * stride, acc, height, vectors);
+        multiply(p + 3 * lanes, line + 3 * stride, acc, height, vectors);
+    }
+    for (; p != end; p += lanes, line += stride)
+        multiply(p, line, acc, height, vectors);
+}
 
 static inline __attribute__((always_inline)) void
 weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_t column, int keys,
@@ -19,19 +59,8 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)
             acc[i][j] = _mm256_setzero_ps();
-    const ptrdiff_t stride = v->stride;
-    const char *line = v->first + column * (int64_t)sizeof(float);
-    for (int key = 0; key < keys; key++, line += stride) {
-        const float *values = (const float *)line;
-        __m256 weight[VECTORS];
-        for (int j = 0; j < vectors; j++)
-            weight[j] = _mm256_load_ps(p + key * lanes + j * VECTOR);
-        for (int i = 0; i < height; i++) {
-            const __m256 value = _mm256_broadcast_ss(values + i);
-            for (int j = 0; j < vectors; j++)
-                acc[i][j] = _mm256_fmadd_ps(weight[j], value, acc[i][j]);
-        }
-    }
+    const char *const line = v->first + column * (int64_t)sizeof(float);
+    multiply_keys(p, line, v->stride, keys, acc, height, vectors);
     float *const first = o + column * lanes;
     if (rescale)
         for (int i = 0; i < height; i++)
