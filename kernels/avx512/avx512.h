@@ -142,6 +142,19 @@ static inline int full_height(int vectors)
     return vectors == 4 ? 6 : 8;
 }
 
+enum { LARGE_TILE = 16 /* accumulators */ };
+
+/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
+ * from one register to another in long rounds, and spills some. */
+static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
+                                                                 const bool is_large)
+{
+    if (!is_large)
+        return _mm512_fmadd_ps(a, b, sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+}
+
 /* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
 static inline __m512 divisor(__m512 row_sum)
 {

@@ -15,19 +15,7 @@
 enum {
     UNROLL = 4,      /* dimensions of a round, so that pointers and the end cost little */
     AHEAD_DIMS = 64, /* of K, after which more of `ahead` is asked for */
-    LARGE_TILE = 16, /* accumulators */
 };
-
-/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
- * from one register to another in long rounds, and spills some. */
-static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
-                                                                 const bool is_large)
-{
-    if (!is_large)
-        return _mm512_fmadd_ps(a, b, sum);
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    return sum;
-}
 
 /* Dimension d from `key` on, which is in the first row of the tile. */
 static inline __attribute__((always_inline)) void multiply(const float *q_t, const float *key,

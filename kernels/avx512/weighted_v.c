@@ -14,20 +14,8 @@
 #include "avx512.h"
 
 enum {
-    UNROLL = 4,      /* keys of a round, so that pointers and the end cost little */
-    LARGE_TILE = 16, /* accumulators */
+    UNROLL = 4, /* keys of a round, so that pointers and the end cost little */
 };
-
-/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
- * from one register to another in long rounds, and spills some. */
-static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
-                                                                 const bool is_large)
-{
-    if (!is_large)
-        return _mm512_fmadd_ps(a, b, sum);
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
-    return sum;
-}
 
 /* One key, whose part of V is at `line`. */
 static inline __attribute__((always_inline)) void multiply(const float *p, const char *line,
