@@ -24,9 +24,9 @@ static int64_t lines_asked(const struct requests *r)
     return (r->tile - matrix) / STEP * lines + (r->line - r->tile) / CACHE_LINE;
 }
 
-static void all_lines_are_asked_for_evenly(void **unused)
+static void all_lines_are_asked_for_evenly(void **state)
 {
-    (void)unused;
+    (void)state;
     uint64_t random = 1;
     for (int round = 0; round < ROUNDS; round++) {
         const int64_t bytes = 32 * (1 + random_below(&random, MOST_BYTES / 32));
@@ -44,9 +44,9 @@ static void all_lines_are_asked_for_evenly(void **unused)
     }
 }
 
-static void nothing_is_asked_for_without_tiles_or_work(void **unused)
+static void nothing_is_asked_for_without_tiles_or_work(void **state)
 {
-    (void)unused;
+    (void)state;
     const struct next_tiles none = {0}, some = {matrix, STEP, 1, STEP};
     struct requests without_tiles = requests_of(&none, 3), without_work = requests_of(&some, 0);
     for (int i = 0; i < 3; i++) {
@@ -58,9 +58,9 @@ static void nothing_is_asked_for_without_tiles_or_work(void **unused)
 }
 
 /* Of a product that asks after every PACE inputs of its register tiles of 4 rows x 24 outputs. */
-static void a_product_has_asked_for_all_at_its_end(void **unused)
+static void a_product_has_asked_for_all_at_its_end(void **state)
 {
-    (void)unused;
+    (void)state;
     for (int rows = 1; rows <= 40; rows++)
         for (int64_t outs = 1; outs <= 50; outs += 7) {
             const struct product p = {

@@ -180,23 +180,23 @@ static void check_scales(enum type type, const struct scale *scales, size_t coun
             }
 }
 
-static void scales_of_i8_at_the_ends_of_their_range_keep_the_bits(void **unused)
+static void scales_of_i8_at_the_ends_of_their_range_keep_the_bits(void **state)
 {
-    (void)unused;
+    (void)state;
     check_scales(TYPE_I8, f32_scales, sizeof f32_scales / sizeof *f32_scales);
 }
 
-static void scales_of_q8_0_at_the_ends_of_their_range_keep_the_bits(void **unused)
+static void scales_of_q8_0_at_the_ends_of_their_range_keep_the_bits(void **state)
 {
-    (void)unused;
+    (void)state;
     check_scales(TYPE_Q8_0, f16_scales, sizeof f16_scales / sizeof *f16_scales);
 }
 
-static int list_isas(void **unused)
+static int list_isas(void **state)
 {
     const struct isa *all;
     const int count = attnkit_isas(&all);
-    (void)unused;
+    (void)state;
     for (int i = 0; i < count; i++)
         if (attnkit_isa_can_run(&all[i]))
             isas[isa_count++] = all[i].name;
