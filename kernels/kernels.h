@@ -235,7 +235,8 @@ struct kernels {
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
-    /* q_t[d][lane] = rows[lane][d]. All `lanes` pointers are valid; spare ones repeat a row. */
+    /* q_t[d][lane] = rows[lane][d]; for linear maps as well, where lanes may be ROW_GROUP. All
+     * `lanes` pointers are valid; spare ones repeat a row. q_t is aligned to a line of lanes. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. Where `ahead`

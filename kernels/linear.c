@@ -148,6 +148,17 @@ static void narrow_part(const struct linear *l, const struct kernels *kernels,
                         NULL);
 }
 
+/* n inputs of a row of x from d on as binary32: where they lie, or in `wide`. */
+static const float *find_x(const struct linear *l, const struct kernels *kernels, int64_t row,
+                           int64_t d, int64_t n, float *wide)
+{
+    const char *const from = l->x + row * l->x_stride + bytes_of(l->x_type, d);
+    if (l->x_type == TYPE_F32)
+        return (const float *)from;
+    kernels->widen(l->x_type, from, NULL, 0, n, wide);
+    return wide;
+}
+
 /* -------------------------------------------------------------------------------- few rows */
 
 static void run_few(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
@@ -170,18 +181,11 @@ static void run_few(const struct linear *l, const struct kernels *kernels, const
     narrow_part(l, kernels, part, s->y);
 }
 
-/* x where it lies if it is binary32. */
 static void find_few(const struct linear *l, const struct kernels *kernels, float *wide,
                      const float **x)
 {
-    for (int64_t i = 0; i < l->rows; i++) {
-        const char *const row = l->x + i * l->x_stride;
-        x[i] = (const float *)row;
-        if (l->x_type == TYPE_F32)
-            continue;
-        kernels->widen(l->x_type, row, NULL, 0, l->in_dim, wide + i * l->in_dim);
-        x[i] = wide + i * l->in_dim;
-    }
+    for (int64_t i = 0; i < l->rows; i++)
+        x[i] = find_x(l, kernels, i, 0, l->in_dim, wide + i * l->in_dim);
 }
 
 /* ------------------------------------------------------------------------------- many rows */
@@ -191,22 +195,17 @@ static int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* At most INPUTS_AT_ONCE inputs from d on, as binary32, of some rows for a group of struct product.
- * Rows are copied first: where they lie a power of two apart, they would share few sets of a cache.
- */
+/* At most INPUTS_AT_ONCE inputs from d on of some rows for a group of struct product. */
 static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
                           int rows, int64_t d, int64_t n, float *group)
 {
     float wide[ROW_GROUP][INPUTS_AT_ONCE];
     const float *x[ROW_GROUP];
-    for (int i = 0; i < ROW_GROUP; i++)
-        x[i] = wide[i < rows ? i : 0];
     for (int i = 0; i < rows; i++)
-        kernels->widen(l->x_type, l->x + (row + i) * l->x_stride + bytes_of(l->x_type, d), NULL, 0,
-                       n, wide[i]);
-    for (int64_t e = 0; e < n; e++)
-        for (int i = 0; i < ROW_GROUP; i++)
-            group[e * ROW_GROUP + i] = x[i][e];
+        x[i] = find_x(l, kernels, row + i, d, n, wide[i]);
+    for (int i = rows; i < ROW_GROUP; i++)
+        x[i] = x[0];
+    kernels->pack_q(x, ROW_GROUP, n, group);
 }
 
 /* Rows of a block, cut after cut and group after group. */

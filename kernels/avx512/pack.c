@@ -18,8 +18,34 @@ static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t le
             _mm512_store_ps(q_t + i * lanes, r[i]);
 }
 
+/* The same for a group of rows, 4 x 4 elements of 4 rows in each quarter of a vector. */
+static void pack_group(const float *const *rows, int64_t left, int64_t d, float *q_t)
+{
+    _Alignas(64) float t[4][VECTOR];
+    for (int first = 0; first < ROW_GROUP; first += 4) {
+        __m512d pair[4];
+        for (int i = 0; i < 4; i += 2) {
+            const __m512 even = load_first(rows[first + i] + d, left);
+            const __m512 odd = load_first(rows[first + i + 1] + d, left);
+            pair[i] = _mm512_castps_pd(_mm512_unpacklo_ps(even, odd));
+            pair[i + 1] = _mm512_castps_pd(_mm512_unpackhi_ps(even, odd));
+        }
+        _mm512_store_pd(t[0], _mm512_unpacklo_pd(pair[0], pair[2]));
+        _mm512_store_pd(t[1], _mm512_unpackhi_pd(pair[0], pair[2]));
+        _mm512_store_pd(t[2], _mm512_unpacklo_pd(pair[1], pair[3]));
+        _mm512_store_pd(t[3], _mm512_unpackhi_pd(pair[1], pair[3]));
+        for (int i = 0; i < VECTOR && i < left; i++)
+            _mm_store_ps(q_t + i * ROW_GROUP + first, _mm_load_ps(&t[i % 4][i / 4 * 4]));
+    }
+}
+
 void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t)
 {
+    if (lanes == ROW_GROUP) {
+        for (int64_t d = 0; d < head_dim; d += VECTOR)
+            pack_group(rows, head_dim - d, d, q_t + d * ROW_GROUP);
+        return;
+    }
     for (int64_t d = 0; d < head_dim; d += VECTOR)
         for (int lane = 0; lane < lanes; lane += VECTOR)
             pack_tile(rows + lane, lanes, d, head_dim - d, q_t + d * lanes + lane);

@@ -12,12 +12,12 @@ static float matrix_element(const enum type type, const char *w, ptrdiff_t step,
     return tile_element(type, tile, 0, (int)(out % TILE_KEYS), d);
 }
 
-/* Elements of x are `x_step` floats apart. */
-static float dot(const enum type type, const float *x, int64_t x_step, int64_t dim, const char *w,
-                 ptrdiff_t step, int64_t out, float y)
+static float dot(const enum type type, const float *x, int64_t dim, const char *w, ptrdiff_t step,
+                 int64_t out)
 {
+    float y = 0.0f;
     for (int64_t d = 0; d < dim; d++)
-        y = fmaf(x[d * x_step], matrix_element(type, w, step, out, d), y);
+        y = fmaf(x[d], matrix_element(type, w, step, out, d), y);
     return y;
 }
 
@@ -35,8 +35,10 @@ static void product_row(const struct product *p, int i, const float *x)
         p->sums ? (const float *)((const char *)p->sums + i * p->sums_stride) : NULL;
     float *const y = (float *)((char *)p->y + i * p->y_stride);
     for (int64_t o = 0; o < p->outs; o++) {
-        const float sum = dot(TYPE_F32, x, ROW_GROUP, p->dim, (const char *)p->w, p->tile_step, o,
-                              sums ? sums[o] : 0.0f);
+        const float *const w = matrix_at(p, o);
+        float sum = sums ? sums[o] : 0.0f;
+        for (int64_t d = 0; d < p->dim; d++)
+            sum = fmaf(x[d * ROW_GROUP], w[d * TILE_KEYS], sum);
         y[o] = p->bias ? sum + p->bias[o] : sum;
     }
 }
@@ -57,7 +59,7 @@ void attnkit_scalar_few_product(const struct few_product *p)
     const ptrdiff_t step = TILE_KEYS * (ptrdiff_t)bytes_of(p->type, p->dim);
     for (int i = 0; i < p->rows; i++)
         for (int64_t o = 0; o < p->outs; o++) {
-            const float sum = dot(p->type, p->x[i], 1, p->dim, p->w, step, o, 0.0f);
+            const float sum = dot(p->type, p->x[i], p->dim, p->w, step, o);
             p->y[i][o] = p->bias ? sum + p->bias[o] : sum;
         }
 }
