@@ -194,6 +194,25 @@ static inline __attribute__((always_inline)) void next_input(const enum type typ
     r->w += bytes_of(stored, TILE_KEYS);
 }
 
+/* Of a tile, in a line of the cache. */
+static inline int line_inputs(const enum type type)
+{
+    return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
+}
+
+static inline __attribute__((always_inline)) void
+add_input(const enum type type, struct reader reader[FEW_TILES], const float *const *x, int64_t d,
+          __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
+{
+    for (int t = 0; t < tiles; t++) {
+        __m256 w[TILE_VECTORS];
+        next_input(type, &reader[t], w);
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < TILE_VECTORS; j++)
+                acc[t][i][j] = _mm256_fmadd_ps(_mm256_broadcast_ss(x[i] + d), w[j], acc[t][i][j]);
+    }
+}
+
 /* `tiles` tiles from that of output `out` on, or those that there are of them. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,
                                                             const struct few_product *p,
@@ -214,19 +233,19 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
                 acc[t][i][j] = _mm256_setzero_ps();
     }
     const int64_t block = block_inputs(type, p->dim);
+    const bool asks = step > 4 * AHEAD; /* not where tiles are soon over */
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < tiles; t++)
             begin_block(type, &reader[t]);
-        for (int64_t d = begin; d < begin + block; d++)
-            for (int t = 0; t < tiles; t++) {
-                __m256 w[TILE_VECTORS];
-                next_input(type, &reader[t], w);
+        int64_t d = begin;
+        for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
+            for (int t = 0; t < tiles; t++)
                 _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
-                for (int i = 0; i < rows; i++)
-                    for (int j = 0; j < TILE_VECTORS; j++)
-                        acc[t][i][j] =
-                            _mm256_fmadd_ps(_mm256_broadcast_ss(x[i] + d), w[j], acc[t][i][j]);
-            }
+            for (int e = 0; e < line_inputs(type); e++)
+                add_input(type, reader, x, d + e, acc, rows, tiles);
+        }
+        for (; d < begin + block; d++)
+            add_input(type, reader, x, d, acc, rows, tiles);
     }
     for (int t = 0; t < tiles; t++)
         for (int j = 0; j < TILE_VECTORS; j++) {

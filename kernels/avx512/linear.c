@@ -185,6 +185,23 @@ static inline __attribute__((always_inline)) __m512 next_input(const enum type t
     return type == TYPE_Q8_0 ? _mm512_mul_ps(w, r->scale) : w;
 }
 
+/* Of a tile, in a line of the cache. */
+static inline int line_inputs(const enum type type)
+{
+    return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
+}
+
+static inline __attribute__((always_inline)) void
+add_input(const enum type type, struct reader reader[FEW_TILES], const float *const *x, int64_t d,
+          __m512 acc[FEW_ROWS][FEW_TILES], const int rows)
+{
+    for (int t = 0; t < FEW_TILES; t++) {
+        const __m512 w = next_input(type, &reader[t]);
+        for (int i = 0; i < rows; i++)
+            acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w, acc[i][t]);
+    }
+}
+
 /* FEW_TILES tiles from that of output `out` on, or those that there are of them. */
 static inline __attribute__((always_inline)) void
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
@@ -203,19 +220,20 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
         reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
     }
     const int64_t block = block_inputs(type, p->dim);
-    /* A row of binary32 is read so fast that hardware is ahead of it. */
-    const bool asks = type != TYPE_F32 || rows > 1;
+    const bool asks = step > 4 * AHEAD; /* not where tiles are soon over */
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < FEW_TILES; t++)
             begin_block(type, &reader[t]);
-        for (int64_t d = begin; d < begin + block; d++)
-            for (int t = 0; t < FEW_TILES; t++) {
-                const __m512 w = next_input(type, &reader[t]);
-                if (asks)
-                    _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
-                for (int i = 0; i < rows; i++)
-                    acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w, acc[i][t]);
-            }
+        int64_t d = begin;
+        for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
+            /* Not for a row of binary32, which is read so fast that hardware is ahead. */
+            for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1); t++)
+                _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
+            for (int e = 0; e < line_inputs(type); e++)
+                add_input(type, reader, x, d + e, acc, rows);
+        }
+        for (; d < begin + block; d++)
+            add_input(type, reader, x, d, acc, rows);
     }
     const int64_t outs = p->outs - out;
     if (p->bias)
