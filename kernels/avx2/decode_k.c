@@ -23,8 +23,8 @@ enum {
 };
 
 /* A signed byte becomes an integer by one shuffle if it is the upper one of 32 bits, and counts so
- * many times. Its scale is divided by as much, which is exact unless it becomes subnormal: then the
- * tile is done again, element by element. */
+ * many times. Its scale is divided by as much. A tile in which that was not exact, as happens where
+ * it becomes subnormal, is done again, element by element; binary16 scales are too large for it. */
 #define UPPER_BYTE 0x1p24f
 
 /* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
@@ -76,7 +76,7 @@ static inline short f16_at(const struct key_row *key, int64_t at)
     return bits;
 }
 
-/* What element d of VECTOR keys is multiplied by, 1 vector of them for TYPE_I8 and TYPE_Q8_0. */
+/* What element d of VECTOR keys is multiplied by. */
 static inline __attribute__((always_inline)) __m256
 scales_at(const enum type type, const struct key_rows *k, const struct key_row *key, int64_t d)
 {
@@ -217,7 +217,8 @@ static __m256 load_any(const struct key_rows *k, const struct key_row *row, int6
     }
 }
 
-/* The chains of the tile's scores go on from d, less than STEP bytes from the end. */
+/* The chains of the tile's scores go on from d: less than STEP bytes from the end, or 0 where all
+ * is done again. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {

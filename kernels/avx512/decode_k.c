@@ -16,10 +16,10 @@
  *
  * A byte q of TYPE_Q8_0 becomes q * scale without a conversion: in the mantissa of a power of two,
  * as q + 128, it is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one
- * FMA. Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11, and both are normal. Of
+ * FMA. Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11, both normal or 0. Of
  * the product it may differ in the sign of a zero, which an addition to a chain that begins at +0
  * does not keep but in a zero, and what that is does not reach a result (README.md, 3 and 11). An
- * infinite scale takes the conversion and the product.
+ * infinite scale takes the conversion and the product; of NaN either way makes NaN.
  */
 #include "decode.h"
 
@@ -164,7 +164,8 @@ static inline __attribute__((always_inline)) void widen_exactly(__m512i bits, __
     k[3] = _mm512_fmsub_ps(add_2_8(down), scale, more_2_8);
 }
 
-/* k[i] = element i of a unit of each key, i < 1, 2 or 4. TYPE_Q8_0: of finite scales. */
+/* k[i] = element i of a unit of each key, i < 1, 2 or 4. TYPE_Q8_0: of scales that are not
+ * infinite. */
 static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m512 unit,
                                                              __m512 scale, __m512 k[4])
 {
@@ -187,6 +188,12 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
+/* Times that a step asks for V: a unit of binary32 is too little work. */
+static inline int asks_of_step(const enum type type)
+{
+    return type == TYPE_F32 ? 1 : UNITS;
+}
+
 /* STEP bytes of each key, widened as those of type `as`. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const enum type as, const struct panel *panel,
@@ -201,7 +208,8 @@ add_step(const enum type type, const enum type as, const struct panel *panel,
         load_units(type, key + j * VECTOR, at, unit[j]);
     for (int i = 0; i < UNITS; i++) {
         __m512 element[MAX_TILE][4];
-        ask_ahead(ahead);
+        if (i % (UNITS / asks_of_step(type)) == 0)
+            ask_ahead(ahead);
         for (int j = 0; j < vectors; j++) {
             if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
                 scale[j] = scales_at(k, key + j * VECTOR, d + 4 * i);
@@ -306,7 +314,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int64_t asks = panel->block->k.dim / elements_of_step(type) * UNITS;
+    const int64_t asks = panel->block->k.dim / elements_of_step(type) * asks_of_step(type);
     const int keys = MAX_TILE * VECTOR; /* of a tile */
     struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
