@@ -9,10 +9,16 @@
 #include "kernels.h"
 
 enum {
-    PACE = 16, /* inputs of a register tile after which more is asked for */
+    PACE = 16, /* inputs of a register tile after which more is asked for, a multiple of 4 */
     CACHE_LINE = 64,
     LINE_IS_DUE = 1 << 16,
 };
+
+/* Inputs of a tile of the matrix in a line of the cache. */
+static inline int line_inputs(const enum type type)
+{
+    return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
+}
 
 /* The tile that is being asked for, and its next line; what is due, in 1/65536 of a line. */
 struct requests {

@@ -194,12 +194,6 @@ static inline __attribute__((always_inline)) void next_input(const enum type typ
     r->w += bytes_of(stored, TILE_KEYS);
 }
 
-/* Of a tile, in a line of the cache. */
-static inline int line_inputs(const enum type type)
-{
-    return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
-}
-
 static inline __attribute__((always_inline)) void
 add_input(const enum type type, struct reader reader[FEW_TILES], const float *const *x, int64_t d,
           __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)

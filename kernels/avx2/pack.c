@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Query rows into a panel: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers. prefill.c
- * calls it once per panel. A transpose is 8 loads, 24 shuffles and 8 stores: bound by the shuffles.
+ * calls it once per panel, linear.c for each group of rows of x. A transpose is 8 loads, 24
+ * shuffles and 8 stores: bound by the shuffles.
  */
 #include "avx2.h"
 

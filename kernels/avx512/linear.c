@@ -185,12 +185,6 @@ static inline __attribute__((always_inline)) __m512 next_input(const enum type t
     return type == TYPE_Q8_0 ? _mm512_mul_ps(w, r->scale) : w;
 }
 
-/* Of a tile, in a line of the cache. */
-static inline int line_inputs(const enum type type)
-{
-    return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
-}
-
 static inline __attribute__((always_inline)) void
 add_input(const enum type type, struct reader reader[FEW_TILES], const float *const *x, int64_t d,
           __m512 acc[FEW_ROWS][FEW_TILES], const int rows)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Query rows into a panel: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers.
- * prefill.c calls it once per panel. A transpose is 16 loads, 64 shuffles and 16 stores: bound by
- * the shuffles.
+ * prefill.c calls it once per panel, linear.c for each group of rows of x, half as wide. A
+ * transpose is 16 loads, 64 shuffles and 16 stores: bound by the shuffles; of a group 16 loads, 16
+ * shuffles and 40 stores, which bound it.
  */
 #include "avx512.h"
 

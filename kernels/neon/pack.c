@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * q_t[d][lane] = rows[lane][d]: the query rows of a panel laid across the lanes, once per work
- * item, by prefill.c. 4 rows x 4 d are transposed in registers at a time: 4 loads, 8 trn and 4
- * stores, of which the 8 trn bound it.
+ * item, by prefill.c; and a group of rows of x, by linear.c. 4 rows x 4 d are transposed in
+ * registers at a time: 4 loads, 8 trn and 4 stores, of which the 8 trn bound it.
  */
 #include "neon.h"
 
