@@ -115,8 +115,8 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* tile_height in prefill: of FULL, or TALL for a single vector where not just a few rows remain after it.
- */
+/* tile_height in prefill: of FULL, or TALL for a single vector where not just a few rows remain
+ * after it. */
 static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == TALL || left >= TALL + FULL))
