@@ -151,6 +151,19 @@ static inline int full_height(int vectors)
     return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
 }
 
+enum { LARGE_TILE = 8 /* accumulators */ };
+
+/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose in long rounds
+ * that need nearly all 16 ymm, moves sums from one register to another, and spills some. */
+static inline __attribute__((always_inline)) __m256 multiply_add(__m256 a, __m256 b, __m256 sum,
+                                                                 const bool is_large)
+{
+    if (!is_large)
+        return _mm256_fmadd_ps(a, b, sum);
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+    return sum;
+}
+
 /* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
 static inline __m256 divisor(__m256 row_sum)
 {

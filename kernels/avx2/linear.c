@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
     for (int i = 0; i < rows; i++) {
         const __m256 x_d = _mm256_broadcast_ss(x + d * ROW_GROUP + i);
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = _mm256_fmadd_ps(x_d, w_d[j], acc[i][j]);
+            acc[i][j] = multiply_add(x_d, w_d[j], acc[i][j], rows * vectors >= LARGE_TILE);
     }
 }
 

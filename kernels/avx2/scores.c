@@ -28,7 +28,7 @@ static inline __attribute__((always_inline)) void multiply(const float *q_t, con
         const float *const row = (const float *)((const char *)key + i * stride);
         const __m256 k_d = _mm256_set1_ps(row[d]);
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = _mm256_fmadd_ps(k_d, q[j], acc[i][j]);
+            acc[i][j] = multiply_add(k_d, q[j], acc[i][j], height * vectors >= LARGE_TILE);
     }
 }
 

@@ -27,7 +27,7 @@ static inline __attribute__((always_inline)) void multiply(const float *p, const
     for (int i = 0; i < height; i++) {
         const __m256 value = _mm256_set1_ps(values[i]);
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = _mm256_fmadd_ps(weight[j], value, acc[i][j]);
+            acc[i][j] = multiply_add(weight[j], value, acc[i][j], height * vectors >= LARGE_TILE);
     }
 }
 
