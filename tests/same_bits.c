@@ -5,7 +5,9 @@
  * with every row of every tensor against an unmapped page, and run in part: one row alone, which
  * is a decoding step, and some rows, which is a chunk of a prefill.
  *
- *   same_bits [--isa NAME] [--case INDEX] [--every N]
+ * All instruction sets take a case in turn, because the reference takes longest of all.
+ *
+ *   same_bits [--isa NAME] [--case INDEX] [--from INDEX] [--every N]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,10 +36,19 @@ enum {
 static struct {
     const char *isa; /* NULL: all */
     int only;        /* a case, or -1 */
-    int every;       /* only each n-th case: for slow builds */
+    int from, every; /* the first case, and only each n-th: for slow builds, and side by side */
 } options = {.only = -1, .every = 1};
 
 static struct cases cases;
+
+/* An instruction set, and what has become of its cases. */
+struct tally {
+    const char *isa;
+    int checked, differ;
+};
+
+static struct tally tallies[MAX_ISAS];
+static int tally_count;
 
 /* The rows [first, first + count) of batch entry b as a call of their own, into `result`. */
 static void run_part(const struct attention *a, const attnkit_attention_args *whole, int64_t b,
@@ -111,40 +122,56 @@ static const char *check_parts(const struct setting *s, const struct result *who
     return NULL;
 }
 
-static const char *check_case(int index, const char *isa)
+static const char *check_isa(int index, const char *isa, const struct result *reference)
 {
     const struct test_case *c = &cases.list[index];
     const enum layout_kind own = (enum layout_kind)c->value[AXIS_LAYOUT];
-    struct setting s;
-    setting_make(&s, c, own);
-    struct result reference = result_new(&s.args);
-    result_from_reference(&reference, &s.args);
     const char *wrong =
         check_layout(c, own, (struct runner){.isa = isa, .threads = c->value[AXIS_THREADS]},
-                     &reference, 0, check_parts);
+                     reference, 0, check_parts);
     if (!wrong)
         wrong = check_layout(c, index % 2 ? BEFORE_GUARD : AFTER_GUARD,
-                             (struct runner){.isa = isa, .threads = 1}, &reference, 0, NULL);
-    result_free(&reference);
+                             (struct runner){.isa = isa, .threads = 1}, reference, 0, NULL);
     return wrong;
+}
+
+static void check_case(int index)
+{
+    struct setting s;
+    setting_make(&s, &cases.list[index], (enum layout_kind)cases.list[index].value[AXIS_LAYOUT]);
+    struct result reference = result_new(&s.args);
+    result_from_reference(&reference, &s.args);
+    for (int i = 0; i < tally_count; i++) {
+        struct tally *const t = &tallies[i];
+        const char *const wrong = check_isa(index, t->isa, &reference);
+        t->checked++;
+        if (wrong && t->differ++ < REPORTED) {
+            case_print(&cases.list[index]);
+            printf("# %s: %s; again: same_bits --isa %s --case %d\n", t->isa, wrong, t->isa, index);
+        }
+    }
+    result_free(&reference);
+}
+
+static void every_case_runs(void **state)
+{
+    (void)state;
+    const int first = options.only >= 0 ? options.only : options.from;
+    const int end = options.only >= 0 ? options.only + 1 : cases.count;
+    assert_true(first < end && end <= cases.count);
+    int checked = 0;
+    for (int i = first; i < end; i += options.every, checked++)
+        check_case(i);
+    for (int i = 0; i < tally_count; i++)
+        assert_int_equal(tallies[i].checked, checked);
 }
 
 static void isa_has_the_bits_of_the_reference(void **state)
 {
-    const char *isa = *state;
-    int differ = 0;
-    const int first = options.only >= 0 ? options.only : 0;
-    const int end = options.only >= 0 ? options.only + 1 : cases.count;
-    int checked = 0;
-    for (int i = first; i < end; i += options.every, checked++) {
-        const char *wrong = check_case(i, isa);
-        if (wrong && differ++ < REPORTED) {
-            case_print(&cases.list[i]);
-            printf("# %s: %s; again: same_bits --isa %s --case %d\n", isa, wrong, isa, i);
-        }
-    }
-    printf("# %s: %d cases, %d differ\n", isa, checked, differ);
-    assert_int_equal(differ, 0);
+    const struct tally *const t = *state;
+    printf("# %s: %d cases, %d differ\n", t->isa, t->checked, t->differ);
+    assert_true(t->checked > 0);
+    assert_int_equal(t->differ, 0);
 }
 
 static void cases_cover_every_pair_of_values(void **state)
@@ -161,6 +188,8 @@ static void read_options(int argc, char **argv)
             options.isa = argv[i + 1];
         else if (strcmp(argv[i], "--case") == 0)
             options.only = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--from") == 0)
+            options.from = atoi(argv[i + 1]);
         else if (strcmp(argv[i], "--every") == 0)
             options.every = atoi(argv[i + 1]);
     }
@@ -171,20 +200,25 @@ int main(int argc, char **argv)
     read_options(argc, argv);
     cases = covering_cases(SEED, CASES, CASE_COST);
 
-    struct CMUnitTest tests[MAX_ISAS + 1];
-    size_t count = 0;
-    tests[count++] = (struct CMUnitTest)cmocka_unit_test(cases_cover_every_pair_of_values);
+    struct CMUnitTest tests[MAX_ISAS + 2] = {
+        cmocka_unit_test(cases_cover_every_pair_of_values),
+        cmocka_unit_test(every_case_runs),
+    };
+    size_t count = 2;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count; i++) {
         const bool wanted = !options.isa || strcmp(options.isa, isas[i].name) == 0;
-        if (wanted && attnkit_isa_can_run(&isas[i]))
-            tests[count++] = (struct CMUnitTest){isas[i].name, isa_has_the_bits_of_the_reference,
-                                                 NULL, NULL, (void *)(uintptr_t)isas[i].name};
-        else if (wanted)
+        if (wanted && attnkit_isa_can_run(&isas[i])) {
+            struct tally *const t = &tallies[tally_count++];
+            t->isa = isas[i].name;
+            tests[count++] =
+                (struct CMUnitTest){t->isa, isa_has_the_bits_of_the_reference, NULL, NULL, t};
+        } else if (wanted) {
             printf("# %s: cannot run here\n", isas[i].name);
+        }
     }
-    if (count == 1) {
+    if (tally_count == 0) {
         printf("Bail out! %s cannot run here\n", options.isa);
         return 2;
     }
