@@ -130,16 +130,16 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Element d of all keys. */
-static inline __attribute__((always_inline)) void add_element(const struct panel *panel, int64_t d,
-                                                              const __m256 x[MAX_TILE],
-                                                              __m256 s[][MAX_TILE],
-                                                              const int vectors, const int rows)
+/* Element d of all keys. `is_large` as for multiply_add: not of bytes, of whose long rounds gcc
+ * then has more on the stack. */
+static inline __attribute__((always_inline)) void
+add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
+            const int vectors, const int rows, const bool is_large)
 {
     for (int r = 0; r < rows; r++) {
         const __m256 q = _mm256_broadcast_ss(panel->q[r] + d);
         for (int j = 0; j < vectors; j++)
-            s[r][j] = _mm256_fmadd_ps(q, x[j], s[r][j]);
+            s[r][j] = multiply_add(q, x[j], s[r][j], is_large);
     }
 }
 
@@ -160,7 +160,8 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
             __m256 x[MAX_TILE];
             for (int j = 0; j < vectors; j++)
                 x[j] = element[j][e];
-            add_element(panel, d + i * in_unit + e, x, s, vectors, rows);
+            add_element(panel, d + i * in_unit + e, x, s, vectors, rows,
+                        vectors * rows >= LARGE_TILE);
         }
     }
 }
@@ -196,7 +197,7 @@ add_bytes(const struct panel *panel, const struct key_row *key, int64_t at, int6
             __m256 x[MAX_TILE];
             for (int j = 0; j < vectors; j++)
                 x[j] = _mm256_mul_ps(upper_byte(unit[j], e), scale[j]);
-            add_element(panel, d + i * 4 + e, x, s, vectors, rows);
+            add_element(panel, d + i * 4 + e, x, s, vectors, rows, false);
         }
     }
 }

@@ -69,7 +69,7 @@ add_key(const enum type type, const struct key_row *row, const struct columns *c
         if (type == TYPE_I8 || type == TYPE_Q8_0)
             x = _mm256_mul_ps(x, scale);
         for (int r = first_row; r < first_row + rows; r++)
-            sum[r][j] = _mm256_fmadd_ps(p[r], x, sum[r][j]);
+            sum[r][j] = multiply_add(p[r], x, sum[r][j], rows * vectors >= LARGE_TILE);
     }
 }
 
