@@ -6,8 +6,8 @@
  * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 16 bytes of
  * each of 8 keys at a time, as 4 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
  * takes 4 loads, 4 inserts that load, and 8 shuffles; then an element of all keys takes what widens
- * it (a shuffle, a conversion and a product for a byte) and an FMA per row. A tile is 2 vectors of
- * keys, so that their chains do not leave the FMA ports waiting, and a broadcast of q serves both.
+ * it (three steps for a byte, see decode.h) and an FMA per row. A tile is 2 vectors of keys, so
+ * that their chains do not leave the FMA ports waiting, and a broadcast of q serves both.
  * Registers: 8 units, at most 8 sums and a broadcast are more than 16 ymm: some wait on the stack.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
@@ -21,11 +21,6 @@ enum {
     UNITS = 4,    /* of 32 bits, in them */
     MAX_TILE = 2, /* vectors of keys */
 };
-
-/* A signed byte becomes an integer by one shuffle if it is the upper one of 32 bits, and counts so
- * many times. Its scale is divided by as much. A tile in which that was not exact, as happens where
- * it becomes subnormal, is done again, element by element; binary16 scales are too large for it. */
-#define UPPER_BYTE 0x1p24f
 
 /* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
 static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
@@ -69,48 +64,14 @@ load_units(const enum type type, const struct key_row *key, int64_t at, __m256 u
         transpose_4(unit);
 }
 
-static inline short f16_at(const struct key_row *key, int64_t at)
+/* Byte i of each unit, as scale_number takes it. */
+static inline __attribute__((always_inline)) __m256 unit_byte(const enum type type, __m256i units,
+                                                              const int i)
 {
-    short bits;
-    memcpy(&bits, key->data + at, sizeof bits);
-    return bits;
-}
-
-/* What element d of VECTOR keys is multiplied by. */
-static inline __attribute__((always_inline)) __m256
-scales_at(const enum type type, const struct key_rows *k, const struct key_row *key, int64_t d)
-{
-    if (type == TYPE_Q8_0) {
-        const int64_t at = bytes_of(type, d);
-        return _mm256_cvtph_ps(_mm_setr_epi16(
-            f16_at(key, at), f16_at(key + 1, at), f16_at(key + 2, at), f16_at(key + 3, at),
-            f16_at(key + 4, at), f16_at(key + 5, at), f16_at(key + 6, at), f16_at(key + 7, at)));
-    }
-    const int64_t at = d / k->scale_group;
-    return _mm256_setr_ps(key[0].scales[at], key[1].scales[at], key[2].scales[at],
-                          key[3].scales[at], key[4].scales[at], key[5].scales[at],
-                          key[6].scales[at], key[7].scales[at]);
-}
-
-/* The same for bytes that are the upper ones of 32 bits; false if they are not exact. */
-static inline __attribute__((always_inline)) bool scales_of_upper(const enum type type,
-                                                                  const struct key_rows *k,
-                                                                  const struct key_row *key,
-                                                                  int64_t d, __m256 *scale)
-{
-    const __m256 given = scales_at(type, k, key, d);
-    *scale = _mm256_mul_ps(given, _mm256_set1_ps(1.0f / UPPER_BYTE));
-    const __m256 back = _mm256_mul_ps(*scale, _mm256_set1_ps(UPPER_BYTE));
-    return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
-}
-
-/* Byte i of each 32 bits as an integer, UPPER_BYTE times what it is. */
-static inline __attribute__((always_inline)) __m256 upper_byte(__m256i bits, const int i)
-{
-    const char none = -1, a = (char)i, b = (char)(i + 4), c = (char)(i + 8), d = (char)(i + 12);
-    const __m128i places = _mm_setr_epi8(none, none, none, a, none, none, none, b, none, none, none,
-                                         c, none, none, none, d);
-    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(bits, _mm256_broadcastsi128_si256(places)));
+    const __m128i places = _mm_setr_epi32(place_byte(type, i), place_byte(type, i + 4),
+                                          place_byte(type, i + 8), place_byte(type, i + 12));
+    const __m256i placed = _mm256_shuffle_epi8(units, _mm256_broadcastsi128_si256(places));
+    return number_of_byte(type, placed);
 }
 
 /* k[i] = element i of a unit of each key, i < 1 or 2. */
@@ -174,8 +135,9 @@ struct units {
 /* The same of bytes, which have a scale for each key. The units rest in memory, and come from there
  * once: left to itself, gcc has them all in registers, and the sums in memory. */
 static inline __attribute__((always_inline)) void
-add_bytes(const struct panel *panel, const struct key_row *key, int64_t at, int64_t d,
-          const __m256 scale[MAX_TILE], __m256 s[][MAX_TILE], const int vectors, const int rows)
+add_bytes(const enum type type, const struct panel *panel, const struct key_row *key, int64_t at,
+          int64_t d, const __m256 scale[MAX_TILE], const __m256 zero[MAX_TILE],
+          __m256 s[][MAX_TILE], const int vectors, const int rows)
 {
     struct units units;
     for (int j = 0; j < vectors; j++) {
@@ -196,13 +158,12 @@ add_bytes(const struct panel *panel, const struct key_row *key, int64_t at, int6
         for (int e = 0; e < 4; e++) {
             __m256 x[MAX_TILE];
             for (int j = 0; j < vectors; j++)
-                x[j] = _mm256_mul_ps(upper_byte(unit[j], e), scale[j]);
+                x[j] = scale_number(type, unit_byte(type, unit[j], e), scale[j], zero[j]);
             add_element(panel, d + i * 4 + e, x, s, vectors, rows, false);
         }
     }
 }
 
-/* Not TYPE_Q8_0, whose rows are whole steps. */
 static __m256 load_any(const struct key_rows *k, const struct key_row *row, int64_t d, int64_t n)
 {
     switch (k->type) {
@@ -212,6 +173,11 @@ static __m256 load_any(const struct key_rows *k, const struct key_row *row, int6
         return load_as_f32(TYPE_F16, row->data, d, n);
     case TYPE_BF16:
         return load_as_f32(TYPE_BF16, row->data, d, n);
+    case TYPE_Q8_0: {
+        const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
+        const __m256 scale = _mm256_cvtph_ps(_mm_set1_epi16(f16_at(row, block)));
+        return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data + block + 2, in_block, n), scale);
+    }
     default:
         return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data, d, n),
                              _mm256_set1_ps(row->scales[d / k->scale_group]));
@@ -248,7 +214,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 {
     const struct key_rows *const k = &panel->block->k;
     const int step = type == TYPE_F32 ? 4 : type == TYPE_F16 || type == TYPE_BF16 ? 8 : 16;
-    __m256 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0};
+    __m256 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0}, zero[MAX_TILE] = {0};
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
@@ -262,11 +228,11 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
         const int64_t end = d + group;
         for (int j = 0; j < vectors && scaled; j++)
-            exact &= scales_of_upper(type, k, k->row + first + j * VECTOR, d, scale + j);
+            exact &= byte_scales(type, k, k->row + first + j * VECTOR, d, scale + j, zero + j);
         for (; d + step <= end; d += step, at += STEP) {
             ask_ahead(ahead);
             if (scaled)
-                add_bytes(panel, k->row + first, at, d, scale, s, vectors, rows);
+                add_bytes(type, panel, k->row + first, at, d, scale, zero, s, vectors, rows);
             else
                 add_step(type, panel, k->row + first, at, d, s, vectors, rows);
         }

@@ -4,8 +4,9 @@
  * v[key][c])), for V of any type, which is widened on the way. Called by decode.c.
  *
  * Lanes are value columns, 2 vectors of them for 4 rows, 4 for fewer. Registers: at most 8 sums, 4
- * weights, 1 of V and its scale are 14 of 16 ymm. Bound by FMA, of which a quantised element takes
- * one more, or by memory.
+ * vectors of V, their scale, a weight and what places bytes are 16 ymm. Bound by FMA, of which a
+ * quantised element takes one more, or by memory. There are no more sums than the FMA ports need to
+ * be busy, so that what else these ports do makes the sums wait.
  */
 #include "decode.h"
 
@@ -32,6 +33,31 @@ static inline struct columns columns_at(const enum type type, const struct key_r
                             width};
 }
 
+/* The scales of a group of columns of all keys, as scale_number takes them. */
+struct group_scales {
+    _Alignas(32) float scale[KEY_BLOCK];
+    _Alignas(32) float zero[KEY_BLOCK];
+};
+
+/* Those of column c; false if they would not be exact. Once for all tiles of the group: they lie
+ * far from each other, and are widened. */
+static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
+                                                                 const struct panel *panel,
+                                                                 int64_t c,
+                                                                 struct group_scales *scales)
+{
+    const struct key_rows *const v = &panel->block->v;
+    bool exact = true;
+    for (int key = 0; key < panel->most; key += VECTOR) {
+        __m256 scale, zero;
+        exact &= byte_scales(type, v, v->row + key, c, &scale, &zero);
+        _mm256_store_ps(scales->scale + key, scale);
+        if (type == TYPE_Q8_0)
+            _mm256_store_ps(scales->zero + key, zero);
+    }
+    return exact;
+}
+
 /* The columns of a row, at an address that the compiler takes as it is: it would keep the sum of
  * the offset and each distance in a register of its own, and has too few. */
 static inline const char *columns_of(const struct key_row *row, const struct columns *columns)
@@ -53,23 +79,95 @@ load_scale(const enum type type, const struct key_row *row, const char *data, in
     return _mm256_cvtph_ps(_mm_set1_epi16(bits));
 }
 
-static inline __attribute__((always_inline)) void
-add_key(const enum type type, const struct key_row *row, const struct columns *columns,
-        const float *weights, __m256 sum[][MAX_COLUMNS], const int vectors, const int first_row,
-        const int rows)
+/* VECTOR of 16 bytes, from `first` on, that are in both halves. */
+static inline __attribute__((always_inline)) __m256i place_bytes(const enum type type,
+                                                                 __m256i bytes, const int first)
 {
-    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    const __m256i places = _mm256_setr_epi32(
+        place_byte(type, first), place_byte(type, first + 1), place_byte(type, first + 2),
+        place_byte(type, first + 3), place_byte(type, first + 4), place_byte(type, first + 5),
+        place_byte(type, first + 6), place_byte(type, first + 7));
+    return _mm256_shuffle_epi8(bytes, places);
+}
+
+/* Pairs of vectors of bytes, as scale_number takes them. */
+static inline __attribute__((always_inline)) void load_bytes(const enum type type, const char *data,
+                                                             __m256 x[], const int vectors)
+{
+    for (int j = 0; j < vectors; j += 2) {
+        const __m128i *const from = (const __m128i *)(data + j * VECTOR);
+        const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(from));
+        for (int i = 0; i < 2; i++)
+            x[j + i] = number_of_byte(type, place_bytes(type, bytes, i * VECTOR));
+    }
+}
+
+/* Pairs of vectors of TYPE_BF16, the even columns of both and the odd ones. */
+static inline __attribute__((always_inline)) void load_even_odd(const char *data, __m256 x[],
+                                                                const int vectors)
+{
+    for (int j = 0; j < vectors; j += 2) {
+        const char *const from = data + bytes_of(TYPE_BF16, j * VECTOR);
+        const __m256i bits = _mm256_loadu_si256((const __m256i *)from);
+        x[j] = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+        x[j + 1] = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32((int)0xffff0000)));
+    }
+}
+
+/* The columns of such a pair as they lie. */
+static inline __attribute__((always_inline)) void order_pair(__m256 x[2])
+{
+    const __m256 low = _mm256_unpacklo_ps(x[0], x[1]), high = _mm256_unpackhi_ps(x[0], x[1]);
+    x[0] = _mm256_permute2f128_ps(low, high, 0x20);
+    x[1] = _mm256_permute2f128_ps(low, high, 0x31);
+}
+
+/* Two vectors or more of the columns of a key, those of TYPE_BF16 in their order. */
+static inline __attribute__((always_inline)) void
+load_pairs(const enum type type, const struct key_row *row, int key, const struct columns *columns,
+           const struct group_scales *scales, __m256 x[], const int vectors)
+{
+    row += key;
+    if (type == TYPE_I8 || type == TYPE_Q8_0) {
+        load_bytes(type, row->data + columns->offset, x, vectors);
+        const __m256 scale = _mm256_set1_ps(scales->scale[key]);
+        const __m256 zero =
+            type == TYPE_Q8_0 ? _mm256_set1_ps(scales->zero[key]) : _mm256_setzero_ps();
+        for (int j = 0; j < vectors; j++)
+            x[j] = scale_number(type, x[j], scale, zero);
+    } else if (type == TYPE_BF16) {
+        load_even_odd(row->data + columns->offset, x, vectors);
+    } else {
+        const char *const data = columns_of(row, columns);
+        for (int j = 0; j < vectors; j++)
+            x[j] = load_as_f32(type, data, j * VECTOR, VECTOR);
+    }
+}
+
+/* A vector or less. */
+static inline __attribute__((always_inline)) __m256
+load_single(const enum type type, const struct key_row *row, const struct columns *columns)
+{
+    const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     const char *const data = columns_of(row, columns);
-    const __m256 scale = load_scale(type, row, data, columns->scale);
-    __m256 p[PANEL_ROWS];
-    for (int r = first_row; r < first_row + rows; r++)
-        p[r] = _mm256_set1_ps(weights[r]);
-    for (int j = 0; j < vectors; j++) {
-        __m256 x = load_as_f32(stored, data, j * VECTOR, columns->width);
-        if (type == TYPE_I8 || type == TYPE_Q8_0)
-            x = _mm256_mul_ps(x, scale);
-        for (int r = first_row; r < first_row + rows; r++)
-            sum[r][j] = multiply_add(p[r], x, sum[r][j], rows * vectors >= LARGE_TILE);
+    const __m256 x = load_as_f32(scaled ? TYPE_I8 : type, data, 0, columns->width);
+    return scaled ? _mm256_mul_ps(x, load_scale(type, row, data, columns->scale)) : x;
+}
+
+static inline __attribute__((always_inline)) void
+add_key(const enum type type, const struct key_row *row, int key, const struct columns *columns,
+        const struct group_scales *scales, const struct weights *weights, __m256 sum[][MAX_COLUMNS],
+        const int vectors, const int first_row, const int rows)
+{
+    __m256 x[MAX_COLUMNS];
+    if (vectors == 1)
+        x[0] = load_single(type, row + key, columns);
+    else
+        load_pairs(type, row, key, columns, scales, x, vectors);
+    for (int r = first_row; r < first_row + rows; r++) {
+        const __m256 p = _mm256_set1_ps(weights->p[key][r]);
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = multiply_add(p, x[j], sum[r][j], rows * vectors >= LARGE_TILE);
     }
 }
 
@@ -77,7 +175,8 @@ add_key(const enum type type, const struct key_row *row, const struct columns *c
  * rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
-       int64_t first, int64_t width, struct ahead *ahead, const int vectors, const int rows)
+       const struct group_scales *scales, int64_t first, int64_t width, struct ahead *ahead,
+       const int vectors, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
     const struct key_row *const row = v->row;
@@ -91,30 +190,38 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     for (; key + STEP <= fewest; key += STEP) {
         ask_ahead(ahead);
         for (int i = 0; i < STEP; i++)
-            add_key(type, row + key + i, &columns, weights->p[key + i], sum, vectors, 0, rows);
+            add_key(type, row, key + i, &columns, scales, weights, sum, vectors, 0, rows);
     }
     for (; key < fewest; key++)
-        add_key(type, row + key, &columns, weights->p[key], sum, vectors, 0, rows);
+        add_key(type, row, key, &columns, scales, weights, sum, vectors, 0, rows);
     for (; key < most; key++)
         for (int r = 0; r < rows; r++)
             if (key < panel->visible[r])
-                add_key(type, row + key, &columns, weights->p[key], sum, vectors, r, 1);
-    for (int r = 0; r < rows && r < panel->rows; r++)
+                add_key(type, row, key, &columns, scales, weights, sum, vectors, r, 1);
+    for (int r = 0; r < rows && r < panel->rows; r++) {
+        for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
+            order_pair(sum[r] + j);
         for (int j = 0; j < vectors; j++) {
             float *o = panel->block->st->out + (panel->first + r) * v->dim + first + j * VECTOR;
             const __m256 factor = _mm256_set1_ps(weights->rescale[r]);
             store_first(o, width, _mm256_fmadd_ps(load_first(o, width), factor, sum[r][j]));
         }
+    }
+}
+
+/* Columns from c on that have one scale, or all of them. */
+static inline int64_t group_left(const enum type type, const struct key_rows *v, int64_t c)
+{
+    const int64_t left = v->dim - c, group = type == TYPE_I8     ? v->scale_group
+                                             : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
+                                                                 : left;
+    return group - c % group < left ? group - c % group : left;
 }
 
 /* The vectors of the next tile of columns: `most`, or as many of 2 and 1 as there are whole ones
- * left, and have one scale. */
-static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c,
-                               const int most)
+ * left. */
+static inline int tile_vectors(int64_t left, const int most)
 {
-    int64_t left = v->dim - c;
-    if (type == TYPE_I8 && v->scale_group - c % v->scale_group < left)
-        left = v->scale_group - c % v->scale_group;
     return left >= most * VECTOR ? most : left >= 2 * VECTOR ? 2 : 1;
 }
 
@@ -129,17 +236,25 @@ static inline __attribute__((always_inline)) void weigh_columns(const enum type 
     const struct decode_block *const block = panel->block;
     const int64_t tiles = (v->dim + most * VECTOR - 1) / (most * VECTOR);
     const int64_t steps = (panel->most + STEP - 1) / STEP;
+    const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
                                  bytes_of(k->type, k->dim), tiles * steps);
-    for (int64_t c = 0, vectors; c < v->dim; c += vectors * VECTOR) {
-        vectors = tile_vectors(type, v, c, most);
+    struct group_scales scales;
+    bool exact = true;
+    for (int64_t c = 0, group_end = 0, vectors; c < v->dim; c += vectors * VECTOR) {
+        if (c >= group_end) {
+            group_end = c + group_left(type, v, c);
+            if (scaled)
+                exact = collect_scales(type, panel, c, &scales);
+        }
+        vectors = exact ? tile_vectors(group_end - c, most) : 1;
         if (vectors == most)
-            v_tile(type, panel, weights, c, VECTOR, &ahead, most, rows);
+            v_tile(type, panel, weights, &scales, c, VECTOR, &ahead, most, rows);
         else if (vectors == 2)
-            v_tile(type, panel, weights, c, VECTOR, &ahead, 2, rows);
+            v_tile(type, panel, weights, &scales, c, VECTOR, &ahead, 2, rows);
         else
-            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, &ahead, 1,
-                   rows);
+            v_tile(type, panel, weights, &scales, c, v->dim - c < VECTOR ? v->dim - c : VECTOR,
+                   &ahead, 1, rows);
     }
 }
 
