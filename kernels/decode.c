@@ -12,11 +12,14 @@
 #include "mask.h"
 #include "weights.h"
 
+enum { NEAR_BYTES = 1 << 19 }; /* what a near cache keeps of a head */
+
 /* What goes on for one item. The state is in scratch. */
 struct walk {
     int64_t batch, kv_head;
     int rows;
-    bool far; /* K and V most likely are in no near cache */
+    bool far;   /* K and V most likely are in no near cache */
+    bool large; /* nor would be if this head had been worked on before */
     const float *q[MAX_DECODE_ROWS];
     void *out[MAX_DECODE_ROWS];
     float *lse[MAX_DECODE_ROWS];
@@ -116,6 +119,12 @@ static void resume(const struct attention *a, const struct work_item *item,
         copy_row(line_of(*total, r, a->value_dim), state_row(a, a->before, place), a->value_dim);
 }
 
+/* Of K and V of a head. */
+static int64_t key_bytes(const struct attention *a)
+{
+    return bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
+}
+
 static int64_t last_end(const struct walk *w)
 {
     return w->end[w->rows - 1];
@@ -143,6 +152,7 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     /* Any rows before these have most likely brought the keys nearer, and few keys come sooner than
      * they can be asked for. */
     w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
+    w->large = last_end(w) > NEAR_BYTES / key_bytes(a);
     reset(&w->total, w->rows, a->value_dim);
     if (a->before.out)
         resume(a, item, &w->total);
@@ -186,7 +196,8 @@ static void attend_block(const struct attention *a, const struct kernels *kernel
                          const struct state *st, struct common *common)
 {
     int32_t visible[MAX_DECODE_ROWS];
-    struct decode_block block = {.q = w->q, .visible = visible, .st = st, .far = w->far};
+    struct decode_block block = {
+        .q = w->q, .visible = visible, .st = st, .far = w->far, .large = w->large};
     const struct key_range keys = keys_from(w, key, KEY_BLOCK);
     for (int r = 0; r < w->rows; r++)
         visible[r] = visible_in_block(w->end[r], key);
@@ -305,7 +316,8 @@ static void attend_run(const struct masked_block *m, const struct run *run, stru
                                  .adjust = run->biased || x->adjust.capped ? &x->adjust : NULL,
                                  .bias = run->biased ? b.bias : NULL,
                                  .keep = x->drops ? b.keep : NULL,
-                                 .far = w->far && run->first == 0};
+                                 .far = w->far && run->first == 0,
+                                 .large = w->large};
     const struct key_range keys = {w->batch, w->kv_head, m->key + from,
                                    m->key + end_of(run->listed)};
     attnkit_point_to_rows(a, m->kernels, keys, counted_from(run->seen, from), next,

@@ -118,6 +118,7 @@ struct decode_block {
     /* Hints. Where K and V are far, the tile asks for V while it works on K, and for `next_keys`
      * rows of K, those of the next block, while it works on V. */
     bool far;
+    bool large; /* and of a head alone more than a near cache keeps */
     int next_keys;
     const struct key_row *next_k;
 };
