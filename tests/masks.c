@@ -36,12 +36,12 @@
 #include "memory.h"
 #include "oracle.h"
 #include "random.h"
+#include "tally.h"
 
 enum {
     CASES = 1000,
     LONGER = 10,
     BOUND_EVERY = 5,
-    MAX_ISAS = 8,
     MAX_BATCH = 3,
     MAX_HEADS = 24,
     MAX_KV_LEN = 1400,
@@ -57,14 +57,7 @@ static struct {
     int cases, from, every;
 } options = {.only = -1, .cases = CASES, .every = 1};
 
-/* An instruction set, and what has become of its cases. */
-struct tally {
-    const char *isa;
-    int checked, differ;
-};
-
-static struct tally tallies[MAX_ISAS];
-static int tally_count;
+static struct tallies tallies;
 
 /* A case, and the memory it has. */
 struct drawn {
@@ -727,8 +720,8 @@ static void check_case(int number)
     struct drawn *const c = new_case(number);
     const bool left_out = options.bochs && c->args.out_type == ATTNKIT_F16;
     const struct outputs expected = expected_outputs(c);
-    for (int i = 0; i < tally_count; i++) {
-        struct tally *const t = &tallies[i];
+    for (int i = 0; i < tallies.count; i++) {
+        struct tally *const t = &tallies.of[i];
         const char *const wrong = left_out ? NULL : check_isa(c, t->isa, &expected);
         t->checked++;
         if (wrong && t->differ++ < REPORTED) {
@@ -752,16 +745,13 @@ static void every_case_runs(void **state)
             print_case(i);
         check_case(i);
     }
-    for (int i = 0; i < tally_count; i++)
-        assert_int_equal(tallies[i].checked, checked);
+    for (int i = 0; i < tallies.count; i++)
+        assert_int_equal(tallies.of[i].checked, checked);
 }
 
 static void isa_has_the_bits_of_the_reference(void **state)
 {
-    const struct tally *const t = *state;
-    printf("# %s: %d cases, %d differ\n", t->isa, t->checked, t->differ);
-    assert_true(t->checked > 0);
-    assert_int_equal(t->differ, 0);
+    assert_none_differs(*state);
 }
 
 /* --- The bound -------------------------------------------------------------------------------- */
@@ -916,13 +906,10 @@ int main(int argc, char **argv)
             continue;
         known = true;
         if (attnkit_isa_can_run(&isas[i])) {
-            struct tally *const t = &tallies[tally_count++];
-            t->isa = isas[i].name;
-            tests[count++] =
-                (struct CMUnitTest){t->isa, isa_has_the_bits_of_the_reference, NULL, NULL, t};
+            tests[count++] = tally_test(&tallies, isas[i].name, isa_has_the_bits_of_the_reference);
         }
     }
-    if (!options.bound && tally_count == 0) {
+    if (!options.bound && tallies.count == 0) {
         printf(known ? "1..0 # SKIP %s cannot run here\n" : "Bail out! There is no %s\n",
                options.isa);
         return known ? 0 : 2;

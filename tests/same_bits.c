@@ -23,13 +23,13 @@
 #include "../kernels/keys.h"
 #include "../kernels/mask.h"
 #include "covering.h"
+#include "tally.h"
 
 static const uint64_t SEED = 20261121;
 static const double CASE_COST = 2e6; /* multiply-adds, about */
 
 enum {
     CASES = 20000,
-    MAX_ISAS = 8,
     REPORTED = 5, /* differences that are printed */
 };
 
@@ -41,14 +41,7 @@ static struct {
 
 static struct cases cases;
 
-/* An instruction set, and what has become of its cases. */
-struct tally {
-    const char *isa;
-    int checked, differ;
-};
-
-static struct tally tallies[MAX_ISAS];
-static int tally_count;
+static struct tallies tallies;
 
 /* The rows [first, first + count) of batch entry b as a call of their own, into `result`. */
 static void run_part(const struct attention *a, const attnkit_attention_args *whole, int64_t b,
@@ -141,8 +134,8 @@ static void check_case(int index)
     setting_make(&s, &cases.list[index], (enum layout_kind)cases.list[index].value[AXIS_LAYOUT]);
     struct result reference = result_new(&s.args);
     result_from_reference(&reference, &s.args);
-    for (int i = 0; i < tally_count; i++) {
-        struct tally *const t = &tallies[i];
+    for (int i = 0; i < tallies.count; i++) {
+        struct tally *const t = &tallies.of[i];
         const char *const wrong = check_isa(index, t->isa, &reference);
         t->checked++;
         if (wrong && t->differ++ < REPORTED) {
@@ -162,16 +155,13 @@ static void every_case_runs(void **state)
     int checked = 0;
     for (int i = first; i < end; i += options.every, checked++)
         check_case(i);
-    for (int i = 0; i < tally_count; i++)
-        assert_int_equal(tallies[i].checked, checked);
+    for (int i = 0; i < tallies.count; i++)
+        assert_int_equal(tallies.of[i].checked, checked);
 }
 
 static void isa_has_the_bits_of_the_reference(void **state)
 {
-    const struct tally *const t = *state;
-    printf("# %s: %d cases, %d differ\n", t->isa, t->checked, t->differ);
-    assert_true(t->checked > 0);
-    assert_int_equal(t->differ, 0);
+    assert_none_differs(*state);
 }
 
 static void cases_cover_every_pair_of_values(void **state)
@@ -210,15 +200,12 @@ int main(int argc, char **argv)
     for (int i = 0; i < isa_count; i++) {
         const bool wanted = !options.isa || strcmp(options.isa, isas[i].name) == 0;
         if (wanted && attnkit_isa_can_run(&isas[i])) {
-            struct tally *const t = &tallies[tally_count++];
-            t->isa = isas[i].name;
-            tests[count++] =
-                (struct CMUnitTest){t->isa, isa_has_the_bits_of_the_reference, NULL, NULL, t};
+            tests[count++] = tally_test(&tallies, isas[i].name, isa_has_the_bits_of_the_reference);
         } else if (wanted) {
             printf("# %s: cannot run here\n", isas[i].name);
         }
     }
-    if (tally_count == 0) {
+    if (tallies.count == 0) {
         printf("Bail out! %s cannot run here\n", options.isa);
         return 2;
     }

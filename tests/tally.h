@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What has become of the cases of each instruction set, for tests in which all take a case in turn:
+ * the reference takes longest of all, and is worked out once.
+ */
+#ifndef ATTNKIT_TALLY_H
+#define ATTNKIT_TALLY_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+enum { MAX_ISAS = 8 };
+
+struct tally {
+    const char *isa;
+    int checked, differ;
+};
+
+struct tallies {
+    struct tally of[MAX_ISAS];
+    int count;
+};
+
+/* The test of an instruction set, after all cases have run. */
+static inline struct CMUnitTest tally_test(struct tallies *tallies, const char *isa,
+                                           void (*test)(void **state))
+{
+    struct tally *const t = &tallies->of[tallies->count++];
+    *t = (struct tally){.isa = isa};
+    return (struct CMUnitTest){isa, test, NULL, NULL, t};
+}
+
+static inline void assert_none_differs(const struct tally *t)
+{
+    printf("# %s: %d cases, %d differ\n", t->isa, t->checked, t->differ);
+    assert_true(t->checked > 0);
+    assert_int_equal(t->differ, 0);
+}
+
+#endif
