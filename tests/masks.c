@@ -905,9 +905,8 @@ int main(int argc, char **argv)
         if (options.isa && strcmp(options.isa, isas[i].name) != 0)
             continue;
         known = true;
-        if (attnkit_isa_can_run(&isas[i])) {
+        if (attnkit_isa_can_run(&isas[i]))
             tests[count++] = tally_test(&tallies, isas[i].name, isa_has_the_bits_of_the_reference);
-        }
     }
     if (!options.bound && tallies.count == 0) {
         printf(known ? "1..0 # SKIP %s cannot run here\n" : "Bail out! There is no %s\n",

@@ -199,11 +199,10 @@ int main(int argc, char **argv)
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count; i++) {
         const bool wanted = !options.isa || strcmp(options.isa, isas[i].name) == 0;
-        if (wanted && attnkit_isa_can_run(&isas[i])) {
+        if (wanted && attnkit_isa_can_run(&isas[i]))
             tests[count++] = tally_test(&tallies, isas[i].name, isa_has_the_bits_of_the_reference);
-        } else if (wanted) {
+        else if (wanted)
             printf("# %s: cannot run here\n", isas[i].name);
-        }
     }
     if (tallies.count == 0) {
         printf("Bail out! %s cannot run here\n", options.isa);
