@@ -119,20 +119,17 @@ class Verdicts(CompareTest):
         self.assertIn("BASE against itself", done.stdout)
 
     def slower(self, head):
-        """The control is a matter of luck, the point is not."""
-        for _ in range(5):
-            code, results, done = self.results(self.library(), head, *ONE)
-            point, = results["points"]
-            self.assertEqual(point["verdict"], "slower")
-            self.assertTrue(point["confirmed"] and point["red"])
-            self.assertGreater(point["again"]["ratio"], 1.5)
-            self.assertGreater(point["ratio"], 1.5)
-            if results["context"]["aa"]["good"]:
-                self.assertEqual((code, results["verdict"]), (RED, "red"))
-                self.assertIn("slower, confirmed", done.stdout)
-                return
-            self.assertEqual((code, results["verdict"]), (INCONCLUSIVE, "inconclusive"))
-        self.fail("BASE against itself was never good")
+        """The point is slower whatever the machine does; whether the control is good is luck."""
+        code, results, done = self.results(self.library(), head, *ONE)
+        point, = results["points"]
+        self.assertEqual(point["verdict"], "slower")
+        self.assertTrue(point["confirmed"] and point["red"])
+        self.assertGreater(point["again"]["ratio"], 1.5)
+        self.assertGreater(point["ratio"], 1.5)
+        self.assertIn("slower, confirmed", done.stdout)
+        red = results["context"]["aa"]["good"]
+        self.assertEqual(code, RED if red else INCONCLUSIVE)
+        self.assertEqual(results["verdict"], "red" if red else "inconclusive")
 
     def test_slower(self):
         self.slower(self.library("WORK=60000"))
