@@ -182,6 +182,7 @@ struct few_product {
     int rows; /* at most `matrix_rows`, of TYPE_F32 `f32_matrix_rows` */
     int64_t dim;
     const char *w;     /* tiles without gaps */
+    bool far;          /* the matrix most likely is in no near cache */
     float *const *y;   /* of the first output, for each row */
     int64_t outs;      /* as above */
     const float *bias; /* [outs], added at the end, or NULL */

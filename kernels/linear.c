@@ -20,6 +20,7 @@ enum {
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
     CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96, a block 512 */
     INPUTS_AT_ONCE = 64,       /* that are converted, a multiple of Q8_BLOCK */
+    NEAR_BYTES = 1 << 22,      /* what no near cache keeps more of */
 };
 
 /* -------------------------------------------------------------------------------- packing */
@@ -162,7 +163,7 @@ static const float *find_x(const struct linear *l, const struct kernels *kernels
 /* -------------------------------------------------------------------------------- few rows */
 
 static void run_few(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
-                    const float *const *x, const struct part *part)
+                    const float *const *x, const struct part *part, bool far)
 {
     float *y[MAX_MATRIX_ROWS];
     for (int i = 0; i < part->rows; i++)
@@ -173,6 +174,7 @@ static void run_few(const struct linear *l, const struct kernels *kernels, const
         .rows = part->rows,
         .dim = l->in_dim,
         .w = l->w + part->out / TILE_KEYS * matrix_tile_bytes(l->w_type, l->in_dim),
+        .far = far,
         .y = y,
         .outs = part->outs,
         .bias = l->bias ? l->bias + part->out : NULL,
@@ -307,6 +309,8 @@ void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, i
 {
     const struct scratch s = cut_scratch(l, memory);
     const bool few = has_few_rows(l, kernels);
+    const bool far =
+        matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
     const float *x[MAX_MATRIX_ROWS];
     int64_t gathered = -1; /* the first row of the block that is in scratch */
     if (few && first < end)
@@ -314,7 +318,7 @@ void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, i
     for (int64_t i = first; i < end; i++) {
         const struct part part = part_at(l, few ? FEW_PANEL : PANEL, i);
         if (few) {
-            run_few(l, kernels, &s, x, &part);
+            run_few(l, kernels, &s, x, &part, far);
             continue;
         }
         if (part.row != gathered)

@@ -235,8 +235,8 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
             begin_block(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
-            /* Not for a row of binary32, which is read so fast that hardware is ahead. */
-            for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1); t++)
+            /* A row of binary32 is so little work that hardware is ahead in caches. */
+            for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1 || p->far); t++)
                 _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
             for (int e = 0; e < line_inputs(type); e++)
                 add_input(type, reader, x, d + e, acc, rows);
