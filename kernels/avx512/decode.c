@@ -77,8 +77,10 @@ softmax_rows(const struct panel *panel, struct scores *scores, float scale_log2,
     float subtract[VECTOR];
     _mm512_storeu_ps(subtract, subtrahend);
     __m128 sum = _mm_setzero_ps();
+    struct ahead ahead = scores->v;
     for (int key = 0; key < panel->most; key += VECTOR) {
         __m512 p[PANEL_ROWS];
+        ask_ahead(&ahead);
         for (int r = 0; r < rows; r++)
             p[r] = _mm512_sub_ps(_mm512_load_ps(scores->s[r] + key), _mm512_set1_ps(subtract[r]));
         exp2_vectors(p, rows);

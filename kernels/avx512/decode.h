@@ -11,6 +11,7 @@
 enum {
     PANEL_ROWS = 4,
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V */
+    PAGE = 4096,     /* bytes of memory that have one address to be found */
 };
 
 /* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been
@@ -23,11 +24,6 @@ struct panel {
     int rows;         /* <= PANEL_ROWS */
     int fewest, most; /* of visible */
     bool far;         /* K and V, for all panels but the first no more */
-};
-
-/* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most. */
-struct scores {
-    _Alignas(64) float s[PANEL_ROWS][KEY_BLOCK];
 };
 
 /* Weights of a panel, those of its rows for a key next to each other, 0 from visible[r] on, and
@@ -48,16 +44,21 @@ static inline int computed_rows(const struct panel *panel)
 struct ahead {
     const struct key_row *row, *end; /* those not begun */
     const char *at, *row_end;        /* what is next of the one that is */
-    int64_t bytes;                   /* of each */
+    const char *stop;                /* where it ends, or a page in it */
+    bool pages;
+    int64_t bytes;     /* of each */
     int64_t due, pace; /* 256ths of lines: not asked for yet, and what each time adds to them */
 };
 
-/* `count` rows in so many times, not 0. Rows that follow each other count as one. */
-static inline struct ahead ask_for(const struct key_row *row, int count, int64_t bytes,
-                                   int64_t times)
+/* The first `count` of `row`, which are as `rows` says, in so many times, not 0. Rows that follow
+ * each other count as one. */
+static inline struct ahead ask_for(const struct panel *panel, const struct key_rows *rows,
+                                   const struct key_row *row, int count, int64_t times)
 {
-    const int64_t line = LINE * (int64_t)sizeof(float);
-    struct ahead ahead = {.row = row, .end = row + count, .bytes = bytes};
+    const int64_t line = LINE * (int64_t)sizeof(float), bytes = bytes_of(rows->type, rows->dim);
+    /* Bytes have more work for the CPU, and lose by it. */
+    const bool pages = panel->block->large && rows->type != TYPE_I8 && rows->type != TYPE_Q8_0;
+    struct ahead ahead = {.row = row, .end = row + count, .bytes = bytes, .pages = pages};
     if (count == 0)
         return ahead;
     if (row[count - 1].data == row[0].data + (count - 1) * bytes) {
@@ -70,29 +71,48 @@ static inline struct ahead ask_for(const struct key_row *row, int count, int64_t
 }
 
 /* The next lines are asked for into the second cache; they need not exist: a prefetch never faults.
- * As evenly as can be, because those under way keep loads from the second cache waiting. Inlined
- * always, because gcc drops calls of a function that does nothing but prefetch. */
+ * As evenly as can be, because those under way keep loads from the second cache waiting. What a row
+ * or a page of much memory begins with is asked for two pages before, too: where a page is takes
+ * longer to find than a line to come, the more so in a virtual machine. Inlined always, because gcc
+ * drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
 {
     for (ahead->due += ahead->pace; ahead->due > 0; ahead->due -= 256) {
-        if (ahead->at >= ahead->row_end) {
-            if (ahead->row == ahead->end) {
-                ahead->due = ahead->pace = 0;
-                return;
+        if (__builtin_expect(ahead->at >= ahead->stop, false)) {
+            if (ahead->at >= ahead->row_end) {
+                if (ahead->row == ahead->end) {
+                    ahead->due = ahead->pace = 0;
+                    return;
+                }
+                ahead->at = ahead->row++->data;
+                ahead->row_end = ahead->at + ahead->bytes;
             }
-            ahead->at = ahead->row++->data;
-            ahead->row_end = ahead->at + ahead->bytes;
+            ahead->stop = ahead->row_end;
+            if (ahead->pages) {
+                const char *const page_end = ahead->at + PAGE - (uintptr_t)ahead->at % PAGE;
+                ahead->stop = page_end < ahead->row_end ? page_end : ahead->row_end;
+                _mm_prefetch(ahead->at + 2 * PAGE, _MM_HINT_T1);
+            }
         }
         _mm_prefetch(ahead->at, _MM_HINT_T1);
         ahead->at += LINE * sizeof(float);
     }
 }
 
-/* The rows of V that the scores ask for, in so many times, while they go through K. */
+/* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most, and what of V
+ * is still to be asked for. */
+struct scores {
+    _Alignas(64) float s[PANEL_ROWS][KEY_BLOCK];
+    struct ahead v;
+};
+
+/* The rows of V that the scores ask for, in so many times, while they go through K, and softmax
+ * once for each vector of keys. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
-    return ask_for(v->row, panel->far ? panel->most : 0, bytes_of(v->type, v->dim), times);
+    return ask_for(panel, v, v->row, panel->far ? panel->most : 0,
+                   times + (panel->most + VECTOR - 1) / VECTOR);
 }
 
 void attnkit_avx512_decode_tiled_k(const struct panel *panel, struct scores *scores);

@@ -3,12 +3,15 @@
  * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
  * which is widened on the way. Called by decode.c.
  *
- * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 32 bytes of
- * each of 16 keys at a time, as 8 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
- * takes 8 loads, 8 inserts that load, and 24 shuffles; then an element of all keys takes what
- * widens it and an FMA per row. A tile is 2 vectors of keys, because the chains of one leave the
- * FMA ports waiting, and a broadcast of q serves both. Registers: 16 units, at most 8 sums, 2
- * scales, 2 elements and a broadcast are 29 of 32 zmm.
+ * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, a step of
+ * 32 bytes of each of 16 keys at a time, as 8 vectors of 32-bit units, which are 1, 2 or 4 elements
+ * each. This takes 8 loads, 8 inserts that load, and 24 shuffles, 32 of binary16; then an element
+ * of all keys takes what widens it and an FMA per row. A tile is 2 vectors of keys, because the
+ * chains of one leave the FMA ports waiting, and a broadcast of q serves both.
+ *
+ * Shuffles have one port, and before the FMAs of a step would leave the other one idle: those of
+ * the next step are among them, and put it into memory. Registers: 8 of the next step, 8 sums, 2
+ * scales, 2 elements and a broadcast are 21 of 32 zmm, and constants.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
@@ -18,63 +21,124 @@
  * as q + 128, it is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one
  * FMA. Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11, both normal or 0. Of
  * the product it may differ in the sign of a zero, which an addition to a chain that begins at +0
- * does not keep but in a zero, and what that is does not reach a result (README.md, 3 and 11). An
- * infinite scale takes the conversion and the product; of NaN either way makes NaN.
+ * does not keep but in a zero, and what that is does not reach a result (README.md, 3 and 11). Of
+ * NaN either way makes NaN. A byte of TYPE_I8 is converted where it is the upper one of 32 bits,
+ * and the scale divided by 2^24. Tiles with a scale for which this is not exact, an infinite one or
+ * one next to 0, are done again with conversion and product.
  */
 #include "decode.h"
 
 enum {
     STEP = 32,      /* bytes of each key */
     UNITS = 8,      /* of 32 bits, in them */
+    PARTS = 4,      /* of the work of transposing them */
     MAX_TILE = 2,   /* vectors of keys */
     MAX_BLOCKS = 4, /* of TYPE_Q8_0 whose scales are loaded together */
 };
 
-/* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
-static inline __attribute__((always_inline)) void transpose_4(__m512 x[4])
+#define UPPER_BYTE 0x1p24f /* what the upper one of 32 bits counts */
+
+/* Elements that come to 32 bits. */
+static inline int elements_of_unit(const enum type type)
 {
-    const __m512 low_01 = _mm512_unpacklo_ps(x[0], x[1]), high_01 = _mm512_unpackhi_ps(x[0], x[1]);
-    const __m512 low_23 = _mm512_unpacklo_ps(x[2], x[3]), high_23 = _mm512_unpackhi_ps(x[2], x[3]);
-    x[0] = _mm512_shuffle_ps(low_01, low_23, 0x44);
-    x[1] = _mm512_shuffle_ps(low_01, low_23, 0xee);
-    x[2] = _mm512_shuffle_ps(high_01, high_23, 0x44);
-    x[3] = _mm512_shuffle_ps(high_01, high_23, 0xee);
+    return type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
 }
 
-static inline __m512 permute_halves(__m512 a, __m512i indices, __m512 b)
+/* Elements of STEP bytes. */
+static inline int elements_of_step(const enum type type)
 {
-    return _mm512_castsi512_ps(
-        _mm512_permutex2var_epi16(_mm512_castps_si512(a), indices, _mm512_castps_si512(b)));
+    return UNITS * elements_of_unit(type);
 }
 
-/* unit[i] = unit i of STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows; for
- * TYPE_F16 the first element of them all, then the second. */
-static inline __attribute__((always_inline)) void
-load_units(const enum type type, const struct key_row *key, int64_t at, __m512 unit[UNITS])
+/* ----------------------------------------------------------------------------- transposing */
+
+/* Where a step is. */
+struct place {
+    const struct key_row *key; /* the first one */
+    int64_t at;                /* bytes from the beginnings of rows */
+};
+
+/* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. Of
+ * TYPE_F16 it is element i of all keys, and then element i + UNITS. */
+struct step {
+    __m512i unit[UNITS][MAX_TILE];
+};
+
+static inline __m512i load_two(const struct key_row *low, const struct key_row *high, int64_t at)
 {
-    __m512 x[UNITS]; /* keys 0 and 4, 1 and 5, ... 3 and 7, then 8 and 12 ... */
-    for (int i = 0; i < UNITS; i++) {
-        const struct key_row *const low = key + i % 4 + i / 4 * 8;
-        x[i] = _mm512_insertf32x8(
-            _mm512_castps256_ps512(_mm256_loadu_ps((const float *)(low[0].data + at))),
-            _mm256_loadu_ps((const float *)(low[4].data + at)), 1);
-    }
-    transpose_4(x); /* x[i]: unit i of keys 0 .. 3, unit i + 4 of them, the same of keys 4 .. 7 */
-    transpose_4(x + 4);
-    const __m512i first_halves =
-        _mm512_set_epi16(55, 53, 51, 49, 39, 37, 35, 33, 23, 21, 19, 17, 7, 5, 3, 1, 54, 52, 50, 48,
-                         38, 36, 34, 32, 22, 20, 18, 16, 6, 4, 2, 0);
-    const __m512i last_halves = _mm512_add_epi16(first_halves, _mm512_set1_epi16(8));
-    for (int i = 0; i < 4; i++) {
-        if (type == TYPE_F16) {
-            unit[i] = permute_halves(x[i], first_halves, x[i + 4]);
-            unit[i + 4] = permute_halves(x[i], last_halves, x[i + 4]);
-        } else {
-            unit[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
-            unit[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
+    return _mm512_inserti64x4(
+        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(low->data + at))),
+        _mm256_loadu_si256((const __m256i *)(high->data + at)), 1);
+}
+
+/* In each 128 bits, pieces of a and b in turns: the first ones to a, the rest to b. */
+static inline __attribute__((always_inline)) void interleave(const int bits, __m512i *a, __m512i *b)
+{
+    const __m512i x = *a, y = *b;
+    *a = bits == 16   ? _mm512_unpacklo_epi16(x, y)
+         : bits == 32 ? _mm512_unpacklo_epi32(x, y)
+                      : _mm512_unpacklo_epi64(x, y);
+    *b = bits == 16   ? _mm512_unpackhi_epi16(x, y)
+         : bits == 32 ? _mm512_unpackhi_epi32(x, y)
+                      : _mm512_unpackhi_epi64(x, y);
+}
+
+/* All pairs of x that are so far apart. */
+static inline __attribute__((always_inline)) void interleave_pairs(const int bits, __m512i x[UNITS],
+                                                                   const int apart)
+{
+    for (int i = 0; i < UNITS; i++)
+        if (i / apart % 2 == 0)
+            interleave(bits, x + i, x + i + apart);
+}
+
+/* A part of the work on vector j of the keys; x is what goes on from part to part. */
+static inline __attribute__((always_inline)) void transpose_part(const enum type type,
+                                                                 const int part, struct place place,
+                                                                 __m512i x[UNITS],
+                                                                 struct step *step, const int j)
+{
+    const bool halves = type == TYPE_F16;
+    const struct key_row *const key = place.key + j * VECTOR;
+    switch (part) {
+    case 0:
+        for (int i = 0; i < UNITS; i++) {
+            const struct key_row *const low = halves ? key + i : key + i % 4 + i / 4 * 8;
+            x[i] = load_two(low, low + (halves ? 8 : 4), place.at);
         }
+        if (halves)
+            interleave_pairs(16, x, 1);
+        break;
+    case 1:
+        interleave_pairs(32, x, halves ? 2 : 1);
+        break;
+    case 2:
+        interleave_pairs(64, x, halves ? 4 : 2);
+        break;
+    default: /* the bits of an index are in reverse order by now */
+        for (int i = 0; i < UNITS && halves; i++)
+            step->unit[i / 4 + i / 2 % 2 * 2 + i % 2 * 4][j] =
+                _mm512_shuffle_i64x2(x[i], x[i], 0xd8);
+        for (int i = 0; i < 4 && !halves; i++) {
+            const int unit = i / 2 + i % 2 * 2;
+            step->unit[unit][j] = _mm512_shuffle_i64x2(x[i], x[i + 4], 0x88);
+            step->unit[unit + 4][j] = _mm512_shuffle_i64x2(x[i], x[i + 4], 0xdd);
+        }
+        break;
     }
 }
+
+static inline __attribute__((always_inline)) void
+transpose_step(const enum type type, struct place place, struct step *step, const int vectors)
+{
+    __m512i x[UNITS];
+    for (int j = 0; j < vectors; j++)
+#pragma GCC unroll 4
+        for (int part = 0; part < PARTS; part++)
+            transpose_part(type, part, place, x, step, j);
+}
+
+/* --------------------------------------------------------------------------------- scales */
 
 static inline short f16_at(const struct key_row *key, int64_t at)
 {
@@ -83,59 +147,63 @@ static inline short f16_at(const struct key_row *key, int64_t at)
     return bits;
 }
 
-/* What element d of VECTOR keys of TYPE_I8 is multiplied by. */
-static inline __attribute__((always_inline)) __m512 scales_at(const struct key_rows *k,
-                                                              const struct key_row *key, int64_t d)
-{
-    const int64_t at = d / k->scale_group;
-    return _mm512_setr_ps(
-        key[0].scales[at], key[1].scales[at], key[2].scales[at], key[3].scales[at],
-        key[4].scales[at], key[5].scales[at], key[6].scales[at], key[7].scales[at],
-        key[8].scales[at], key[9].scales[at], key[10].scales[at], key[11].scales[at],
-        key[12].scales[at], key[13].scales[at], key[14].scales[at], key[15].scales[at]);
-}
-
-/* The scales of some blocks of the keys of a tile, as binary16. They are put together in memory:
- * what brings a half into a vector takes a port of the FMAs. */
-struct block_scales {
-    _Alignas(64) short of[MAX_BLOCKS][MAX_TILE * VECTOR];
+/* What the bytes of the keys of a tile are widened with. */
+struct scales {
+    __m512 of[MAX_TILE];
+    bool exact; /* all of them so far */
+    /* Those of some blocks of TYPE_Q8_0, as binary16. They are put together in memory: what brings
+     * a half into a vector takes a port of the FMAs. */
+    _Alignas(64) short block[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
 
-static inline __attribute__((always_inline)) void load_scales(const struct key_row *key, int64_t d,
-                                                              short of[][MAX_TILE * VECTOR],
+static inline __attribute__((always_inline)) void load_blocks(const struct key_row *key, int64_t d,
+                                                              short block[][MAX_TILE * VECTOR],
                                                               const int keys, const int blocks)
 {
     const int64_t at = bytes_of(TYPE_Q8_0, d);
     for (int i = 0; i < keys; i++)
         for (int b = 0; b < blocks; b++)
-            of[b][i] = f16_at(key + i, at + b * Q8_BLOCK_BYTES);
+            block[b][i] = f16_at(key + i, at + b * Q8_BLOCK_BYTES);
 }
 
-/* Those of MAX_BLOCKS blocks from d on, or up to the end of the rows. */
-static inline __attribute__((always_inline)) void next_scales(const struct key_row *key, int64_t d,
-                                                              int64_t dim,
-                                                              struct block_scales *scales,
-                                                              const int keys)
+/* TYPE_Q8_0: the scales of the block at d. */
+static inline __attribute__((always_inline)) void take_block(const struct key_row *key, int64_t d,
+                                                             int64_t dim, struct scales *scales,
+                                                             const int vectors)
 {
-    if (dim - d >= MAX_BLOCKS * Q8_BLOCK)
-        load_scales(key, d, scales->of, keys, MAX_BLOCKS);
-    else
-        for (int b = 0; d < dim; b++, d += Q8_BLOCK)
-            load_scales(key, d, scales->of + b, keys, 1);
+    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS), keys = vectors * VECTOR;
+    if (block == 0 && dim - d >= MAX_BLOCKS * Q8_BLOCK)
+        load_blocks(key, d, scales->block, keys, MAX_BLOCKS);
+    else if (block == 0)
+        for (int b = 0; d + b * Q8_BLOCK < dim; b++)
+            load_blocks(key, d + b * Q8_BLOCK, scales->block + b, keys, 1);
+    for (int j = 0; j < vectors; j++) {
+        const short *const halves = scales->block[block] + j * VECTOR;
+        scales->of[j] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)halves));
+        scales->exact &= _mm512_fpclass_ps_mask(scales->of[j], 0x18) == 0; /* infinite */
+    }
 }
 
-static inline __m512 scale_vector(const short *halves)
+/* TYPE_I8: the scales of the group at d. */
+static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
+                                                             const struct key_row *key, int64_t d,
+                                                             struct scales *scales,
+                                                             const int vectors)
 {
-    return _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)halves));
+    const int64_t at = d / k->scale_group;
+    for (int j = 0; j < vectors; j++, key += VECTOR) {
+        const __m512 given = _mm512_setr_ps(
+            key[0].scales[at], key[1].scales[at], key[2].scales[at], key[3].scales[at],
+            key[4].scales[at], key[5].scales[at], key[6].scales[at], key[7].scales[at],
+            key[8].scales[at], key[9].scales[at], key[10].scales[at], key[11].scales[at],
+            key[12].scales[at], key[13].scales[at], key[14].scales[at], key[15].scales[at]);
+        scales->of[j] = _mm512_mul_ps(given, _mm512_set1_ps(1.0f / UPPER_BYTE));
+        const __m512 back = _mm512_mul_ps(scales->of[j], _mm512_set1_ps(UPPER_BYTE));
+        scales->exact &= _mm512_cmp_ps_mask(back, given, _CMP_NEQ_OQ) == 0;
+    }
 }
 
-static inline bool any_infinite(const __m512 x[], int n)
-{
-    __mmask16 infinite = 0;
-    for (int i = 0; i < n; i++)
-        infinite |= _mm512_fpclass_ps_mask(x[i], 0x18);
-    return infinite != 0;
-}
+/* ------------------------------------------------------------------------------- widening */
 
 /* The bytes q that are bits 7 on of `bits`, as q + 128 + 2^16: the exponent is put around them. */
 static inline __m512 add_2_16(__m512i bits)
@@ -151,94 +219,136 @@ static inline __m512 add_2_8(__m512i bits)
         bits, _mm512_set1_epi32(0xff << 15), _mm512_set1_epi32(0x43800000 ^ 0x80 << 15), 0x6a));
 }
 
-/* The 4 bytes of a unit times the scale, exactly. */
-static inline __attribute__((always_inline)) void widen_exactly(__m512i bits, __m512 scale,
-                                                                __m512 k[4])
+/* Byte i of a unit of TYPE_Q8_0 times the scale. */
+static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, const int i,
+                                                                __m512 scale)
 {
-    const __m512i up = _mm512_slli_epi32(bits, 7), down = _mm512_srli_epi32(bits, 9);
-    const __m512 more_2_16 = _mm512_mul_ps(scale, _mm512_set1_ps(0x1p16f + 128));
-    const __m512 more_2_8 = _mm512_mul_ps(scale, _mm512_set1_ps(0x1p8f + 128));
-    k[0] = _mm512_fmsub_ps(add_2_16(up), scale, more_2_16);
-    k[1] = _mm512_fmsub_ps(add_2_8(up), scale, more_2_8);
-    k[2] = _mm512_fmsub_ps(add_2_16(down), scale, more_2_16);
-    k[3] = _mm512_fmsub_ps(add_2_8(down), scale, more_2_8);
+    const __m512i moved = i < 2 ? _mm512_slli_epi32(bits, 7) : _mm512_srli_epi32(bits, 9);
+    if (i % 2 == 0)
+        return _mm512_fmsub_ps(add_2_16(moved), scale,
+                               _mm512_mul_ps(scale, _mm512_set1_ps(0x1p16f + 128)));
+    return _mm512_fmsub_ps(add_2_8(moved), scale,
+                           _mm512_mul_ps(scale, _mm512_set1_ps(0x1p8f + 128)));
 }
 
-/* k[i] = element i of a unit of each key, i < 1, 2 or 4. TYPE_Q8_0: of scales that are not
- * infinite. */
-static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m512 unit,
-                                                             __m512 scale, __m512 k[4])
+/* The same of TYPE_I8, and of the scale / UPPER_BYTE. The bytes are moved by different ports. */
+static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
+                                                               __m512 scale)
 {
-    const __m512i bits = _mm512_castps_si512(unit);
-    if (type == TYPE_F32) {
-        k[0] = unit;
-    } else if (type == TYPE_BF16) {
-        k[0] = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-        k[1] = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
-    } else if (type == TYPE_F16) {
-        k[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(bits));
-        k[1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(bits, 1));
-    } else if (type == TYPE_Q8_0) {
-        widen_exactly(bits, scale, k);
-    } else {
-        for (int i = 0; i < 4; i++) {
-            const __m512i byte = _mm512_srai_epi32(_mm512_slli_epi32(bits, 24 - 8 * i), 24);
-            k[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(byte), scale);
-        }
+    const int place = 0x00808080 | i << 24, next = 4 << 24; /* for a shuffle; the others are 0 */
+    const __m512i moved =
+        i == 0   ? _mm512_slli_epi32(bits, 24)
+        : i == 3 ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xff000000))
+                 : _mm512_shuffle_epi8(bits, _mm512_set4_epi32(place + 3 * next, place + 2 * next,
+                                                               place + next, place));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(moved), scale);
+}
+
+/* Element e of those that come after i units, of vector j of the keys. */
+static inline __attribute__((always_inline)) __m512 widen_element(const enum type type,
+                                                                  const struct step *step,
+                                                                  const int i, const int e,
+                                                                  const int j, __m512 scale)
+{
+    const __m512i bits = step->unit[i][j];
+    if (type == TYPE_F32)
+        return _mm512_castsi512_ps(bits);
+    if (type == TYPE_BF16)
+        return _mm512_castsi512_ps(
+            e == 0 ? _mm512_slli_epi32(bits, 16)
+                   : _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
+    if (type == TYPE_F16) {
+        const int element = 2 * i + e;
+        const __m256i *const halves = (const __m256i *)&step->unit[element % UNITS][j];
+        return _mm512_cvtph_ps(_mm256_load_si256(halves + element / UNITS));
     }
+    return type == TYPE_Q8_0 ? widen_block(bits, e, scale) : widen_byte(bits, e, scale);
 }
 
-/* Lines to be brought from the second cache to the first, where loads would wait behind those that
- * come from memory. */
-struct near {
-    const struct key_row *key; /* and every second one after it; or NULL */
-    int64_t at;                /* in their rows */
-};
+/* ------------------------------------------------------------------------------ prefetches */
 
-static inline __attribute__((always_inline)) void bring_near(struct near near, const int vectors)
+/* Types of 16 bits have twice the work for a line, and in caches lose up to 5 % by it. Bytes gain
+ * nothing. */
+static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
-    for (int i = 0; near.key && i < vectors * VECTOR; i += 2)
-        _mm_prefetch(near.key[i].data + near.at, _MM_HINT_T0);
+    const bool half = type == TYPE_F16 || type == TYPE_BF16;
+    return panel->far && (type == TYPE_F32 || (half && panel->block->large));
 }
 
-/* Times that a step asks for V: a unit of binary32 is too little work. */
+/* Brings lines from the second cache to the first, where loads would wait behind those that come
+ * from memory. A line is two steps: either one takes those of every second key. */
+static inline __attribute__((always_inline)) void bring_near(struct place place, const int odd,
+                                                             const int vectors)
+{
+    for (int i = odd; i < vectors * VECTOR; i += 2)
+        _mm_prefetch(place.key[i].data + place.at, _MM_HINT_T0);
+}
+
+/* Times that a step asks for V: after 4 elements, but of binary32, which is little work, after 8.
+ */
 static inline int asks_of_step(const enum type type)
 {
-    return type == TYPE_F32 ? 1 : UNITS;
+    return type == TYPE_F32 ? 1 : elements_of_step(type) / 4;
 }
 
-/* STEP bytes of each key, widened as those of type `as`. */
-static inline __attribute__((always_inline)) void
-add_step(const enum type type, const enum type as, const struct panel *panel,
-         const struct key_row *key, __m512 s[][MAX_TILE], int64_t d, __m512 scale[],
-         struct near near, struct ahead *ahead, const int vectors, const int rows)
+/* ---------------------------------------------------------------------------------- tiles */
+
+/* So many steps after d, past the whole steps of a row among those of the keys from `next` on. */
+static inline __attribute__((always_inline)) struct place
+place_after(const enum type type, const struct key_rows *k, const struct key_row *key,
+            const struct key_row *next, int64_t d, const int steps)
 {
-    const int in_unit = type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
+    const int step = elements_of_step(type), scale = type == TYPE_Q8_0 ? 2 : 0;
+    const int64_t end = k->dim / step * step, then = d + steps * step;
+    if (then < end)
+        return (struct place){key, bytes_of(type, then) + scale};
+    return (struct place){next, bytes_of(type, then - end) + scale};
+}
+
+/* Whether a step is transposed while the one before it is worked on. Of binary32 there are more
+ * shuffles than FMAs, and they wait for memory longer. */
+static inline bool is_transposed_before(const enum type type)
+{
+    return type != TYPE_F32;
+}
+
+/* The elements d on of `now`; meanwhile the step at `place` goes to `next`. */
+static inline __attribute__((always_inline)) void
+add_step(const enum type type, const struct panel *panel, const struct key_row *key, int64_t d,
+         const struct step *now, struct place place, struct step *next, struct scales *scales,
+         __m512 s[][MAX_TILE], struct ahead *ahead, const int vectors, const int rows)
+{
+    const int in_unit = elements_of_unit(type);
     const struct key_rows *const k = &panel->block->k;
-    const int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
-    __m512 unit[MAX_TILE][UNITS];
-    for (int j = 0; j < vectors; j++)
-        load_units(type, key + j * VECTOR, at, unit[j]);
-    bring_near(near, vectors);
+    __m512i x[UNITS];
+    struct step own;
+    if (!is_transposed_before(type)) {
+        transpose_step(type, place_after(type, k, key, key, d, 0), &own, vectors);
+        now = &own;
+    }
+    if (type == TYPE_Q8_0)
+        take_block(key, d, k->dim, scales, vectors);
+#pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
-        __m512 element[MAX_TILE][4];
         if (i % (UNITS / asks_of_step(type)) == 0)
             ask_ahead(ahead);
-        for (int j = 0; j < vectors; j++) {
-            if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
-                scale[j] = scales_at(k, key + j * VECTOR, d + 4 * i);
-            widen_unit(as, unit[j][i], scale[j], element[j]);
-        }
-        for (int e = 0; e < in_unit; e++)
+        if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
+            take_group(k, key, d + 4 * i, scales, vectors);
+        if (is_transposed_before(type) && i / PARTS < vectors)
+            transpose_part(type, i % PARTS, place, x, next, i / PARTS);
+        for (int e = 0; e < in_unit; e++) {
+            __m512 element[MAX_TILE];
+            for (int j = 0; j < vectors; j++)
+                element[j] = widen_element(type, now, i, e, j, scales->of[j]);
             for (int r = 0; r < rows; r++) {
                 const __m512 q = _mm512_set1_ps(panel->q[r][d + i * in_unit + e]);
                 for (int j = 0; j < vectors; j++)
-                    s[r][j] = _mm512_fmadd_ps(q, element[j][e], s[r][j]);
+                    s[r][j] = _mm512_fmadd_ps(q, element[j], s[r][j]);
             }
+        }
     }
 }
 
-/* Not TYPE_Q8_0, whose rows are whole steps. */
 static __m512 load_any(const struct key_rows *k, const struct key_row *row, int64_t d, int64_t n)
 {
     switch (k->type) {
@@ -248,13 +358,19 @@ static __m512 load_any(const struct key_rows *k, const struct key_row *row, int6
         return load_as_f32(TYPE_F16, row->data, d, n);
     case TYPE_BF16:
         return load_as_f32(TYPE_BF16, row->data, d, n);
+    case TYPE_Q8_0: {
+        const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
+        const __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16(f16_at(row, block)));
+        return _mm512_mul_ps(load_as_f32(TYPE_I8, row->data + block + 2, in_block, n), scale);
+    }
     default:
         return _mm512_mul_ps(load_as_f32(TYPE_I8, row->data, d, n),
                              _mm512_set1_ps(row->scales[d / k->scale_group]));
     }
 }
 
-/* The chains of the tile's scores go on from d, less than STEP bytes from the end. */
+/* The chains of the tile's scores go on from d: less than STEP bytes from the end, or 0 where all
+ * is done again. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -276,95 +392,67 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* The blocks of TYPE_Q8_0 at d. */
-static inline __attribute__((always_inline)) void
-add_blocks(const struct panel *panel, const struct key_row *key, __m512 s[][MAX_TILE], int64_t d,
-           struct block_scales *scales, struct near near, struct ahead *ahead, const int vectors,
-           const int rows)
-{
-    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
-    __m512 scale[MAX_TILE];
-    if (block == 0)
-        next_scales(key, d, panel->block->k.dim, scales, vectors * VECTOR);
-    for (int j = 0; j < vectors; j++)
-        scale[j] = scale_vector(scales->of[block] + j * VECTOR);
-    if (__builtin_expect(any_infinite(scale, vectors), false))
-        add_step(TYPE_Q8_0, TYPE_I8, panel, key, s, d, scale, near, ahead, vectors, rows);
-    else
-        add_step(TYPE_Q8_0, TYPE_Q8_0, panel, key, s, d, scale, near, ahead, vectors, rows);
-}
+/* Two steps in turns. */
+struct steps {
+    struct step step[2];
+    int now; /* the one that is complete */
+};
 
-/* Elements of STEP bytes. */
-static inline int elements_of_step(const enum type type)
-{
-    return type == TYPE_F32 ? 8 : type == TYPE_F16 || type == TYPE_BF16 ? 16 : 32;
-}
-
-/* Types of 16 bits have twice the work for a line, and in caches lose up to 5 % by it. Bytes gain
- * nothing. */
-static inline bool gains_by_near(const enum type type, const struct panel *panel)
-{
-    const bool half = type == TYPE_F16 || type == TYPE_BF16;
-    return panel->far && (type == TYPE_F32 || (half && panel->block->large));
-}
-
-/* Two steps after d, or past the end of the rows the same of the keys from `next` on. A line is two
- * steps, so that either one takes those of half of the keys. */
-static inline __attribute__((always_inline)) struct near
-after_steps(const enum type type, const struct key_rows *k, const struct key_row *key,
-            const struct key_row *next, int64_t d)
-{
-    if (!next)
-        return (struct near){NULL, 0};
-    const int step = elements_of_step(type), odd = d / step % 2;
-    const int64_t at = bytes_of(type, d + 2 * step), bytes = bytes_of(type, k->dim);
-    return at < bytes ? (struct near){key + odd, at} : (struct near){next + odd, at - bytes};
-}
-
-/* The scores of `vectors` vectors of keys from `first` on. `next` is where the next tile begins, or
- * NULL where nothing is to be brought near. */
+/* The scores of `vectors` vectors of keys from `first` on, of which the first step is there; then
+ * that of the keys from `next` on is. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, int first, const struct key_row *next,
-           struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
+           struct steps *steps, struct scores *scores, struct ahead *ahead, const bool near,
+           const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const struct key_row *const key = k->row + first;
     const int step = elements_of_step(type);
-    struct block_scales scales;
-    __m512 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0};
+    struct scales scales;
+    __m512 s[PANEL_ROWS][MAX_TILE];
+    for (int j = 0; j < vectors; j++)
+        scales.of[j] = _mm512_setzero_ps();
+    scales.exact = true;
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
     for (; d + step <= k->dim; d += step) {
-        const struct near near = after_steps(type, k, key, next, d);
-        if (type == TYPE_Q8_0)
-            add_blocks(panel, key, s, d, &scales, near, ahead, vectors, rows);
-        else
-            add_step(type, type, panel, key, s, d, scale, near, ahead, vectors, rows);
+        const int now = steps->now;
+        if (near)
+            bring_near(place_after(type, k, key, next, d, 2), (int)(d / step % 2), vectors);
+        add_step(type, panel, key, d, &steps->step[now], place_after(type, k, key, next, d, 1),
+                 &steps->step[1 - now], &scales, s, ahead, vectors, rows);
+        steps->now = 1 - now;
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
-            _mm512_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+            _mm512_store_ps(scores->s[r] + first + j * VECTOR,
+                            scales.exact ? s[r][j] : _mm512_setzero_ps());
+    if (!scales.exact)
+        d = 0;
     if (d < k->dim)
         add_last_dims(panel, first, vectors * VECTOR, d, scores);
 }
 
-/* Whole tiles from the first key on; returns where they end. */
+/* The scores from key `first` on in tiles of so many vectors of keys that are there; returns where
+ * they end. */
 static inline __attribute__((always_inline)) int
-score_tiles(const enum type type, const struct panel *panel, struct scores *scores,
-            struct ahead *ahead, const bool nears, const int rows)
+score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
+            struct ahead *ahead, const bool near, const int vectors, const int rows)
 {
-    const int keys = MAX_TILE * VECTOR; /* of a tile */
-    const struct key_row *const row = panel->block->k.row;
-    int key = 0;
-    for (; key + VECTOR < panel->most; key += keys) {
-        /* Of vectors that are there; after the last tile any will do. */
-        const struct key_row *const next =
-            row + (key + keys + VECTOR < panel->most ? keys : 0) + key;
-        score_tile(type, panel, key, nears ? next : NULL, scores, ahead, MAX_TILE, rows);
+    const struct key_rows *const k = &panel->block->k;
+    const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
+    struct steps steps = {.now = 0};
+    if (is_transposed_before(type) && first < last && k->dim >= elements_of_step(type))
+        transpose_step(type, place_after(type, k, k->row + first, NULL, 0, 0), &steps.step[0],
+                       vectors);
+    for (; first < last; first += keys) {
+        /* After the last tile any keys will do. */
+        const struct key_row *const next = k->row + first + (first + keys < last ? keys : 0);
+        score_tile(type, panel, first, next, &steps, scores, ahead, near, vectors, rows);
     }
-    return key;
+    return first;
 }
 
 static inline __attribute__((always_inline)) void
@@ -375,11 +463,11 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
     if (gains_by_near(type, panel) && panel->most > keys)
-        key = score_tiles(type, panel, scores, &ahead, true, rows);
+        key = score_tiles(type, panel, key, scores, &ahead, true, MAX_TILE, rows);
     else
-        key = score_tiles(type, panel, scores, &ahead, false, rows);
-    for (; key < panel->most; key += VECTOR)
-        score_tile(type, panel, key, NULL, scores, &ahead, 1, rows);
+        key = score_tiles(type, panel, key, scores, &ahead, false, MAX_TILE, rows);
+    score_tiles(type, panel, key, scores, &ahead, false, 1, rows);
+    scores->v = ahead;
 }
 
 static inline __attribute__((always_inline)) void

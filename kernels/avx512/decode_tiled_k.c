@@ -116,6 +116,7 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
         score_tiles(type, panel, key, scores, &ahead, vectors, rows);
     for (; key < panel->most; key += TILE_KEYS)
         score_tiles(type, panel, key, scores, &ahead, TILE_VECTORS, rows);
+    scores->v = ahead;
 }
 
 static inline __attribute__((always_inline)) void

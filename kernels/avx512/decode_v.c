@@ -178,12 +178,11 @@ static inline __attribute__((always_inline)) void weigh_columns(const enum type 
                                                                 const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const struct key_rows *const k = &panel->block->k;
     const struct decode_block *const block = panel->block;
     const int64_t tiles = (v->dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
     const int64_t steps = (panel->most + STEP - 1) / STEP;
-    struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
-                                 bytes_of(k->type, k->dim), tiles * steps);
+    struct ahead ahead =
+        ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0, tiles * steps);
     for (int64_t c = 0, vectors; c < v->dim; c += vectors * VECTOR) {
         vectors = tile_vectors(type, v, c);
         if (vectors == 4)
