@@ -80,7 +80,7 @@ softmax_rows(const struct panel *panel, struct scores *scores, float scale_log2,
     struct ahead ahead = scores->v;
     for (int key = 0; key < panel->most; key += VECTOR) {
         __m512 p[PANEL_ROWS];
-        ask_ahead(&ahead);
+        ask_ahead(&ahead, false);
         for (int r = 0; r < rows; r++)
             p[r] = _mm512_sub_ps(_mm512_load_ps(scores->s[r] + key), _mm512_set1_ps(subtract[r]));
         exp2_vectors(p, rows);

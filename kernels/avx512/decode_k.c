@@ -316,7 +316,8 @@ static inline bool is_transposed_before(const enum type type)
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct panel *panel, const struct key_row *key, int64_t d,
          const struct step *now, struct place place, struct step *next, struct scales *scales,
-         __m512 s[][MAX_TILE], struct ahead *ahead, const int vectors, const int rows)
+         __m512 s[][MAX_TILE], struct ahead *ahead, const bool to_first, const int vectors,
+         const int rows)
 {
     const int in_unit = elements_of_unit(type);
     const struct key_rows *const k = &panel->block->k;
@@ -331,7 +332,7 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
 #pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
         if (i % (UNITS / asks_of_step(type)) == 0)
-            ask_ahead(ahead);
+            ask_ahead(ahead, to_first);
         if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
             take_group(k, key, d + 4 * i, scales, vectors);
         if (is_transposed_before(type) && i / PARTS < vectors)
@@ -403,7 +404,7 @@ struct steps {
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, int first, const struct key_row *next,
            struct steps *steps, struct scores *scores, struct ahead *ahead, const bool near,
-           const int vectors, const int rows)
+           const bool to_first, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const struct key_row *const key = k->row + first;
@@ -422,7 +423,7 @@ score_tile(const enum type type, const struct panel *panel, int first, const str
         if (near)
             bring_near(place_after(type, k, key, next, d, 2), (int)(d / step % 2), vectors);
         add_step(type, panel, key, d, &steps->step[now], place_after(type, k, key, next, d, 1),
-                 &steps->step[1 - now], &scales, s, ahead, vectors, rows);
+                 &steps->step[1 - now], &scales, s, ahead, to_first, vectors, rows);
         steps->now = 1 - now;
     }
     for (int r = 0; r < rows; r++)
@@ -439,7 +440,8 @@ score_tile(const enum type type, const struct panel *panel, int first, const str
  * they end. */
 static inline __attribute__((always_inline)) int
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
-            struct ahead *ahead, const bool near, const int vectors, const int rows)
+            struct ahead *ahead, const bool near, const bool to_first, const int vectors,
+            const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
@@ -450,7 +452,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     for (; first < last; first += keys) {
         /* After the last tile any keys will do. */
         const struct key_row *const next = k->row + first + (first + keys < last ? keys : 0);
-        score_tile(type, panel, first, next, &steps, scores, ahead, near, vectors, rows);
+        score_tile(type, panel, first, next, &steps, scores, ahead, near, to_first, vectors, rows);
     }
     return first;
 }
@@ -462,11 +464,13 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     const int keys = MAX_TILE * VECTOR; /* of a tile */
     struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
-    if (gains_by_near(type, panel) && panel->most > keys)
-        key = score_tiles(type, panel, key, scores, &ahead, true, MAX_TILE, rows);
+    if (gains_by_first(type, &ahead) && panel->most > keys)
+        key = score_tiles(type, panel, key, scores, &ahead, true, true, MAX_TILE, rows);
+    else if (gains_by_near(type, panel) && panel->most > keys)
+        key = score_tiles(type, panel, key, scores, &ahead, true, false, MAX_TILE, rows);
     else
-        key = score_tiles(type, panel, key, scores, &ahead, false, MAX_TILE, rows);
-    score_tiles(type, panel, key, scores, &ahead, false, 1, rows);
+        key = score_tiles(type, panel, key, scores, &ahead, false, false, MAX_TILE, rows);
+    score_tiles(type, panel, key, scores, &ahead, false, false, 1, rows);
     scores->v = ahead;
 }
 

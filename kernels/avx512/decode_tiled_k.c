@@ -91,7 +91,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
         if (type == TYPE_I8 || type == TYPE_Q8_0)
             next_scales(type, tile, scale, vectors);
         for (; d + STEP <= end; d += STEP) {
-            ask_ahead(ahead);
+            ask_ahead(ahead, false);
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
         }

@@ -119,7 +119,8 @@ add_key(const enum type type, const struct key_row *row, const struct columns *c
  * other rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
-       int64_t first, int64_t width, struct ahead *ahead, const int vectors, const int rows)
+       int64_t first, int64_t width, struct ahead *ahead, const bool to_first, const int vectors,
+       const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
     const struct key_row *const row = v->row;
@@ -134,7 +135,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         load_scales(row, &columns, scale, vectors, STEP);
     int key = 0;
     for (; key < fewest; key += STEP) {
-        ask_ahead(ahead);
+        ask_ahead(ahead, to_first);
         for (int i = 0; i < STEP; i++)
             add_key(type, row + key + i, &columns, scale[i], weights->p[key + i], NULL, sum,
                     vectors, rows);
@@ -172,27 +173,37 @@ static inline int tile_vectors(const enum type type, const struct key_rows *v, i
     return left >= 4 * VECTOR ? 4 : left >= 2 * VECTOR ? 2 : 1;
 }
 
-static inline __attribute__((always_inline)) void weigh_columns(const enum type type,
-                                                                const struct panel *panel,
-                                                                const struct weights *weights,
-                                                                const int rows)
+static inline __attribute__((always_inline)) void
+weigh_columns(const enum type type, const struct panel *panel, const struct weights *weights,
+              struct ahead *ahead, const bool to_first, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const struct decode_block *const block = panel->block;
-    const int64_t tiles = (v->dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
-    const int64_t steps = (panel->most + STEP - 1) / STEP;
-    struct ahead ahead =
-        ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0, tiles * steps);
     for (int64_t c = 0, vectors; c < v->dim; c += vectors * VECTOR) {
         vectors = tile_vectors(type, v, c);
         if (vectors == 4)
-            v_tile(type, panel, weights, c, VECTOR, &ahead, 4, rows);
+            v_tile(type, panel, weights, c, VECTOR, ahead, to_first, 4, rows);
         else if (vectors == 2)
-            v_tile(type, panel, weights, c, VECTOR, &ahead, 2, rows);
+            v_tile(type, panel, weights, c, VECTOR, ahead, to_first, 2, rows);
         else
-            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, &ahead, 1,
-                   rows);
+            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, ahead,
+                   to_first, 1, rows);
     }
+}
+
+static inline __attribute__((always_inline)) void weigh_rows(const enum type type,
+                                                             const struct panel *panel,
+                                                             const struct weights *weights,
+                                                             const int rows)
+{
+    const struct decode_block *const block = panel->block;
+    const int64_t tiles = (block->v.dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
+    const int64_t steps = (panel->most + STEP - 1) / STEP;
+    struct ahead ahead =
+        ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0, tiles * steps);
+    if (gains_by_first(type, &ahead))
+        weigh_columns(type, panel, weights, &ahead, true, rows);
+    else
+        weigh_columns(type, panel, weights, &ahead, false, rows);
 }
 
 static inline __attribute__((always_inline)) void
@@ -200,13 +211,13 @@ weigh_type(const enum type type, const struct panel *panel, const struct weights
 {
     switch (computed_rows(panel)) {
     case 1:
-        weigh_columns(type, panel, weights, 1);
+        weigh_rows(type, panel, weights, 1);
         break;
     case 2:
-        weigh_columns(type, panel, weights, 2);
+        weigh_rows(type, panel, weights, 2);
         break;
     default:
-        weigh_columns(type, panel, weights, PANEL_ROWS);
+        weigh_rows(type, panel, weights, PANEL_ROWS);
         break;
     }
 }
