@@ -11,7 +11,7 @@
 enum {
     PANEL_ROWS = 4,
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V */
-    PAGE = 4096,     /* bytes of memory that have one address to be found */
+    PAGE = 4096,     /* bytes whose place in memory is found at once */
 };
 
 /* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been

@@ -9,9 +9,9 @@
  * of all keys takes what widens it and an FMA per row. A tile is 2 vectors of keys, because the
  * chains of one leave the FMA ports waiting, and a broadcast of q serves both.
  *
- * Shuffles have one port, and before the FMAs of a step would leave the other one idle: those of
- * the next step are among them, and put it into memory. Registers: 8 of the next step, 8 sums, 2
- * scales, 2 elements and a broadcast are 21 of 32 zmm, and constants.
+ * Shuffles have one port, and before the FMAs of a step would leave the other one idle: but of
+ * binary32, those of the next step are among them, and put it into memory. Registers: 8 of the next
+ * step, 8 sums, 2 scales, 2 elements and a broadcast are 21 of 32 zmm, and constants.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
@@ -284,8 +284,7 @@ static inline __attribute__((always_inline)) void bring_near(struct place place,
         _mm_prefetch(place.key[i].data + place.at, _MM_HINT_T0);
 }
 
-/* Times that a step asks for V: after 4 elements, but of binary32, which is little work, after 8.
- */
+/* Times that a step asks for V: after 4 elements; of binary32, which is less work, after 8. */
 static inline int asks_of_step(const enum type type)
 {
     return type == TYPE_F32 ? 1 : elements_of_step(type) / 4;
