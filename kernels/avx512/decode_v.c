@@ -9,9 +9,15 @@
 #include "decode.h"
 
 enum {
-    STEP = 2,       /* keys between prefetches, which widen their scales together */
+    MAX_STEP = 4,   /* keys */
     MAX_SCALES = 2, /* of a key in a tile */
 };
+
+/* Keys between prefetches; the scales of TYPE_Q8_0 are widened together. */
+static inline int keys_of_step(const enum type type)
+{
+    return type == TYPE_Q8_0 ? MAX_STEP : 2;
+}
 
 /* What a tile has of V. */
 struct columns {
@@ -38,25 +44,33 @@ static inline const char *columns_of(const struct key_row *row, const struct col
     return data;
 }
 
-/* The scales of some keys of TYPE_Q8_0, all in one step, put together in general registers: what
- * brings a half into a vector takes a port of the FMAs, as does a broadcast from a register. */
+/* The scales of TYPE_Q8_0 of a step's keys, and of the next one's as binary16. Those are put
+ * together in memory, because what brings a half into a vector takes a port of the FMAs, and long
+ * before they are needed, because what loads them together waits for each of them to have reached
+ * the cache. */
+struct scales {
+    _Alignas(32) float of[MAX_STEP][MAX_SCALES];
+    _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
+};
+
 static inline __attribute__((always_inline)) void load_scales(const struct key_row *row,
                                                               const struct columns *columns,
-                                                              float scale[STEP][MAX_SCALES],
-                                                              const int vectors, const int keys)
+                                                              struct scales *scales,
+                                                              const int vectors)
 {
-    uint64_t bits = 0;
-    for (int i = 0; i < keys; i++) {
+    for (int i = 0; i < MAX_STEP; i++) {
         const char *const data = columns_of(row + i, columns);
-        for (int b = 0; b < (vectors + 1) / 2; b++) {
-            uint16_t half;
-            memcpy(&half, data + b * Q8_BLOCK_BYTES - 2, sizeof half);
-            bits |= (uint64_t)half << 16 * (i * MAX_SCALES + b);
-        }
+        for (int b = 0; b < (vectors + 1) / 2; b++)
+            memcpy(&scales->next[i][b], data + b * Q8_BLOCK_BYTES - 2, sizeof(uint16_t));
     }
-    const __m256i halves = _mm256_castsi128_si256(_mm_cvtsi64_si128((int64_t)bits));
-    _mm_store_ps(scale[0], _mm512_castps512_ps128(_mm512_cvtph_ps(halves)));
-    __asm__("" : "+m"(*scale));
+    __asm__("" : "+m"(scales->next));
+}
+
+static inline __attribute__((always_inline)) void widen_scales(struct scales *scales)
+{
+    const __m128i halves = _mm_load_si128((const __m128i *)scales->next);
+    _mm256_store_ps(scales->of[0], _mm256_maskz_cvtph_ps(0xff, halves));
+    __asm__("" : "+m"(scales->of));
 }
 
 /* Vector j of the tile's columns of a row. */
@@ -125,32 +139,38 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     const struct key_rows *const v = &panel->block->v;
     const struct key_row *const row = v->row;
     const struct columns columns = columns_at(type, v, first, width);
-    const int fewest = panel->fewest / STEP * STEP, most = panel->most;
-    _Alignas(16) float scale[STEP][MAX_SCALES];
+    const int step = keys_of_step(type);
+    const int fewest = panel->fewest / step * step, most = panel->most;
+    struct scales scales;
     __m512 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm512_setzero_ps();
-    if (type == TYPE_Q8_0 && fewest > 0)
-        load_scales(row, &columns, scale, vectors, STEP);
+    if (type == TYPE_Q8_0 && fewest > 0) {
+        load_scales(row, &columns, &scales, vectors);
+        widen_scales(&scales);
+    }
     int key = 0;
-    for (; key < fewest; key += STEP) {
+    for (; key < fewest; key += step) {
         ask_ahead(ahead, to_first);
-        for (int i = 0; i < STEP; i++)
-            add_key(type, row + key + i, &columns, scale[i], weights->p[key + i], NULL, sum,
-                    vectors, rows);
-        /* Those of the next keys, long before they are needed. */
         if (type == TYPE_Q8_0)
-            load_scales(row + (key + STEP < fewest ? key + STEP : key), &columns, scale, vectors,
-                        STEP);
+            load_scales(row + (key + step < fewest ? key + step : key), &columns, &scales, vectors);
+        for (int i = 0; i < step; i++)
+            add_key(type, row + key + i, &columns, scales.of[i], weights->p[key + i], NULL, sum,
+                    vectors, rows);
+        if (type == TYPE_Q8_0)
+            widen_scales(&scales);
     }
     for (; key < most; key++) {
         __mmask16 sees[PANEL_ROWS];
         for (int r = 0; r < rows; r++)
             sees[r] = key < panel->visible[r] ? 0xffff : 0;
-        if (type == TYPE_Q8_0)
-            load_scales(row + key, &columns, scale, vectors, 1);
-        add_key(type, row + key, &columns, scale[0], weights->p[key], sees, sum, vectors, rows);
+        if (type == TYPE_Q8_0 && key % step == 0) {
+            load_scales(row + key, &columns, &scales, vectors);
+            widen_scales(&scales);
+        }
+        add_key(type, row + key, &columns, scales.of[key % step], weights->p[key], sees, sum,
+                vectors, rows);
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
@@ -197,7 +217,7 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
 {
     const struct decode_block *const block = panel->block;
     const int64_t tiles = (block->v.dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
-    const int64_t steps = (panel->most + STEP - 1) / STEP;
+    const int64_t steps = (panel->most + keys_of_step(type) - 1) / keys_of_step(type);
     struct ahead ahead =
         ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0, tiles * steps);
     if (gains_by_first(type, &ahead))
