@@ -151,37 +151,48 @@ static inline short f16_at(const struct key_row *key, int64_t at)
 struct scales {
     __m512 of[MAX_TILE];
     bool exact; /* all of them so far */
-    /* Those of some blocks of TYPE_Q8_0, as binary16. They are put together in memory: what brings
-     * a half into a vector takes a port of the FMAs. */
-    _Alignas(64) short block[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
 
-static inline __attribute__((always_inline)) void load_blocks(const struct key_row *key, int64_t d,
-                                                              short block[][MAX_TILE * VECTOR],
-                                                              const int keys, const int blocks)
+/* Scales of some blocks of TYPE_Q8_0 that come next, as binary16. They are put together in memory,
+ * because what brings a half into a vector takes a port of the FMAs, and a step or more before they
+ * are needed, because what loads them together waits for each of them to have reached the cache. */
+struct next_blocks {
+    _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
+};
+
+static inline __attribute__((always_inline)) void
+copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys, const int blocks)
 {
-    const int64_t at = bytes_of(TYPE_Q8_0, d);
     for (int i = 0; i < keys; i++)
         for (int b = 0; b < blocks; b++)
-            block[b][i] = f16_at(key + i, at + b * Q8_BLOCK_BYTES);
+            scale[b][i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
 }
 
-/* TYPE_Q8_0: the scales of the block at d. */
-static inline __attribute__((always_inline)) void take_block(const struct key_row *key, int64_t d,
-                                                             int64_t dim, struct scales *scales,
-                                                             const int vectors)
+/* TYPE_Q8_0: the first blocks of so many elements that begin at `place`. */
+static inline __attribute__((always_inline)) void
+load_blocks(struct place place, int64_t elements, struct next_blocks *next, const int vectors)
 {
-    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS), keys = vectors * VECTOR;
-    if (block == 0 && dim - d >= MAX_BLOCKS * Q8_BLOCK)
-        load_blocks(key, d, scales->block, keys, MAX_BLOCKS);
-    else if (block == 0)
-        for (int b = 0; d + b * Q8_BLOCK < dim; b++)
-            load_blocks(key, d + b * Q8_BLOCK, scales->block + b, keys, 1);
+    if (elements >= MAX_BLOCKS * Q8_BLOCK)
+        copy_blocks(place, next->scale, vectors * VECTOR, MAX_BLOCKS);
+    else
+        for (int b = 0; b * Q8_BLOCK < elements; b++, place.at += Q8_BLOCK_BYTES)
+            copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
+}
+
+/* TYPE_Q8_0: the scales of the block at d; the one after it is at `place`. */
+static inline __attribute__((always_inline)) void
+take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
+           struct scales *scales, const int vectors)
+{
+    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
     for (int j = 0; j < vectors; j++) {
-        const short *const halves = scales->block[block] + j * VECTOR;
+        const short *const halves = next->scale[block] + j * VECTOR;
         scales->of[j] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)halves));
         scales->exact &= _mm512_fpclass_ps_mask(scales->of[j], 0x18) == 0; /* infinite */
     }
+    const int64_t then = d + Q8_BLOCK < dim ? d + Q8_BLOCK : 0;
+    if (then == 0 || block == MAX_BLOCKS - 1)
+        load_blocks(place, dim - then, next, vectors);
 }
 
 /* TYPE_I8: the scales of the group at d. */
@@ -311,15 +322,29 @@ static inline bool is_transposed_before(const enum type type)
     return type != TYPE_F32;
 }
 
-/* The elements d on of `now`; meanwhile the step at `place` goes to `next`. */
+/* Two steps in turns. */
+struct steps {
+    struct step step[2];
+    int now; /* the one that is complete */
+};
+
+/* A step of the keys, the elements d on; meanwhile the one after it is transposed, the last one's
+ * from `next_key` on. */
 static inline __attribute__((always_inline)) void
-add_step(const enum type type, const struct panel *panel, const struct key_row *key, int64_t d,
-         const struct step *now, struct place place, struct step *next, struct scales *scales,
-         __m512 s[][MAX_TILE], struct ahead *ahead, const bool to_first, const int vectors,
-         const int rows)
+add_step(const enum type type, const struct panel *panel, const struct key_row *key,
+         const struct key_row *next_key, int64_t d, struct steps *steps, struct next_blocks *blocks,
+         struct scales *scales, __m512 s[][MAX_TILE], struct ahead *ahead, const bool to_first,
+         const int vectors, const int rows)
 {
     const int in_unit = elements_of_unit(type);
     const struct key_rows *const k = &panel->block->k;
+    const struct place place = place_after(type, k, key, next_key, d, 1);
+    const struct step *now = &steps->step[steps->now];
+    struct step *next = &steps->step[1 - steps->now];
+    /* Of TYPE_F16 the compiler would have an address in a register for each half of a unit, and of
+     * these most in vectors, from where they come by a port of the FMAs. */
+    if (type == TYPE_F16)
+        __asm__("" : "+r"(now), "+r"(next));
     __m512i x[UNITS];
     struct step own;
     if (!is_transposed_before(type)) {
@@ -327,7 +352,7 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
         now = &own;
     }
     if (type == TYPE_Q8_0)
-        take_block(key, d, k->dim, scales, vectors);
+        take_block(d, k->dim, place, blocks, scales, vectors);
 #pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
         if (i % (UNITS / asks_of_step(type)) == 0)
@@ -392,18 +417,13 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* Two steps in turns. */
-struct steps {
-    struct step step[2];
-    int now; /* the one that is complete */
-};
-
 /* The scores of `vectors` vectors of keys from `first` on, of which the first step is there; then
  * that of the keys from `next` on is. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, int first, const struct key_row *next,
-           struct steps *steps, struct scores *scores, struct ahead *ahead, const bool near,
-           const bool to_first, const int vectors, const int rows)
+           struct steps *steps, struct next_blocks *blocks, struct scores *scores,
+           struct ahead *ahead, const bool near, const bool to_first, const int vectors,
+           const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const struct key_row *const key = k->row + first;
@@ -418,12 +438,11 @@ score_tile(const enum type type, const struct panel *panel, int first, const str
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
     for (; d + step <= k->dim; d += step) {
-        const int now = steps->now;
         if (near)
             bring_near(place_after(type, k, key, next, d, 2), (int)(d / step % 2), vectors);
-        add_step(type, panel, key, d, &steps->step[now], place_after(type, k, key, next, d, 1),
-                 &steps->step[1 - now], &scales, s, ahead, to_first, vectors, rows);
-        steps->now = 1 - now;
+        add_step(type, panel, key, next, d, steps, blocks, &scales, s, ahead, to_first, vectors,
+                 rows);
+        steps->now = 1 - steps->now;
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
@@ -444,14 +463,20 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 {
     const struct key_rows *const k = &panel->block->k;
     const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
-    struct steps steps = {.now = 0};
-    if (is_transposed_before(type) && first < last && k->dim >= elements_of_step(type))
-        transpose_step(type, place_after(type, k, k->row + first, NULL, 0, 0), &steps.step[0],
-                       vectors);
+    struct steps steps;
+    struct next_blocks blocks;
+    steps.now = 0;
+    if (is_transposed_before(type) && first < last && k->dim >= elements_of_step(type)) {
+        const struct place place = place_after(type, k, k->row + first, NULL, 0, 0);
+        transpose_step(type, place, &steps.step[0], vectors);
+        if (type == TYPE_Q8_0)
+            load_blocks(place, k->dim, &blocks, vectors);
+    }
     for (; first < last; first += keys) {
         /* After the last tile any keys will do. */
         const struct key_row *const next = k->row + first + (first + keys < last ? keys : 0);
-        score_tile(type, panel, first, next, &steps, scores, ahead, near, to_first, vectors, rows);
+        score_tile(type, panel, first, next, &steps, &blocks, scores, ahead, near, to_first,
+                   vectors, rows);
     }
     return first;
 }
