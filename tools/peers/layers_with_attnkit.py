@@ -4,7 +4,6 @@ anything is timed; K of a cache is in rows, or in tiles.
 """
 
 import ctypes
-import threading
 
 import numpy as np
 
@@ -14,9 +13,9 @@ from with_attnkit import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, Args, Exec, check,
                           make_shares)
 
 TILED, TILE_KEYS = 8, 16
+BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)
 DIMS = ("d_model", "d_key", "d_value", "d_out", "q_heads", "kv_heads", "head_dim", "value_dim")
 MATRICES, INPUTS = ("w_q", "w_k", "w_v", "w_qkv", "w_o"), ("x", "key", "value")
-BARRIER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class PackArgs(ctypes.Structure):
@@ -145,17 +144,24 @@ class Call:
             self.attention.kv_len, self.args.cached = a.kv_len, self.cached.ctypes.data
 
 
+def barrier_of(threads):
+    """The C library's: what Python's takes for its lock is a part of a decode step."""
+    libc, barrier = ctypes.CDLL(None), ctypes.create_string_buffer(BARRIER_BYTES)
+    if libc.pthread_barrier_init(barrier, None, threads):
+        raise OSError(f"no barrier of {threads} threads")
+    return ctypes.cast(libc.pthread_barrier_wait, ctypes.c_void_p), barrier
+
+
 def layer(workload, tensors, setting, tiled=False):
     library = load(setting.library)
     calls = [Call(library, workload, tensors, weights, tiled) for weights in tensors.layers]
     args = [call.args for call in calls]
-    barrier = threading.Barrier(setting.threads)
-    wait = BARRIER(lambda _: barrier.wait() and None)
+    wait, barrier = barrier_of(setting.threads)
     execs, workspace = make_shares(library, args[0], setting, "attnkit_layer_workspace")
     for share in execs:
-        share.barrier = ctypes.cast(wait, ctypes.c_void_p) if setting.threads > 1 else None
+        share.barrier, share.pool = wait, ctypes.addressof(barrier)
     return Form(make_calls(library.attnkit_layer, args, execs),
-                lambda keep=(calls, workspace, wait): tensors.out)
+                lambda keep=(calls, workspace, barrier): tensors.out)
 
 
 def layer_forms(workload, tensors, setting):
