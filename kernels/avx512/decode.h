@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead,
                 _mm_prefetch(ahead->at + 2 * PAGE, _MM_HINT_T1);
             }
         }
-        // The hint is part of the instruction, so clang wants a literal.
+        /* The hint is part of the instruction, so clang wants a literal. */
         if (to_first)
             _mm_prefetch(ahead->at, _MM_HINT_T0);
         else
