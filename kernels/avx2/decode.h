@@ -126,6 +126,25 @@ static inline __attribute__((always_inline)) __m256 scale_number(const enum type
     return type == TYPE_Q8_0 ? _mm256_fmsub_ps(x, scale, zero) : _mm256_mul_ps(x, scale);
 }
 
+/* VECTOR bytes that lie next to each other become LARGE more than they are by an addition of
+ * integers, of which a multiply-add with a scale of TYPE_Q8_0 can take as many scales away: that is
+ * exact as above, because LARGE has 2 bits. */
+#define LARGE 0x1.8p23f
+
+static inline __m256 add_large(const char *bytes)
+{
+    const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)bytes));
+    return _mm256_castsi256_ps(_mm256_add_epi32(x, _mm256_castps_si256(_mm256_set1_ps(LARGE))));
+}
+
+/* Vector j of such bytes. A conversion takes a port of the FMAs, two additions others: vectors take
+ * the one and the other by turns, so that all ports have as much to do. */
+static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes, const int j)
+{
+    return j % 2 == 0 ? load_as_f32(TYPE_I8, bytes, 0, VECTOR)
+                      : _mm256_sub_ps(add_large(bytes), _mm256_set1_ps(LARGE));
+}
+
 static inline short f16_at(const struct key_row *key, int64_t at)
 {
     short bits;
@@ -149,14 +168,11 @@ scales_at(const enum type type, const struct key_rows *rows, const struct key_ro
                           key[6].scales[at], key[7].scales[at]);
 }
 
-/* What scale_number takes for element d of VECTOR rows; false where it would not be exact: a scale
- * of TYPE_I8 that is too small, and one of TYPE_Q8_0 that is not finite. */
-static inline __attribute__((always_inline)) bool byte_scales(const enum type type,
-                                                              const struct key_rows *rows,
-                                                              const struct key_row *key, int64_t d,
+/* What scale_number takes for these scales; false where it would not be exact: a scale of TYPE_I8
+ * that is too small, and one of TYPE_Q8_0 that is not finite. */
+static inline __attribute__((always_inline)) bool byte_scales(const enum type type, __m256 given,
                                                               __m256 *scale, __m256 *zero)
 {
-    const __m256 given = scales_at(type, rows, key, d);
     if (type == TYPE_Q8_0) {
         *scale = given;
         *zero = _mm256_mul_ps(given, _mm256_set1_ps(BYTE_ZERO));

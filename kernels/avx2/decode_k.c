@@ -228,7 +228,8 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
         const int64_t end = d + group;
         for (int j = 0; j < vectors && scaled; j++)
-            exact &= byte_scales(type, k, k->row + first + j * VECTOR, d, scale + j, zero + j);
+            exact &= byte_scales(type, scales_at(type, k, k->row + first + j * VECTOR, d),
+                                 scale + j, zero + j);
         for (; d + step <= end; d += step, at += STEP) {
             ask_ahead(ahead);
             if (scaled)

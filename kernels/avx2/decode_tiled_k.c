@@ -5,8 +5,8 @@
  *
  * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
  * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 16 ymm;
- * for 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound by FMA, of which a
- * quantised element takes one more, or by memory.
+ * TYPE_Q8_0 has 3 more. For 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound
+ * by FMA, of which a quantised element takes one more, or by memory.
  */
 #include "decode.h"
 
@@ -30,15 +30,27 @@ static inline __attribute__((always_inline)) void find_tiles(const struct panel 
     }
 }
 
-/* The scales of the next elements, until the next call. */
+/* What elements are multiplied by, and of TYPE_Q8_0 what is then taken away. */
+struct tile_scales {
+    __m256 of[MAX_VECTORS];
+    __m256 zero[MAX_VECTORS];
+    __m256 not_finite; /* NaN where one so far was that */
+};
+
+/* Those of the next elements, until the next call. */
 static inline __attribute__((always_inline)) void
-next_scales(const enum type type, struct tile tile[], __m256 scale[], const int vectors)
+next_scales(const enum type type, struct tile tile[], struct tile_scales *scales, const int vectors)
 {
     const enum type scale_type = type == TYPE_I8 ? TYPE_F32 : TYPE_F16;
     for (int j = 0; j < vectors; j++) {
         const struct tile *const t = tile + j / TILE_VECTORS;
-        scale[j] = load_as_f32(scale_type, type == TYPE_I8 ? t->scales : t->k,
-                               j % TILE_VECTORS * VECTOR, VECTOR);
+        scales->of[j] = load_as_f32(scale_type, type == TYPE_I8 ? t->scales : t->k,
+                                    j % TILE_VECTORS * VECTOR, VECTOR);
+        if (type == TYPE_Q8_0) {
+            scales->zero[j] = _mm256_mul_ps(scales->of[j], _mm256_set1_ps(LARGE));
+            scales->not_finite =
+                _mm256_fmadd_ps(scales->of[j], _mm256_setzero_ps(), scales->not_finite);
+        }
     }
     for (int i = 0; i < vectors / TILE_VECTORS; i++)
         if (type == TYPE_I8)
@@ -47,18 +59,24 @@ next_scales(const enum type type, struct tile tile[], __m256 scale[], const int 
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Element d of all keys. */
+/* Element d of all keys; `exact` where all scales of TYPE_Q8_0 are finite. */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct tile tile[],
-            const __m256 scale[], __m256 s[][MAX_VECTORS], const int vectors, const int rows)
+            const struct tile_scales *scales, __m256 s[][MAX_VECTORS], const bool exact,
+            const int vectors, const int rows)
 {
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     __m256 k[MAX_VECTORS];
     for (int j = 0; j < vectors; j++) {
-        k[j] = load_as_f32(stored, tile[j / TILE_VECTORS].k, j % TILE_VECTORS * VECTOR, VECTOR);
-        if (scaled)
-            k[j] = _mm256_mul_ps(k[j], scale[j]);
+        const char *const data = tile[j / TILE_VECTORS].k;
+        const int in_tile = j % TILE_VECTORS * VECTOR;
+        if (type == TYPE_Q8_0 && exact)
+            k[j] = _mm256_fmsub_ps(add_large(data + in_tile), scales->of[j], scales->zero[j]);
+        else if (scaled)
+            k[j] = _mm256_mul_ps(load_bytes(data + in_tile, j), scales->of[j]);
+        else
+            k[j] = load_as_f32(type, data, in_tile, VECTOR);
     }
     for (int i = 0; i < vectors / TILE_VECTORS; i++)
         tile[i].k += bytes_of(stored, TILE_KEYS);
@@ -69,10 +87,11 @@ add_element(const enum type type, const float *const q[], int64_t d, struct tile
     }
 }
 
-/* The scores of `vectors` vectors of keys from `first` on. */
-static inline __attribute__((always_inline)) void
+/* The scores of `vectors` vectors of keys from `first` on; false if they are to be exact and are
+ * not. */
+static inline __attribute__((always_inline)) bool
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
-            struct ahead *ahead, const int vectors, const int rows)
+            struct ahead *ahead, const bool exact, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const int64_t group = type == TYPE_I8     ? k->scale_group
@@ -80,27 +99,29 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
                                               : k->dim;
     struct tile tile[MAX_VECTORS / TILE_VECTORS];
     find_tiles(panel, first, tile, vectors / TILE_VECTORS);
-    __m256 s[PANEL_ROWS][MAX_VECTORS], scale[MAX_VECTORS];
-    for (int j = 0; j < vectors; j++) {
-        scale[j] = _mm256_setzero_ps();
+    __m256 s[PANEL_ROWS][MAX_VECTORS];
+    struct tile_scales scales;
+    scales.not_finite = _mm256_setzero_ps();
+    for (int j = 0; j < vectors; j++)
         for (int r = 0; r < rows; r++)
             s[r][j] = _mm256_setzero_ps();
-    }
     for (int64_t d = 0; d < k->dim;) {
         const int64_t end = d + group;
         if (type == TYPE_I8 || type == TYPE_Q8_0)
-            next_scales(type, tile, scale, vectors);
+            next_scales(type, tile, &scales, vectors);
         for (; d + STEP <= end; d += STEP) {
             ask_ahead(ahead);
             for (int i = 0; i < STEP; i++)
-                add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
+                add_element(type, panel->q, d + i, tile, &scales, s, exact, vectors, rows);
         }
         for (; d < end; d++)
-            add_element(type, panel->q, d, tile, scale, s, vectors, rows);
+            add_element(type, panel->q, d, tile, &scales, s, exact, vectors, rows);
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             _mm256_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+    const __m256 is_nan = _mm256_cmp_ps(scales.not_finite, scales.not_finite, _CMP_UNORD_Q);
+    return type != TYPE_Q8_0 || !exact || _mm256_movemask_ps(is_nan) == 0;
 }
 
 static inline __attribute__((always_inline)) void
@@ -110,11 +131,14 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;
     struct ahead ahead =
         v_ahead(panel, steps * ((panel->most + vectors * VECTOR - 1) / (vectors * VECTOR)));
+    bool exact = true;
     int key = 0;
     for (; key + (vectors - TILE_VECTORS) * VECTOR < panel->most; key += vectors * VECTOR)
-        score_tiles(type, panel, key, scores, &ahead, vectors, rows);
+        exact &= score_tiles(type, panel, key, scores, &ahead, true, vectors, rows);
     for (; vectors > TILE_VECTORS && key < panel->most; key += TILE_KEYS)
-        score_tiles(type, panel, key, scores, &ahead, TILE_VECTORS, rows);
+        exact &= score_tiles(type, panel, key, scores, &ahead, true, TILE_VECTORS, rows);
+    for (key = 0; !exact && key < panel->most; key += TILE_KEYS)
+        score_tiles(type, panel, key, scores, &ahead, false, TILE_VECTORS, rows);
 }
 
 static inline __attribute__((always_inline)) void

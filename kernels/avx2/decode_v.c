@@ -33,14 +33,14 @@ static inline struct columns columns_at(const enum type type, const struct key_r
                             width};
 }
 
-/* The scales of a group of columns of all keys, as scale_number takes them. */
+/* The scales of a group of columns of all keys, and what of TYPE_Q8_0 is then taken away. */
 struct group_scales {
     _Alignas(32) float scale[KEY_BLOCK];
     _Alignas(32) float zero[KEY_BLOCK];
 };
 
-/* Those of column c; false if they would not be exact. Once for all tiles of the group: they lie
- * far from each other, and are widened. */
+/* Those of column c; false if those of TYPE_Q8_0 would not be exact. Once for all tiles of the
+ * group: they lie far from each other, and are widened. */
 static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
                                                                  const struct panel *panel,
                                                                  int64_t c,
@@ -49,11 +49,13 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
     const struct key_rows *const v = &panel->block->v;
     bool exact = true;
     for (int key = 0; key < panel->most; key += VECTOR) {
-        __m256 scale, zero;
-        exact &= byte_scales(type, v, v->row + key, c, &scale, &zero);
-        _mm256_store_ps(scales->scale + key, scale);
-        if (type == TYPE_Q8_0)
+        __m256 scale = scales_at(type, v, v->row + key, c);
+        if (type == TYPE_Q8_0) {
+            __m256 zero;
+            exact &= byte_scales(type, scale, &scale, &zero);
             _mm256_store_ps(scales->zero + key, zero);
+        }
+        _mm256_store_ps(scales->scale + key, scale);
     }
     return exact;
 }
@@ -79,26 +81,26 @@ load_scale(const enum type type, const struct key_row *row, const char *data, in
     return _mm256_cvtph_ps(_mm_set1_epi16(bits));
 }
 
-/* VECTOR of 16 bytes, from `first` on, that are in both halves. */
-static inline __attribute__((always_inline)) __m256i place_bytes(const enum type type,
-                                                                 __m256i bytes, const int first)
+/* VECTOR of 16 bytes of TYPE_Q8_0, from `first` on, that are in both halves. */
+static inline __attribute__((always_inline)) __m256i place_bytes(__m256i bytes, const int first)
 {
-    const __m256i places = _mm256_setr_epi32(
-        place_byte(type, first), place_byte(type, first + 1), place_byte(type, first + 2),
-        place_byte(type, first + 3), place_byte(type, first + 4), place_byte(type, first + 5),
-        place_byte(type, first + 6), place_byte(type, first + 7));
+    const __m256i places =
+        _mm256_setr_epi32(place_byte(TYPE_Q8_0, first), place_byte(TYPE_Q8_0, first + 1),
+                          place_byte(TYPE_Q8_0, first + 2), place_byte(TYPE_Q8_0, first + 3),
+                          place_byte(TYPE_Q8_0, first + 4), place_byte(TYPE_Q8_0, first + 5),
+                          place_byte(TYPE_Q8_0, first + 6), place_byte(TYPE_Q8_0, first + 7));
     return _mm256_shuffle_epi8(bytes, places);
 }
 
-/* Pairs of vectors of bytes, as scale_number takes them. */
-static inline __attribute__((always_inline)) void load_bytes(const enum type type, const char *data,
-                                                             __m256 x[], const int vectors)
+/* Pairs of vectors of TYPE_Q8_0, as scale_number takes them. */
+static inline __attribute__((always_inline)) void load_block(const char *data, __m256 x[],
+                                                             const int vectors)
 {
     for (int j = 0; j < vectors; j += 2) {
         const __m128i *const from = (const __m128i *)(data + j * VECTOR);
         const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(from));
         for (int i = 0; i < 2; i++)
-            x[j + i] = number_of_byte(type, place_bytes(type, bytes, i * VECTOR));
+            x[j + i] = number_of_byte(TYPE_Q8_0, place_bytes(bytes, i * VECTOR));
     }
 }
 
@@ -128,13 +130,17 @@ load_pairs(const enum type type, const struct key_row *row, int key, const struc
            const struct group_scales *scales, __m256 x[], const int vectors)
 {
     row += key;
-    if (type == TYPE_I8 || type == TYPE_Q8_0) {
-        load_bytes(type, row->data + columns->offset, x, vectors);
+    if (type == TYPE_Q8_0) {
+        load_block(row->data + columns->offset, x, vectors);
         const __m256 scale = _mm256_set1_ps(scales->scale[key]);
-        const __m256 zero =
-            type == TYPE_Q8_0 ? _mm256_set1_ps(scales->zero[key]) : _mm256_setzero_ps();
+        const __m256 zero = _mm256_set1_ps(scales->zero[key]);
         for (int j = 0; j < vectors; j++)
             x[j] = scale_number(type, x[j], scale, zero);
+    } else if (type == TYPE_I8) {
+        const char *const data = columns_of(row, columns);
+        const __m256 scale = _mm256_set1_ps(scales->scale[key]);
+        for (int j = 0; j < vectors; j++)
+            x[j] = _mm256_mul_ps(load_bytes(data + j * VECTOR, j), scale);
     } else if (type == TYPE_BF16) {
         load_even_odd(row->data + columns->offset, x, vectors);
     } else {
