@@ -94,41 +94,10 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
     return ask_for(v->row, panel->far ? panel->most : 0, bytes_of(v->type, v->dim), times);
 }
 
-/* A signed byte becomes a number by one shuffle, to where it is in 32 bits, and a second step. Of
- * TYPE_I8 it is the upper one, and a conversion makes it UPPER_BYTE times what it is, of which the
- * scale is divided by as much. Of TYPE_Q8_0 it is the second one, and an exclusive or makes it
- * BYTE_ZERO more than it is, of which a multiply-add with the scale takes as many scales away: that
- * is exact, because BYTE_ZERO has 9 bits and the scale 11, but the sign of a zero is lost, which
- * no result has. It keeps those ports freer that multiply. */
-#define UPPER_BYTE 0x1p24f
-#define BYTE_ZERO 0x1.01p15f
-
-/* The first step, for a shuffle: byte i to its place, 0 to the others. */
-static inline __attribute__((always_inline)) int place_byte(const enum type type, const int i)
-{
-    return type == TYPE_Q8_0 ? (int)0x80800080 | i << 8 : 0x00808080 | i << 24;
-}
-
-/* The second step, on bytes in their places. */
-static inline __attribute__((always_inline)) __m256 number_of_byte(const enum type type,
-                                                                   __m256i placed)
-{
-    if (type != TYPE_Q8_0)
-        return _mm256_cvtepi32_ps(placed);
-    const __m256i byte_zero = _mm256_castps_si256(_mm256_set1_ps(BYTE_ZERO));
-    return _mm256_castsi256_ps(_mm256_xor_si256(placed, byte_zero));
-}
-
-/* What such a number is multiplied by, and what is then taken away from it. */
-static inline __attribute__((always_inline)) __m256 scale_number(const enum type type, __m256 x,
-                                                                 __m256 scale, __m256 zero)
-{
-    return type == TYPE_Q8_0 ? _mm256_fmsub_ps(x, scale, zero) : _mm256_mul_ps(x, scale);
-}
-
 /* VECTOR bytes that lie next to each other become LARGE more than they are by an addition of
- * integers, of which a multiply-add with a scale of TYPE_Q8_0 can take as many scales away: that is
- * exact as above, because LARGE has 2 bits. */
+ * integers. Of TYPE_Q8_0 a multiply-add with the scale takes as many scales away: that is exact,
+ * because LARGE has 2 bits and the scale 11, but where the scale is not finite; the sign of a zero
+ * is lost, which no result has. It keeps those ports freer that multiply. */
 #define LARGE 0x1.8p23f
 
 static inline __m256 add_large(const char *bytes)
@@ -152,7 +121,7 @@ static inline short f16_at(const struct key_row *key, int64_t at)
     return bits;
 }
 
-/* What element d of VECTOR rows is multiplied by. */
+/* The scales of element d of VECTOR rows. */
 static inline __attribute__((always_inline)) __m256
 scales_at(const enum type type, const struct key_rows *rows, const struct key_row *key, int64_t d)
 {
@@ -168,21 +137,10 @@ scales_at(const enum type type, const struct key_rows *rows, const struct key_ro
                           key[6].scales[at], key[7].scales[at]);
 }
 
-/* What scale_number takes for these scales; false where it would not be exact: a scale of TYPE_I8
- * that is too small, and one of TYPE_Q8_0 that is not finite. */
-static inline __attribute__((always_inline)) bool byte_scales(const enum type type, __m256 given,
-                                                              __m256 *scale, __m256 *zero)
+static inline bool is_finite(__m256 x)
 {
-    if (type == TYPE_Q8_0) {
-        *scale = given;
-        *zero = _mm256_mul_ps(given, _mm256_set1_ps(BYTE_ZERO));
-        const __m256 none = _mm256_sub_ps(*zero, *zero);
-        return _mm256_movemask_ps(_mm256_cmp_ps(none, none, _CMP_UNORD_Q)) == 0;
-    }
-    *scale = _mm256_mul_ps(given, _mm256_set1_ps(1.0f / UPPER_BYTE));
-    *zero = _mm256_setzero_ps();
-    const __m256 back = _mm256_mul_ps(*scale, _mm256_set1_ps(UPPER_BYTE));
-    return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
+    const __m256 none = _mm256_sub_ps(x, x);
+    return _mm256_movemask_ps(_mm256_cmp_ps(none, none, _CMP_UNORD_Q)) == 0;
 }
 
 void attnkit_avx2_decode_tiled_k(const struct panel *panel, struct scores *scores);

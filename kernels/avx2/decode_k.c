@@ -6,8 +6,8 @@
  * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 16 bytes of
  * each of 8 keys at a time, as 4 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
  * takes 4 loads, 4 inserts that load, and 8 shuffles; then an element of all keys takes what widens
- * it (three steps for a byte, see decode.h) and an FMA per row. A tile is 2 vectors of keys, so
- * that their chains do not leave the FMA ports waiting, and a broadcast of q serves both.
+ * it (three steps for a byte) and an FMA per row. A tile is 2 vectors of keys, so that their chains
+ * do not leave the FMA ports waiting, and a broadcast of q serves both.
  * Registers: 8 units, at most 8 sums and a broadcast are more than 16 ymm: some wait on the stack.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
@@ -62,6 +62,37 @@ load_units(const enum type type, const struct key_row *key, int64_t at, __m256 u
         transpose_pairs(unit);
     else
         transpose_4(unit);
+}
+
+/* A signed byte becomes a number by one shuffle, to where it is in 32 bits, and a second step. Of
+ * TYPE_I8 it is the upper one, and a conversion makes it UPPER_BYTE times what it is, of which the
+ * scale is divided by as much. Of TYPE_Q8_0 it is the second one, and an exclusive or makes it
+ * BYTE_ZERO more than it is, of which a multiply-add with the scale takes as many scales away: that
+ * is exact as in add_large, because BYTE_ZERO has 9 bits. */
+#define UPPER_BYTE 0x1p24f
+#define BYTE_ZERO 0x1.01p15f
+
+/* The first step, for a shuffle: byte i to its place, 0 to the others. */
+static inline __attribute__((always_inline)) int place_byte(const enum type type, const int i)
+{
+    return type == TYPE_Q8_0 ? (int)0x80800080 | i << 8 : 0x00808080 | i << 24;
+}
+
+/* The second step, on bytes in their places. */
+static inline __attribute__((always_inline)) __m256 number_of_byte(const enum type type,
+                                                                   __m256i placed)
+{
+    if (type != TYPE_Q8_0)
+        return _mm256_cvtepi32_ps(placed);
+    const __m256i byte_zero = _mm256_castps_si256(_mm256_set1_ps(BYTE_ZERO));
+    return _mm256_castsi256_ps(_mm256_xor_si256(placed, byte_zero));
+}
+
+/* What such a number is multiplied by, and what is then taken away from it. */
+static inline __attribute__((always_inline)) __m256 scale_number(const enum type type, __m256 x,
+                                                                 __m256 scale, __m256 zero)
+{
+    return type == TYPE_Q8_0 ? _mm256_fmsub_ps(x, scale, zero) : _mm256_mul_ps(x, scale);
 }
 
 /* Byte i of each unit, as scale_number takes it. */
@@ -125,6 +156,25 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
                         vectors * rows >= LARGE_TILE);
         }
     }
+}
+
+/* What scale_number takes for element d of VECTOR rows; false where it would not be exact: a scale
+ * of TYPE_I8 that is too small, and one of TYPE_Q8_0 that is not finite. */
+static inline __attribute__((always_inline)) bool byte_scales(const enum type type,
+                                                              const struct key_rows *rows,
+                                                              const struct key_row *key, int64_t d,
+                                                              __m256 *scale, __m256 *zero)
+{
+    const __m256 given = scales_at(type, rows, key, d);
+    if (type == TYPE_Q8_0) {
+        *scale = given;
+        *zero = _mm256_mul_ps(given, _mm256_set1_ps(BYTE_ZERO));
+        return is_finite(*zero);
+    }
+    *scale = _mm256_mul_ps(given, _mm256_set1_ps(1.0f / UPPER_BYTE));
+    *zero = _mm256_setzero_ps();
+    const __m256 back = _mm256_mul_ps(*scale, _mm256_set1_ps(UPPER_BYTE));
+    return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
 }
 
 /* The units of STEP bytes of each key, in memory. */
@@ -228,8 +278,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
         const int64_t end = d + group;
         for (int j = 0; j < vectors && scaled; j++)
-            exact &= byte_scales(type, scales_at(type, k, k->row + first + j * VECTOR, d),
-                                 scale + j, zero + j);
+            exact &= byte_scales(type, k, k->row + first + j * VECTOR, d, scale + j, zero + j);
         for (; d + step <= end; d += step, at += STEP) {
             ask_ahead(ahead);
             if (scaled)

@@ -4,7 +4,7 @@
  * v[key][c])), for V of any type, which is widened on the way. Called by decode.c.
  *
  * Lanes are value columns, 2 vectors of them for 4 rows, 4 for fewer. Registers: at most 8 sums, 4
- * vectors of V, their scale, a weight and what places bytes are 16 ymm. Bound by FMA, of which a
+ * vectors of V, their scale, a weight and what widens bytes are 16 ymm. Bound by FMA, of which a
  * quantised element takes one more, or by memory. There are no more sums than the FMA ports need to
  * be busy, so that what else these ports do makes the sums wait.
  */
@@ -39,7 +39,7 @@ struct group_scales {
     _Alignas(32) float zero[KEY_BLOCK];
 };
 
-/* Those of column c; false if those of TYPE_Q8_0 would not be exact. Once for all tiles of the
+/* Those of column c; false if those of TYPE_Q8_0 are not all finite. Once for all tiles of the
  * group: they lie far from each other, and are widened. */
 static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
                                                                  const struct panel *panel,
@@ -49,13 +49,13 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
     const struct key_rows *const v = &panel->block->v;
     bool exact = true;
     for (int key = 0; key < panel->most; key += VECTOR) {
-        __m256 scale = scales_at(type, v, v->row + key, c);
-        if (type == TYPE_Q8_0) {
-            __m256 zero;
-            exact &= byte_scales(type, scale, &scale, &zero);
-            _mm256_store_ps(scales->zero + key, zero);
-        }
+        const __m256 scale = scales_at(type, v, v->row + key, c);
         _mm256_store_ps(scales->scale + key, scale);
+        if (type == TYPE_Q8_0) {
+            const __m256 zero = _mm256_mul_ps(scale, _mm256_set1_ps(LARGE));
+            _mm256_store_ps(scales->zero + key, zero);
+            exact &= is_finite(zero);
+        }
     }
     return exact;
 }
@@ -79,29 +79,6 @@ load_scale(const enum type type, const struct key_row *row, const char *data, in
     short bits;
     memcpy(&bits, data + place, sizeof bits);
     return _mm256_cvtph_ps(_mm_set1_epi16(bits));
-}
-
-/* VECTOR of 16 bytes of TYPE_Q8_0, from `first` on, that are in both halves. */
-static inline __attribute__((always_inline)) __m256i place_bytes(__m256i bytes, const int first)
-{
-    const __m256i places =
-        _mm256_setr_epi32(place_byte(TYPE_Q8_0, first), place_byte(TYPE_Q8_0, first + 1),
-                          place_byte(TYPE_Q8_0, first + 2), place_byte(TYPE_Q8_0, first + 3),
-                          place_byte(TYPE_Q8_0, first + 4), place_byte(TYPE_Q8_0, first + 5),
-                          place_byte(TYPE_Q8_0, first + 6), place_byte(TYPE_Q8_0, first + 7));
-    return _mm256_shuffle_epi8(bytes, places);
-}
-
-/* Pairs of vectors of TYPE_Q8_0, as scale_number takes them. */
-static inline __attribute__((always_inline)) void load_block(const char *data, __m256 x[],
-                                                             const int vectors)
-{
-    for (int j = 0; j < vectors; j += 2) {
-        const __m128i *const from = (const __m128i *)(data + j * VECTOR);
-        const __m256i bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(from));
-        for (int i = 0; i < 2; i++)
-            x[j + i] = number_of_byte(TYPE_Q8_0, place_bytes(bytes, i * VECTOR));
-    }
 }
 
 /* Pairs of vectors of TYPE_BF16, the even columns of both and the odd ones. */
@@ -131,11 +108,11 @@ load_pairs(const enum type type, const struct key_row *row, int key, const struc
 {
     row += key;
     if (type == TYPE_Q8_0) {
-        load_block(row->data + columns->offset, x, vectors);
+        const char *const data = columns_of(row, columns);
         const __m256 scale = _mm256_set1_ps(scales->scale[key]);
         const __m256 zero = _mm256_set1_ps(scales->zero[key]);
         for (int j = 0; j < vectors; j++)
-            x[j] = scale_number(type, x[j], scale, zero);
+            x[j] = _mm256_fmsub_ps(add_large(data + j * VECTOR), scale, zero);
     } else if (type == TYPE_I8) {
         const char *const data = columns_of(row, columns);
         const __m256 scale = _mm256_set1_ps(scales->scale[key]);
