@@ -107,17 +107,14 @@ load_pairs(const enum type type, const struct key_row *row, int key, const struc
            const struct group_scales *scales, __m256 x[], const int vectors)
 {
     row += key;
-    if (type == TYPE_Q8_0) {
+    if (type == TYPE_I8 || type == TYPE_Q8_0) {
         const char *const data = columns_of(row, columns);
         const __m256 scale = _mm256_set1_ps(scales->scale[key]);
-        const __m256 zero = _mm256_set1_ps(scales->zero[key]);
+        const __m256 zero =
+            type == TYPE_Q8_0 ? _mm256_set1_ps(scales->zero[key]) : _mm256_setzero_ps();
         for (int j = 0; j < vectors; j++)
-            x[j] = _mm256_fmsub_ps(add_large(data + j * VECTOR), scale, zero);
-    } else if (type == TYPE_I8) {
-        const char *const data = columns_of(row, columns);
-        const __m256 scale = _mm256_set1_ps(scales->scale[key]);
-        for (int j = 0; j < vectors; j++)
-            x[j] = _mm256_mul_ps(load_bytes(data + j * VECTOR, j), scale);
+            x[j] = type == TYPE_Q8_0 ? _mm256_fmsub_ps(add_large(data + j * VECTOR), scale, zero)
+                                     : _mm256_mul_ps(load_bytes(data + j * VECTOR, j), scale);
     } else if (type == TYPE_BF16) {
         load_even_odd(row->data + columns->offset, x, vectors);
     } else {
