@@ -49,24 +49,41 @@ struct ahead {
     const struct key_row *row, *end; /* those not begun */
     const char *at, *row_end;        /* what is next of the one that is */
     int64_t bytes;                   /* of each */
-    int64_t lines; /* that are asked for at a time; 0 when there is nothing left */
+    int64_t lines;                  /* that are asked for at a time; 0 when there is nothing left */
+    int64_t times;                  /* in a tile */
+    int64_t lines_left, times_left; /* of the tiles to come */
 };
 
-/* `count` rows in so many times. Rows that follow each other count as one. */
+/* `count` rows in so many tiles. Rows that follow each other count as one. */
 static inline struct ahead ask_for(const struct key_row *row, int count, int64_t bytes,
-                                   int64_t times)
+                                   int64_t tiles, int64_t times)
 {
     const int64_t line = LINE * (int64_t)sizeof(float);
-    struct ahead ahead = {.row = row, .end = row + count, .bytes = bytes};
+    struct ahead ahead = {.row = row,
+                          .end = row + count,
+                          .bytes = bytes,
+                          .times = times,
+                          .times_left = tiles * times};
     if (count == 0)
         return ahead;
     if (row[count - 1].data == row[0].data + (count - 1) * bytes) {
         ahead.end = row + 1;
         ahead.bytes = count * bytes;
     }
-    const int64_t lines = (ahead.end - row) * ((ahead.bytes + line - 1) / line);
-    ahead.lines = (lines + times - 1) / times;
+    ahead.lines_left = (ahead.end - row) * ((ahead.bytes + line - 1) / line);
+    ahead.lines = (ahead.lines_left + ahead.times_left - 1) / ahead.times_left;
     return ahead;
+}
+
+/* Before each tile: in it as few lines at a time as will do for all tiles to come. What is under
+ * way keeps loads from the second cache waiting, and to count parts of lines each time would take
+ * longer. Who asks for many lines at a time can do without. */
+static inline void begin_tile(struct ahead *ahead)
+{
+    if (ahead->lines > 0 && (ahead->lines - 1) * ahead->times_left >= ahead->lines_left)
+        ahead->lines--;
+    ahead->lines_left -= ahead->lines * ahead->times;
+    ahead->times_left -= ahead->times;
 }
 
 /* The next lines are asked for into the second cache; they need not exist: a prefetch never faults.
@@ -87,11 +104,11 @@ static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
     }
 }
 
-/* The rows of V that the scores ask for, in so many times, while they go through K. */
-static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
+/* The rows of V that the scores ask for while they go through so many tiles of K. */
+static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
-    return ask_for(v->row, panel->far ? panel->most : 0, bytes_of(v->type, v->dim), times);
+    return ask_for(v->row, panel->far ? panel->most : 0, bytes_of(v->type, v->dim), tiles, times);
 }
 
 /* VECTOR bytes that lie next to each other become LARGE more than they are by an addition of

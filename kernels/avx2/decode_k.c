@@ -300,8 +300,9 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int64_t steps = (bytes_of(type, panel->block->k.dim) + STEP - 1) / STEP;
-    struct ahead ahead = v_ahead(panel, steps * ((panel->most + 2 * VECTOR - 1) / (2 * VECTOR)));
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    const int64_t steps = (bytes_of(stored, panel->block->k.dim) + STEP - 1) / STEP;
+    struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
         score_tile(type, panel, key, scores, &ahead, 2, rows);

@@ -83,7 +83,7 @@ add_element(const enum type type, const float *const q[], int64_t d, struct tile
     for (int r = 0; r < rows; r++) {
         const __m256 q_d = _mm256_set1_ps(q[r][d]);
         for (int j = 0; j < vectors; j++)
-            s[r][j] = _mm256_fmadd_ps(q_d, k[j], s[r][j]);
+            s[r][j] = multiply_add(q_d, k[j], s[r][j], rows * vectors >= LARGE_TILE);
     }
 }
 
@@ -105,6 +105,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     for (int j = 0; j < vectors; j++)
         for (int r = 0; r < rows; r++)
             s[r][j] = _mm256_setzero_ps();
+    begin_tile(ahead);
     for (int64_t d = 0; d < k->dim;) {
         const int64_t end = d + group;
         if (type == TYPE_I8 || type == TYPE_Q8_0)
@@ -130,7 +131,7 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     const int vectors = rows <= 2 ? MAX_VECTORS : 2;
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;
     struct ahead ahead =
-        v_ahead(panel, steps * ((panel->most + vectors * VECTOR - 1) / (vectors * VECTOR)));
+        v_ahead(panel, (panel->most + vectors * VECTOR - 1) / (vectors * VECTOR), steps);
     bool exact = true;
     int key = 0;
     for (; key + (vectors - TILE_VECTORS) * VECTOR < panel->most; key += vectors * VECTOR)

@@ -166,6 +166,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm256_setzero_ps();
+    begin_tile(ahead);
     int key = 0;
     for (; key + STEP <= fewest; key += STEP) {
         ask_ahead(ahead);
@@ -218,7 +219,7 @@ static inline __attribute__((always_inline)) void weigh_columns(const enum type 
     const int64_t steps = (panel->most + STEP - 1) / STEP;
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
-                                 bytes_of(k->type, k->dim), tiles * steps);
+                                 bytes_of(k->type, k->dim), tiles, steps);
     struct group_scales scales;
     bool exact = true;
     for (int64_t c = 0, group_end = 0, vectors; c < v->dim; c += vectors * VECTOR) {
