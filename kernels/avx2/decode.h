@@ -131,11 +131,23 @@ static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes
                       : _mm256_sub_ps(add_large(bytes), _mm256_set1_ps(LARGE));
 }
 
-static inline short f16_at(const struct key_row *key, int64_t at)
+/* The scale of a block of TYPE_Q8_0 in lane 0, with two of its elements in lane 1. Such loads and
+ * shuffles have more ports to go to than insertions. */
+static inline __m128i scale_bits(const char *block)
 {
-    short bits;
-    memcpy(&bits, key->data + at, sizeof bits);
-    return bits;
+    int bits;
+    memcpy(&bits, block, sizeof bits);
+    return _mm_cvtsi32_si128(bits);
+}
+
+static inline __m128i two_scales(const struct key_row *key, int64_t at)
+{
+    return _mm_unpacklo_epi16(scale_bits(key[0].data + at), scale_bits(key[1].data + at));
+}
+
+static inline __m128i four_scales(const struct key_row *key, int64_t at)
+{
+    return _mm_unpacklo_epi32(two_scales(key, at), two_scales(key + 2, at));
 }
 
 /* The scales of element d of VECTOR rows. */
@@ -144,9 +156,7 @@ scales_at(const enum type type, const struct key_rows *rows, const struct key_ro
 {
     if (type == TYPE_Q8_0) {
         const int64_t at = bytes_of(type, d);
-        return _mm256_cvtph_ps(_mm_setr_epi16(
-            f16_at(key, at), f16_at(key + 1, at), f16_at(key + 2, at), f16_at(key + 3, at),
-            f16_at(key + 4, at), f16_at(key + 5, at), f16_at(key + 6, at), f16_at(key + 7, at)));
+        return _mm256_cvtph_ps(_mm_unpacklo_epi64(four_scales(key, at), four_scales(key + 4, at)));
     }
     const int64_t at = d / rows->scale_group;
     return _mm256_setr_ps(key[0].scales[at], key[1].scales[at], key[2].scales[at],

@@ -225,7 +225,7 @@ static __m256 load_any(const struct key_rows *k, const struct key_row *row, int6
         return load_as_f32(TYPE_BF16, row->data, d, n);
     case TYPE_Q8_0: {
         const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
-        const __m256 scale = _mm256_cvtph_ps(_mm_set1_epi16(f16_at(row, block)));
+        const __m256 scale = _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(row->data + block)));
         return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data + block + 2, in_block, n), scale);
     }
     default:

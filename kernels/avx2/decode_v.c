@@ -60,13 +60,14 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
     return exact;
 }
 
-/* The columns of a row, at an address that the compiler takes as it is: it would keep the sum of
- * the offset and each distance in a register of its own, and has too few. */
+/* The columns of a row. The compiler takes its address as it is, and so has the offset as an index
+ * of loads; it would keep the sum of the offset and each distance in a register of its own, and has
+ * too few. */
 static inline const char *columns_of(const struct key_row *row, const struct columns *columns)
 {
-    const char *data = row->data + columns->offset;
+    const char *data = row->data;
     __asm__("" : "+r"(data));
-    return data;
+    return data + columns->offset;
 }
 
 static inline __attribute__((always_inline)) __m256
@@ -76,9 +77,7 @@ load_scale(const enum type type, const struct key_row *row, const char *data, in
         return _mm256_set1_ps(row->scales[place]);
     if (type != TYPE_Q8_0)
         return _mm256_setzero_ps();
-    short bits;
-    memcpy(&bits, data + place, sizeof bits);
-    return _mm256_cvtph_ps(_mm_set1_epi16(bits));
+    return _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(data + place)));
 }
 
 /* Pairs of vectors of TYPE_BF16, the even columns of both and the odd ones. */
