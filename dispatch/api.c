@@ -10,16 +10,15 @@
 #include "isa.h"
 #include "message.h"
 #include "schedule.h"
-#include "split.h"
+#include "steal.h"
 
 /* A call that has passed every check. */
 struct call {
     const struct attention *a;
     const struct kernels *kernels;
     struct schedule schedule;
-    struct split split;
-    int64_t wave;  /* of a split call */
-    char *shared;  /* aligned; split.bytes */
+    struct steal steal;
+    char *shared;  /* aligned; steal.bytes */
     char *scratch; /* after it; schedule.scratch bytes for each thread */
 };
 
@@ -69,11 +68,9 @@ static attnkit_status make_plan(checker check, const attnkit_attention_args *arg
     call->kernels = choice.isa->kernels;
     const int64_t threads = plan->exec.threads;
     call->schedule = attnkit_schedule(call->a, call->kernels, threads);
-    call->split = attnkit_split(call->a, call->kernels, &call->schedule, threads);
-    if (call->split.is_useful)
-        call->schedule.threads = call->split.threads;
-    return attnkit_workspace_bytes(call->split.bytes, call->schedule.scratch,
-                                   call->schedule.threads, &plan->workspace_size, message);
+    call->steal = attnkit_steal(call->a, call->kernels, &call->schedule, threads);
+    return attnkit_workspace_bytes(call->steal.bytes, call->schedule.scratch, call->steal.threads,
+                                   &plan->workspace_size, message);
 }
 
 attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
@@ -95,23 +92,11 @@ static attnkit_status take_workspace(struct plan *plan, char *message)
 {
     const attnkit_status status =
         attnkit_take_workspace(&plan->exec, plan->workspace_size, &plan->call.shared, message);
-    plan->call.scratch = plan->call.shared + plan->call.split.bytes;
     if (status != ATTNKIT_OK)
         return status;
+    plan->call.scratch = plan->call.shared + plan->call.steal.bytes;
     return attnkit_check_workspace(&plan->problem, plan->exec.workspace, plan->workspace_size,
                                    message);
-}
-
-/* Whether threads share out keys. That costs turns: not where whole items go round well. */
-static bool decide_split(const attnkit_exec *exec, struct call *call)
-{
-    const double even_enough = 1.25;
-    if (!call->split.is_useful || (!exec->parallel_for && !exec->barrier))
-        return false;
-    if (attnkit_imbalance(call->a, &call->schedule) < even_enough)
-        return false;
-    attnkit_count_units(call->a, &call->schedule, &call->split);
-    return call->split.units > call->schedule.items;
 }
 
 static char *scratch_of(const struct call *call, int64_t thread)
@@ -126,38 +111,53 @@ static void run_share(void *arg, int64_t thread)
     if (thread < 0 || thread >= call->schedule.threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    const struct share share = attnkit_share(call->a, &call->schedule, thread);
+    const struct range share = attnkit_share(call->a, &call->schedule, thread);
     attnkit_run_items(call->a, call->kernels, &call->schedule, share, scratch_of(call, thread));
     fp_modes_end(callers);
 }
 
-static void attend_wave(void *arg, int64_t thread)
+static void run_stealing(void *arg, int64_t thread)
 {
     const struct call *call = arg;
-    if (thread < 0 || thread >= call->schedule.threads)
+    if (thread < 0 || thread >= call->steal.threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_split_attend(call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
-                         call->shared, scratch_of(call, thread));
+    attnkit_steal_run(call->a, call->kernels, &call->schedule, &call->steal, thread, call->shared,
+                      scratch_of(call, thread));
     fp_modes_end(callers);
 }
 
-static void join_wave(void *arg, int64_t thread)
+/* Whether threads of the caller are to meet twice, so that they can work on each other's items. */
+static bool is_worth_meeting(const struct call *call)
 {
-    const struct call *call = arg;
-    if (thread < 0 || thread >= call->schedule.threads)
-        return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_split_join(call->a, call->kernels, &call->schedule, &call->split, call->wave, thread,
-                       call->shared, scratch_of(call, thread));
+    const bool goes_round = attnkit_goes_round(call->a, &call->schedule, &call->steal);
+    fp_modes_end(callers);
+    return call->steal.splits && !goes_round;
+}
+
+static void begin_stealing(const struct call *call)
+{
+    const fp_modes callers = fp_modes_begin();
+    attnkit_steal_begin(call->a, call->kernels, &call->schedule, &call->steal, call->shared);
     fp_modes_end(callers);
 }
 
-static void run_waves(const attnkit_exec *exec, struct call *call)
+static void run_call(const attnkit_exec *exec, struct call *call)
 {
-    for (call->wave = 0; call->wave < call->split.waves; call->wave++) {
-        attnkit_run_phase(exec, call->schedule.threads, attend_wave, call);
-        attnkit_run_phase(exec, call->schedule.threads, join_wave, call);
+    if (exec->threads == 1) {
+        attnkit_run_tasks(exec, 1, run_share, call);
+    } else if (exec->parallel_for) {
+        begin_stealing(call);
+        attnkit_run_tasks(exec, call->steal.threads, run_stealing, call);
+    } else if (exec->barrier && is_worth_meeting(call)) {
+        if (exec->thread == 0)
+            begin_stealing(call);
+        exec->barrier(exec->pool);
+        run_stealing(call, exec->thread);
+        exec->barrier(exec->pool);
+    } else {
+        run_share(call, exec->thread);
     }
 }
 
@@ -165,23 +165,15 @@ attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnk
                                  char *message)
 {
     struct plan plan;
-    bool is_split = false;
-    /* The scale is arithmetic, too, and so are shares. The tasks set the modes again, wherever they
-     * run. */
+    /* The scale is arithmetic, too. The tasks set the modes again, wherever they run. */
     const fp_modes callers = fp_modes_begin();
     attnkit_status status = make_plan(attnkit_check, args, exec, &plan, message);
     if (status == ATTNKIT_OK && !plan.problem.empty)
         status = take_workspace(&plan, message);
-    if (status == ATTNKIT_OK && !plan.problem.empty)
-        is_split = decide_split(&plan.exec, &plan.call);
     fp_modes_end(callers);
     if (status != ATTNKIT_OK)
         return status;
-    if (plan.problem.empty)
-        return accept(message);
-    if (is_split)
-        run_waves(&plan.exec, &plan.call);
-    else
-        attnkit_run_tasks(&plan.exec, plan.call.schedule.threads, run_share, &plan.call);
+    if (!plan.problem.empty)
+        run_call(&plan.exec, &plan.call);
     return accept(message);
 }

@@ -67,11 +67,3 @@ void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
     else
         task(arg, exec->thread);
 }
-
-void attnkit_run_phase(const attnkit_exec *exec, int64_t threads,
-                       void (*task)(void *arg, int64_t i), void *arg)
-{
-    attnkit_run_tasks(exec, threads, task, arg);
-    if (!exec->parallel_for)
-        exec->barrier(exec->pool);
-}

@@ -24,8 +24,4 @@ attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, ch
 void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
                        void (*task)(void *arg, int64_t i), void *arg);
 
-/* The same, and returns when all threads are through. */
-void attnkit_run_phase(const attnkit_exec *exec, int64_t threads,
-                       void (*task)(void *arg, int64_t i), void *arg);
-
 #endif

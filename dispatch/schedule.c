@@ -155,28 +155,40 @@ static double total_cost(const struct attention *a, const struct schedule *s)
  * the same numbers in the same order, so no item is done twice or never. */
 static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
 {
+    if (total == 0) /* no item has rows */
+        return 0;
     const int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
     return owner < s->threads ? owner : s->threads - 1; /* by rounding */
 }
 
-struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread)
+struct cut attnkit_begin_cut(const struct attention *a, const struct schedule *s)
 {
-    if (s->threads == 1)
-        return (struct share){0, s->items};
-    const double total = total_cost(a, s);
-    struct share share = {s->items, s->items};
-    double done = 0;
-    for (int64_t i = 0; i < s->items; i++) {
-        const double item_cost = cost(a, attnkit_work_item(a, s, i));
-        const int64_t owner = owner_of(s, done, item_cost, total);
-        if (owner >= thread && share.first == s->items)
-            share.first = i;
-        if (owner > thread) {
-            share.end = i;
+    return (struct cut){.total = s->threads == 1 ? 0 : total_cost(a, s)};
+}
+
+struct range attnkit_next_share(const struct attention *a, const struct schedule *s,
+                                struct cut *cut)
+{
+    struct range share = {cut->item, cut->item};
+    if (cut->thread == s->threads - 1)
+        share.end = s->items;
+    for (; share.end < s->items; share.end++) {
+        const double item_cost = cost(a, attnkit_work_item(a, s, share.end));
+        if (owner_of(s, cut->done, item_cost, cut->total) > cut->thread)
             break;
-        }
-        done += item_cost;
+        cut->done += item_cost;
     }
+    cut->item = share.end;
+    cut->thread++;
+    return share;
+}
+
+struct range attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread)
+{
+    struct cut cut = attnkit_begin_cut(a, s);
+    struct range share = {0, 0};
+    while (cut.thread <= thread)
+        share = attnkit_next_share(a, s, &cut);
     return share;
 }
 
@@ -196,63 +208,66 @@ double attnkit_imbalance(const struct attention *a, const struct schedule *s)
     return largest / total * (double)s->threads;
 }
 
+/* Whether all rows of an item are in decode tiles. */
+static bool is_decode(const struct work_item *item)
+{
+    return item->panel_rows == 0 && item->decode_rows > 0;
+}
+
 /* A vector of heads, or what is left of them: few of those are better off one by one. */
 static void run_heads(const struct attention *a, const struct kernels *kernels,
-                      struct work_item item, char *scratch)
+                      const struct work_item *item, char *scratch)
 {
-    if (item.heads > kernels->vector / 4) {
+    if (item->heads > kernels->vector / 4) {
         attnkit_heads(a, kernels, item, scratch);
         return;
     }
-    for (int left = item.heads; left > 0; left--) {
-        attnkit_decode(a, kernels, &item, 1, scratch);
-        if (++item.kv_head == a->kv_heads) {
-            item.kv_head = 0;
-            item.batch++;
+    struct work_item one = *item;
+    for (int left = item->heads; left > 0; left--) {
+        attnkit_decode(a, kernels, &one, 1, scratch);
+        if (++one.kv_head == a->kv_heads) {
+            one.kv_head = 0;
+            one.batch++;
         }
     }
 }
 
-/* Items from `first` on that are worked on in turns: of one batch entry, all of their rows in
- * decode tiles. None where that has no use. */
-static int collect_walks(const struct attention *a, const struct schedule *s, struct share items,
-                         struct work_item walks[MAX_WALKS])
+void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
+                   struct group *group)
 {
-    int count = 0;
-    if (s->walks == 1 || s->items_per_head > 1)
-        return 0;
-    for (int64_t i = items.first; i < items.end && count < s->walks; i++) {
+    group->item[0] = attnkit_work_item(a, s, items.first);
+    group->count = 1;
+    if (s->walks == 1 || s->items_per_head > 1 || !is_decode(group->item))
+        return;
+    for (int64_t i = items.first + 1; i < items.end && group->count < s->walks; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
-        if (item.panel_rows > 0 || item.decode_rows == 0 || (count && item.batch != walks->batch))
+        if (!is_decode(&item) || item.batch != group->item->batch)
             break;
-        walks[count++] = item;
+        group->item[group->count++] = item;
     }
-    return count;
 }
 
-static void run_item(const struct attention *a, const struct kernels *kernels,
-                     const struct schedule *s, struct work_item item, char *scratch)
+void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
+                       const struct schedule *s, const struct group *group, char *scratch)
 {
+    const struct work_item *const item = group->item;
     if (s->heads_per_item > 1) {
         run_heads(a, kernels, item, scratch);
         return;
     }
-    if (item.panel_rows > 0)
+    if (item->panel_rows > 0)
         attnkit_prefill(a, kernels, item, scratch);
-    if (item.decode_rows > 0)
-        attnkit_decode(a, kernels, &item, 1, scratch);
+    if (item->decode_rows > 0)
+        attnkit_decode(a, kernels, item, group->count, scratch);
 }
 
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
-                       const struct schedule *s, struct share items, char *scratch)
+                       const struct schedule *s, struct range items, char *scratch)
 {
+    struct group group;
     while (items.first < items.end) {
-        struct work_item walks[MAX_WALKS];
-        const int count = collect_walks(a, s, items, walks);
-        if (count > 1)
-            attnkit_decode(a, kernels, walks, count, scratch);
-        else
-            run_item(a, kernels, s, attnkit_work_item(a, s, items.first), scratch);
-        items.first += count > 1 ? count : 1;
+        attnkit_group(a, s, items, &group);
+        attnkit_run_group(a, kernels, s, &group, scratch);
+        items.first += group.count;
     }
 }

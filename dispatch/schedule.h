@@ -30,19 +30,44 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
 struct work_item attnkit_work_item(const struct attention *a, const struct schedule *s,
                                    int64_t index);
 
-struct share {
-    int64_t first, end; /* items */
+struct range {
+    int64_t first, end; /* of items, if nothing else is said */
 };
 
-/* The items of one thread: consecutive, with about the same number of (row, key) pairs each. */
-struct share attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
+/* Shares are consecutive, with about the same number of (row, key) pairs each; in turn those of
+ * thread 0, 1 and so on. */
+struct cut {
+    double total, done; /* of what items cost */
+    int64_t item, thread;
+};
 
-/* How much more the busiest thread then has to do than each would have of equal shares: 1 is even.
- */
+struct cut attnkit_begin_cut(const struct attention *a, const struct schedule *s);
+struct range attnkit_next_share(const struct attention *a, const struct schedule *s,
+                                struct cut *cut);
+
+/* The items of one thread. */
+struct range attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
+
+/* How much more the busiest thread then has to do than each would have of equal shares: 1 is even,
+ * NaN says that there is nothing to do. */
 double attnkit_imbalance(const struct attention *a, const struct schedule *s);
 
-/* Runs these items, one after the other. `scratch` is s->scratch bytes, aligned to 64. */
+/* Items that are worked on together: one, or those of decode rows of a batch entry whose heads
+ * share pages of memory. */
+struct group {
+    struct work_item item[MAX_WALKS];
+    int count;
+};
+
+/* The first of these items, and those that go with it. */
+void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
+                   struct group *group);
+
+/* Runs a group, or these items, one after the other. `scratch` is s->scratch bytes, aligned to 64.
+ */
+void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
+                       const struct schedule *s, const struct group *group, char *scratch);
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
-                       const struct schedule *s, struct share items, char *scratch);
+                       const struct schedule *s, struct range items, char *scratch);
 
 #endif

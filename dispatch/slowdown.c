@@ -13,15 +13,15 @@ static const volatile int64_t percent = SLOWDOWN_PERCENT;
 
 /* The names are those of the linker's --wrap. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            struct work_item item, char *scratch);
+                            const struct work_item *item, char *scratch);
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            struct work_item item, char *scratch);
+                            const struct work_item *item, char *scratch);
 
 /* The share is one of processor time, in which waiting for a processor that others have does not
  * count: a kernel that is slower does not wait longer. Reading that clock twice takes 1 us of an
  * item, also where the share is 0. */
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            struct work_item item, char *scratch)
+                            const struct work_item *item, char *scratch)
 {
     const int64_t begin = clock_nanoseconds(CLOCK_THREAD_CPUTIME_ID);
     __real_attnkit_prefill(a, kernels, item, scratch);

@@ -369,9 +369,13 @@ typedef struct attnkit_attention_args {
  *                        in any order, one after the other, or again; only two runs of the same
  *                        index at the same time are not allowed.
  *
- * Where there are fewer KV heads and row blocks than threads, or some would be left over, threads
- * share out the keys of a head in chunks of 512, with the same bits. That takes turns: a
- * parallel-for is called several times, one's own threads meet at a barrier. */
+ * In a parallel-for, a thread that is through with its part of the KV heads and row blocks goes on
+ * with those of others, and in the end, where there are fewer than 8 of these for each thread, with
+ * the keys of a head, in chunks of 512, with the same bits. So there may be more threads than heads,
+ * and one that is slower or begins late is not waited for but where it is at work. Threads of your
+ * own do the same if they can meet at a barrier, before and after, but only where these KV heads
+ * and row blocks do not go round evenly. The workspace is free for another call when all threads
+ * have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, any alignment, contents of no meaning */

@@ -112,11 +112,11 @@ size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *ke
  * MAX_WALKS items, chunk by chunk of their keys in turns. `scratch` is aligned to
  * 64 bytes for prefill and heads, to 4 for decode. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                     struct work_item item, char *scratch);
+                     const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
                     const struct work_item *items, int count, char *scratch);
-void attnkit_heads(const struct attention *a, const struct kernels *kernels, struct work_item item,
-                   char *scratch);
+void attnkit_heads(const struct attention *a, const struct kernels *kernels,
+                   const struct work_item *item, char *scratch);
 
 /* An item may be worked on by several threads: each takes chunks of its keys, whose states are then
  * joined in order, with the same bits. A state is so many floats, aligned as scratch is; those of
@@ -124,24 +124,27 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels, str
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
 
-/* The state of the chunk that begins at key `first`. */
+/* The state of the chunk that begins at key `first`; decode those of up to MAX_WALKS items, in
+ * turns as above, which lie `step` floats apart. */
 void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
-                           struct work_item item, int64_t first, float *state, char *scratch);
+                           const struct work_item *item, int64_t first, float *state,
+                           char *scratch);
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
-                          struct work_item item, int64_t first, float *state, char *scratch);
+                          const struct work_item *items, int count, int64_t first, float *states,
+                          int64_t step, char *scratch);
 
-/* States of consecutive chunks, `step` floats apart; none of them is changed by joining. */
+/* States of consecutive chunks, `step` floats apart. */
 struct chunk_run {
     const float *before; /* of all chunks before these, or NULL if there are none */
     const float *states;
-    int64_t step, first_chunk; /* first_chunk: fewer, where a window leaves out some before it */
+    int64_t step, first_chunk; /* its index or, with a window, less */
     int count;
-    float *after; /* where that of all so far goes, or NULL: the result is written */
+    float *after; /* that of all so far goes there, maybe `before`; NULL: the result is written */
 };
 
 void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
-                          struct work_item item, const struct chunk_run *run, char *scratch);
+                          const struct work_item *item, const struct chunk_run *run, char *scratch);
 void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
-                         struct work_item item, const struct chunk_run *run, char *scratch);
+                         const struct work_item *item, const struct chunk_run *run, char *scratch);
 
 #endif

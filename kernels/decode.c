@@ -158,6 +158,18 @@ static void begin(const struct attention *a, const struct kernels *kernels,
         resume(a, item, &w->total);
 }
 
+/* Returns the most rows of a walk. */
+static int begin_all(const struct attention *a, const struct kernels *kernels,
+                     const struct work_item *items, int count, float **scratch, struct walk *walks)
+{
+    int most = 0;
+    for (int i = 0; i < count; i++) {
+        begin(a, kernels, items + i, scratch, walks + i);
+        most = walks[i].rows > most ? walks[i].rows : most;
+    }
+    return most;
+}
+
 static void begin_common(const struct attention *a, int rows, float *scratch, struct common *common)
 {
     common->lines = scratch;
@@ -469,14 +481,11 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
     float *left = (float *)scratch;
     struct walk walks[MAX_WALKS];
     struct common common;
-    int most_rows = 0;
     int64_t end = 0;
-    for (int i = 0; i < count; i++) {
-        begin(a, kernels, items + i, &left, walks + i);
-        most_rows = items[i].decode_rows > most_rows ? items[i].decode_rows : most_rows;
-        end = last_end(walks + i) > end ? last_end(walks + i) : end;
-    }
+    const int most_rows = begin_all(a, kernels, items, count, &left, walks);
     begin_common(a, most_rows, left, &common);
+    for (int i = 0; i < count; i++)
+        end = last_end(walks + i) > end ? last_end(walks + i) : end;
     for (int64_t first = next_chunk(walks, count, 0); first < end;
          first = next_chunk(walks, count, first + CHUNK_KEYS))
         walk_chunk(a, kernels, walks, count, first, &common);
@@ -485,27 +494,32 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
 }
 
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
-                          struct work_item item, int64_t first, float *state, char *scratch)
+                          const struct work_item *items, int count, int64_t first, float *states,
+                          int64_t step, char *scratch)
 {
     float *left = (float *)scratch;
-    struct walk w;
+    struct walk walks[MAX_WALKS];
     struct common common;
-    struct state chunk;
-    const struct state *const states[] = {&chunk};
-    begin(a, kernels, &item, &left, &w);
-    begin_common(a, w.rows, left, &common);
-    take_state(a, w.rows, &state, &chunk);
-    reset(&chunk, w.rows, a->value_dim);
-    attend_chunk(a, kernels, &w, 1, first, states, &common);
+    struct state chunk[MAX_WALKS];
+    const struct state *chunks[MAX_WALKS];
+    const int most_rows = begin_all(a, kernels, items, count, &left, walks);
+    begin_common(a, most_rows, left, &common);
+    for (int i = 0; i < count; i++) {
+        float *room = states + i * step;
+        take_state(a, walks[i].rows, &room, &chunk[i]);
+        reset(&chunk[i], walks[i].rows, a->value_dim);
+        chunks[i] = &chunk[i];
+    }
+    attend_chunk(a, kernels, walks, count, first, chunks, &common);
 }
 
 void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
-                         struct work_item item, const struct chunk_run *run, char *scratch)
+                         const struct work_item *item, const struct chunk_run *run, char *scratch)
 {
-    const size_t bytes = (size_t)attnkit_decode_state(a, item.decode_rows) * sizeof(float);
+    const size_t bytes = (size_t)attnkit_decode_state(a, item->decode_rows) * sizeof(float);
     float *left = (float *)scratch;
     struct walk w;
-    begin(a, kernels, &item, &left, &w);
+    begin(a, kernels, item, &left, &w);
     float *const total = w.total.row_max;            /* the first of the state's floats */
     const bool begun = run->before || a->before.out; /* with other chunks than these */
     if (run->before || !begun)
@@ -517,5 +531,5 @@ void attnkit_decode_join(const struct attention *a, const struct kernels *kernel
     if (run->after)
         memcpy(run->after, total, bytes);
     else
-        finish(a, kernels, &w, &item, &w.chunk, left);
+        finish(a, kernels, &w, item, &w.chunk, left);
 }

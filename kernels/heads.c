@@ -69,10 +69,10 @@ static void begin_head(struct heads *w, int head, int64_t index)
     }
 }
 
-static void begin(struct heads *w, struct work_item item, char *scratch)
+static void begin(struct heads *w, const struct work_item *item, char *scratch)
 {
     const int lanes = w->lanes;
-    const int64_t first = item.batch * w->a->kv_heads + item.kv_head;
+    const int64_t first = item->batch * w->a->kv_heads + item->kv_head;
     w->q_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->k_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->scores = take(&scratch, FEW_KEYS, w->kernels->lanes);
@@ -148,15 +148,15 @@ static void finish_lse(const struct heads *w)
     w->kernels->finish(&w->st, w->lanes, 0, w->lanes, out, lse);
 }
 
-void attnkit_heads(const struct attention *a, const struct kernels *kernels, struct work_item item,
-                   char *scratch)
+void attnkit_heads(const struct attention *a, const struct kernels *kernels,
+                   const struct work_item *item, char *scratch)
 {
     struct heads w;
     w.a = a;
     w.kernels = kernels;
-    w.heads = item.heads;
+    w.heads = item->heads;
     w.vector = kernels->vector;
-    w.rows = item.decode_rows;
+    w.rows = item->decode_rows;
     w.lanes = w.rows * w.vector;
     begin(&w, item, scratch);
     score(&w);

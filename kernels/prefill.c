@@ -2,7 +2,7 @@
  *
  * Attention for many query rows of one KV head: blocks of keys outside, panels of query rows
  * inside, so that every panel finds a block of K and V in the cache. Called for each work item by
- * dispatch/schedule.c, or for a chunk of its keys by dispatch/split.c.
+ * dispatch/schedule.c, or for a chunk of its keys by dispatch/steal.c.
  */
 #include <math.h>
 #include <string.h>
@@ -183,7 +183,7 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     pack_panel(w, p);
 }
 
-static void begin(struct prefill *w, struct work_item item, char *scratch)
+static void begin(struct prefill *w, const struct work_item *item, char *scratch)
 {
     const int lanes = w->kernels->lanes;
     w->scores = take(&scratch, KEY_BLOCK, lanes);
@@ -194,23 +194,23 @@ static void begin(struct prefill *w, struct work_item item, char *scratch)
         w->plane = take(&scratch, KEY_BLOCK, lanes);
         seen = (struct seen *)take(&scratch, ROW_BLOCK, sizeof *seen / sizeof(float));
     }
-    w->panels = panels_for(item.panel_rows, lanes);
-    const int rows = whole_vectors(item.panel_rows, w->kernels->vector);
+    w->panels = panels_for(item->panel_rows, lanes);
+    const int rows = whole_vectors(item->panel_rows, w->kernels->vector);
     w->decode_scratch = scratch + panel_floats(w->a) * rows * (int64_t)sizeof(float);
     w->wide = attnkit_take_wide(w->a, (float *)w->decode_scratch);
-    const struct place first = place_of_row(w->a, item.batch, item.kv_head, item.first_row);
+    const struct place first = place_of_row(w->a, item->batch, item->kv_head, item->first_row);
     struct place place = first;
-    for (int r = 0; r < item.panel_rows; r++, place = next_place(w->a, place))
+    for (int r = 0; r < item->panel_rows; r++, place = next_place(w->a, place))
         prefetch_row(q_row(w->a, place), bytes_of(w->a->q_type, w->a->head_dim), 0);
     for (int i = 0; i < w->panels; i++) {
-        const int rows_left = item.panel_rows - i * lanes;
+        const int rows_left = item->panel_rows - i * lanes;
         w->panel[i].seen = seen ? seen + i * lanes : NULL;
-        begin_panel(w, &w->panel[i], item.first_row + i * lanes,
+        begin_panel(w, &w->panel[i], item->first_row + i * lanes,
                     rows_left < lanes ? rows_left : lanes, &scratch);
     }
-    const int64_t last = (item.first_row + item.panel_rows - 1) / w->a->group;
-    w->visible = all_visible(visible_keys(w->a, item.batch, first.position),
-                             visible_keys(w->a, item.batch, last));
+    const int64_t last = (item->first_row + item->panel_rows - 1) / w->a->group;
+    w->visible = all_visible(visible_keys(w->a, item->batch, first.position),
+                             visible_keys(w->a, item->batch, last));
 }
 
 /* The state of the chunk. The first one needs none of its own: folding it into an empty total would
@@ -568,27 +568,27 @@ static void finish_panel(const struct prefill *w, const struct panel *p)
 }
 
 static void begin_item(struct prefill *w, const struct attention *a, const struct kernels *kernels,
-                       struct work_item item, char *scratch)
+                       const struct work_item *item, char *scratch)
 {
     w->a = a;
     w->kernels = kernels;
-    w->batch = item.batch;
-    w->kv_head = item.kv_head;
+    w->batch = item->batch;
+    w->kv_head = item->kv_head;
     begin(w, item, scratch);
 }
 
-static void finish_item(const struct prefill *w, struct work_item item)
+static void finish_item(const struct prefill *w, const struct work_item *item)
 {
     const struct attention *a = w->a;
-    struct place place = place_of_row(a, item.batch, item.kv_head, item.first_row);
-    for (int r = 0; r < item.panel_rows && !a->after.out; r++, place = next_place(a, place))
+    struct place place = place_of_row(a, item->batch, item->kv_head, item->first_row);
+    for (int r = 0; r < item->panel_rows && !a->after.out; r++, place = next_place(a, place))
         prefetch_row(out_row(a, place), bytes_of(a->out_type, a->value_dim), 1);
     for (int i = 0; i < w->panels; i++)
         finish_panel(w, &w->panel[i]);
 }
 
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                     struct work_item item, char *scratch)
+                     const struct work_item *item, char *scratch)
 {
     struct prefill w; /* field by field: most panels are not there */
     begin_item(&w, a, kernels, item, scratch);
@@ -604,7 +604,7 @@ int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *k
 }
 
 void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
-                           struct work_item item, int64_t first, float *state, char *scratch)
+                           const struct work_item *item, int64_t first, float *state, char *scratch)
 {
     struct prefill w;
     char *states = (char *)state;
@@ -642,7 +642,7 @@ static void join_panel(const struct prefill *w, const struct panel *p, const str
 }
 
 void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
-                          struct work_item item, const struct chunk_run *run, char *scratch)
+                          const struct work_item *item, const struct chunk_run *run, char *scratch)
 {
     struct prefill w;
     int64_t offset = 0;

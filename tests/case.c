@@ -524,7 +524,7 @@ static void run_table(const attnkit_attention_args *args, const struct kernels *
     const struct schedule schedule = attnkit_schedule(&p.a, kernels, 1);
     char *scratch = memory_arena(TENSORS, schedule.scratch + 64);
     scratch += -(uintptr_t)scratch & 63;
-    attnkit_run_items(&p.a, kernels, &schedule, (struct share){0, schedule.items}, scratch);
+    attnkit_run_items(&p.a, kernels, &schedule, (struct range){0, schedule.items}, scratch);
 }
 
 static void run_threads(const attnkit_attention_args *args, const char *isa, int threads)

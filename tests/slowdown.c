@@ -30,11 +30,11 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 
 /* An item during which others had the processor. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            struct work_item item, char *scratch)
+                            const struct work_item *item, char *scratch)
 {
     assert_null(a);
     assert_null(kernels);
-    assert_int_equal(item.first_row, 256);
+    assert_int_equal(item->first_row, 256);
     scratch_seen = scratch;
     processor += ITEM;
     wall += ITEM + WAITED;
@@ -48,7 +48,7 @@ static void an_item_takes_its_share_longer(void **state)
     const struct work_item item = {.first_row = 256};
     wall = processor = 5;
     items = 0;
-    __wrap_attnkit_prefill(NULL, NULL, item, &scratch);
+    __wrap_attnkit_prefill(NULL, NULL, &item, &scratch);
     const int64_t late = wall - 5 - ITEM - WAITED;
     assert_int_equal(items, 1);
     assert_ptr_equal(scratch_seen, &scratch);

@@ -182,7 +182,7 @@ static void expect_every_item_in_one_share(const struct attention *a, const stru
 {
     int64_t next = 0;
     for (int64_t thread = 0; thread < s->threads; thread++) {
-        const struct share share = attnkit_share(a, s, thread);
+        const struct range share = attnkit_share(a, s, thread);
         if (share.first == share.end)
             continue;
         assert_int_equal(share.first, next);
