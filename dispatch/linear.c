@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public calls of linear maps: packing a matrix, and y = x Wᵀ + bias with a packed one. Both
- * check once, choose the kernels and share out tiles, or parts, evenly.
+ * check once, choose the kernels and share out tiles, or parts, evenly. In a parallel-for, a thread
+ * that is through with its parts goes on with those of others, as in steal.h.
  */
 #include "../kernels/linear.h"
 
@@ -10,6 +11,7 @@
 #include "fp_modes.h"
 #include "isa.h"
 #include "matrix.h"
+#include "queue.h"
 #include "versioned.h"
 
 /* -------------------------------------------------------------------------------- packing */
@@ -153,7 +155,9 @@ struct plan {
     int64_t parts, shares;
     size_t scratch_size;   /* bytes for each share */
     size_t workspace_size; /* 0 where there are no rows */
-    char *scratch;         /* aligned */
+    bool takes_over;       /* threads do, parts of others; from queues [shares] in the workspace */
+    struct queue *queues;
+    char *scratch; /* aligned */
     struct matrix x, w, bias, y;
 };
 
@@ -261,8 +265,8 @@ static attnkit_status make_plan(const attnkit_linear_args *args, const attnkit_e
     plan->parts = attnkit_linear_parts(&plan->l, plan->kernels);
     plan->shares = plan->exec.threads < plan->parts ? plan->exec.threads : plan->parts;
     plan->scratch_size = attnkit_linear_scratch(&plan->l, plan->kernels);
-    return attnkit_workspace_bytes(0, plan->scratch_size, plan->exec.threads, &plan->workspace_size,
-                                   message);
+    return attnkit_workspace_bytes(0, sizeof(struct queue) + plan->scratch_size, plan->exec.threads,
+                                   &plan->workspace_size, message);
 }
 
 attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args, const attnkit_exec *exec,
@@ -291,15 +295,78 @@ static attnkit_status check_memory(struct plan *plan, char *message)
     return status;
 }
 
+/* Parts of a thread that knows of no other one. */
+struct parts {
+    int64_t next, end;
+};
+
+static int64_t next_part(void *arg)
+{
+    struct parts *const parts = arg;
+    return parts->next < parts->end ? parts->next++ : -1;
+}
+
+/* Where a thread of a parallel-for takes parts from: its queue, and then those that come round
+ * after it. */
+struct taking {
+    struct queue *queues;
+    int64_t count, at, tried;
+    int64_t least; /* parts that a queue must have left */
+    int64_t least_of_others;
+};
+
+static int64_t take_part(void *arg)
+{
+    struct taking *const t = arg;
+    for (; t->tried < t->count; t->tried++) {
+        struct queue *const queue = &t->queues[t->at];
+        if (queue->end - atomic_load(&queue->next) >= t->least) {
+            const int64_t part = atomic_fetch_add(&queue->next, 1);
+            t->least = 1;
+            if (part < queue->end)
+                return part;
+        }
+        t->at = (t->at + 1) % t->count;
+        t->least = t->least_of_others;
+    }
+    return -1;
+}
+
+static struct parts parts_of(const struct plan *plan, int64_t share)
+{
+    return (struct parts){first_of_share(plan->parts, plan->shares, share),
+                          first_of_share(plan->parts, plan->shares, share + 1)};
+}
+
+static void begin_queues(const struct plan *plan)
+{
+    for (int64_t i = 0; i < plan->shares; i++) {
+        const struct parts parts = parts_of(plan, i);
+        atomic_init(&plan->queues[i].next, parts.next);
+        plan->queues[i].end = parts.end;
+    }
+}
+
 static void run_share(void *arg, int64_t share)
 {
     const struct plan *plan = arg;
     if (share < 0 || share >= plan->shares)
         return;
+    char *const scratch = plan->scratch + (size_t)share * plan->scratch_size;
     const fp_modes callers = fp_modes_begin();
-    attnkit_linear_run(&plan->l, plan->kernels, first_of_share(plan->parts, plan->shares, share),
-                       first_of_share(plan->parts, plan->shares, share + 1),
-                       plan->scratch + (size_t)share * plan->scratch_size);
+    if (plan->takes_over) {
+        struct taking taking = {
+            .queues = plan->queues,
+            .count = plan->shares,
+            .at = share,
+            .least = 1,
+            .least_of_others = 1 + attnkit_linear_parts_of_change(&plan->l, plan->kernels),
+        };
+        attnkit_linear_run(&plan->l, plan->kernels, take_part, &taking, scratch);
+    } else {
+        struct parts parts = parts_of(plan, share);
+        attnkit_linear_run(&plan->l, plan->kernels, next_part, &parts, scratch);
+    }
     fp_modes_end(callers);
 }
 
@@ -315,6 +382,11 @@ attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exe
     status = check_memory(&plan, message);
     if (status != ATTNKIT_OK)
         return status;
+    plan.queues = (struct queue *)(void *)plan.scratch;
+    plan.scratch += (size_t)plan.exec.threads * sizeof *plan.queues;
+    plan.takes_over = plan.exec.parallel_for && plan.shares > 1;
+    if (plan.takes_over)
+        begin_queues(&plan);
     attnkit_run_tasks(&plan.exec, plan.shares, run_share, &plan);
     return accept(message);
 }

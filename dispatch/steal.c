@@ -11,9 +11,9 @@
 #include "steal.h"
 
 #include <sched.h>
-#include <stdatomic.h>
 
 #include "../kernels/mask.h"
+#include "queue.h"
 
 enum {
     CACHE_LINE = 64,
@@ -22,12 +22,6 @@ enum {
     MANY_ITEMS = 8,       /* for each thread, that are small enough not to be split */
     CLAIMS = 2,           /* a thread claims this part of its even share of what is left */
     MOST_WAITS = 1 << 15, /* some 10 ms */
-};
-
-/* Items from next on that are claimed in whole groups. */
-struct queue {
-    _Alignas(CACHE_LINE) _Atomic int64_t next;
-    int64_t end;
 };
 
 /* Items that are worked on chunk by chunk. */

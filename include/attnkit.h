@@ -371,11 +371,11 @@ typedef struct attnkit_attention_args {
  *
  * In a parallel-for, a thread that is through with its part of the KV heads and row blocks goes on
  * with those of others, and in the end, where there are fewer than 8 of these for each thread, with
- * the keys of a head, in chunks of 512, with the same bits. So there may be more threads than heads,
- * and one that is slower or begins late is not waited for but where it is at work. Threads of your
- * own do the same if they can meet at a barrier, before and after, but only where these KV heads
- * and row blocks do not go round evenly. The workspace is free for another call when all threads
- * have returned. */
+ * the keys of a head, in chunks of 512, with the same bits. So there may be more threads than
+ * heads, and one that is slower or begins late is not waited for but where it is at work. Threads
+ * of your own do the same if they can meet at a barrier, before and after, but only where these KV
+ * heads and row blocks do not go round evenly. The workspace is free for another call when all
+ * threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, any alignment, contents of no meaning */
@@ -674,7 +674,8 @@ ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *a
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
-/* A linear map. Threads share out the columns of y, and rows where there are many. Cost: 2 * in_dim
+/* A linear map. Threads share out the columns of y, and rows where there are many; in a
+ * parallel-for one that is through with its part goes on with those of others. Cost: 2 * in_dim
  * FLOPs for each element of y; w is read from memory once for each 256 rows. */
 ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
                                           char *message);

@@ -20,6 +20,7 @@ enum {
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
     CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96, a block 512 */
     INPUTS_AT_ONCE = 64,       /* that are converted, a multiple of Q8_BLOCK */
+    GATHER_PARTS = 2,          /* that take about as long as their rows to be put into scratch */
     NEAR_BYTES = 1 << 22,      /* what no near cache keeps more of */
 };
 
@@ -86,6 +87,11 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
     if (has_few_rows(l, kernels))
         return panels(l, FEW_PANEL);
     return ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l, PANEL);
+}
+
+int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels)
+{
+    return has_few_rows(l, kernels) || l->rows <= BLOCK_ROWS ? 0 : GATHER_PARTS;
 }
 
 /* What a thread works in. x comes last: a read beyond it leaves the workspace, which tests see. */
@@ -304,8 +310,8 @@ static struct part part_at(const struct linear *l, int64_t panel, int64_t i)
                          .outs = outs < panel ? (int)outs : (int)panel};
 }
 
-void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, int64_t first,
-                        int64_t end, char *memory)
+void attnkit_linear_run(const struct linear *l, const struct kernels *kernels,
+                        int64_t (*next)(void *arg), void *arg, char *memory)
 {
     const struct scratch s = cut_scratch(l, memory);
     const bool few = has_few_rows(l, kernels);
@@ -313,17 +319,16 @@ void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, i
         matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
     const float *x[MAX_MATRIX_ROWS];
     int64_t gathered = -1; /* the first row of the block that is in scratch */
-    if (few && first < end)
-        find_few(l, kernels, s.x, x);
-    for (int64_t i = first; i < end; i++) {
+    for (int64_t i = next(arg); i >= 0; i = next(arg)) {
         const struct part part = part_at(l, few ? FEW_PANEL : PANEL, i);
-        if (few) {
-            run_few(l, kernels, &s, x, &part, far);
-            continue;
-        }
-        if (part.row != gathered)
+        if (part.row != gathered && few)
+            find_few(l, kernels, s.x, x);
+        else if (part.row != gathered)
             gather_x(l, kernels, part.row, part.rows, s.x);
         gathered = part.row;
-        run_many(l, kernels, &s, &part);
+        if (few)
+            run_few(l, kernels, &s, x, &part, far);
+        else
+            run_many(l, kernels, &s, &part);
     }
 }

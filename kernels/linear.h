@@ -49,8 +49,12 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
 /* Bytes of scratch for each thread. More rows need no less. */
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
 
-/* Computes parts first .. end - 1. `memory` is the scratch, aligned to 64 bytes. */
-void attnkit_linear_run(const struct linear *l, const struct kernels *kernels, int64_t first,
-                        int64_t end, char *memory);
+/* How many parts take about as long as bringing another block of rows into scratch does. */
+int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
+
+/* Computes the parts that next(arg) gives until it gives a negative number. `memory` is the
+ * scratch, aligned to 64 bytes. */
+void attnkit_linear_run(const struct linear *l, const struct kernels *kernels,
+                        int64_t (*next)(void *arg), void *arg, char *memory);
 
 #endif

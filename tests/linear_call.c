@@ -214,12 +214,23 @@ void linear_call_pack(const struct linear_call *c, struct runner runner)
         expect_ok(attnkit_pack(&c->pack, &exec, message), message);
 }
 
+struct parts {
+    int64_t next, end;
+};
+
+static int64_t next_part(void *arg)
+{
+    struct parts *const parts = arg;
+    return parts->next < parts->end ? parts->next++ : -1;
+}
+
 static void run_kernels(const struct linear_call *c, const struct kernels *kernels)
 {
     const struct linear l = linear_of(c);
     const size_t size = (attnkit_linear_scratch(&l, kernels) + LINE - 1) / LINE * LINE;
     char *const scratch = aligned_alloc(LINE, size);
-    attnkit_linear_run(&l, kernels, 0, attnkit_linear_parts(&l, kernels), scratch);
+    struct parts parts = {0, attnkit_linear_parts(&l, kernels)};
+    attnkit_linear_run(&l, kernels, next_part, &parts, scratch);
     free(scratch);
 }
 

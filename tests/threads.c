@@ -564,6 +564,54 @@ static void run_linear_parts(const struct linear_call *c, const attnkit_exec *ex
     pthread_attr_destroy(&attributes);
 }
 
+static void only_the_last(void *pool, int64_t n, task_function *task, void *arg)
+{
+    (void)pool;
+    task(arg, n - 1);
+}
+
+struct task {
+    task_function *run;
+    void *arg;
+    int64_t i;
+};
+
+static void *run_task(void *arg)
+{
+    const struct task *const task = arg;
+    task->run(task->arg, task->i);
+    return NULL;
+}
+
+static void at_once(void *pool, int64_t n, task_function *task, void *arg)
+{
+    struct task tasks[MOST_THREADS];
+    pthread_t pthreads[MOST_THREADS];
+    (void)pool;
+    for (int64_t i = 0; i < n; i++) {
+        tasks[i] = (struct task){task, arg, i};
+        assert_int_equal(pthread_create(&pthreads[i], NULL, run_task, &tasks[i]), 0);
+    }
+    for (int64_t i = 0; i < n; i++)
+        pthread_join(pthreads[i], NULL);
+}
+
+/* A task takes the parts of others that have not begun, but not the last ones of another 256 rows,
+ * for which these would have to be brought into its scratch. */
+static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
+                                      const char *expected, int64_t rows)
+{
+    void (*const ways[])(void *, int64_t, task_function *, void *) = {
+        only_the_last, at_once, all_and_then_all_again, with_numbers_out_of_range};
+    for (size_t way = rows > 256 ? 1 : 0; way < COUNT(ways); way++) {
+        exec.parallel_for = ways[way];
+        assert_int_equal(attnkit_linear(&c->args, &exec, NULL), ATTNKIT_OK);
+        char *const y = linear_call_take(c);
+        assert_true(y && linear_call_same(c, y, expected, rows));
+        free(y);
+    }
+}
+
 static void check_linear_threads(const struct isa *isa, const struct linear_shape *shape)
 {
     const struct linear_kind kind = {.packed_type = ATTNKIT_F16, .bias = true, .layout = PADDED};
@@ -579,13 +627,14 @@ static void check_linear_threads(const struct isa *isa, const struct linear_shap
         char *const y = linear_call_take(c);
         assert_true(y && linear_call_same(c, y, expected, shape->rows));
         free(y);
+        check_linear_parallel_for(c, exec, expected, shape->rows);
         free(exec.workspace);
     }
     free(expected);
     linear_call_free(c);
 }
 
-static void linear_maps_on_own_threads_and_small_stacks_have_their_bits(void **state)
+static void linear_maps_on_threads_and_small_stacks_have_their_bits(void **state)
 {
     (void)state;
     static const struct linear_shape linear_shapes[] = {{300, 40, 200}, {2, 64, 500}, {1, 5, 3}};
@@ -608,7 +657,7 @@ int main(void)
         cmocka_unit_test(a_stack_of_64_kib_is_enough),
         cmocka_unit_test(a_signal_handler_on_a_stack_of_64_kib_may_call),
         cmocka_unit_test(a_forked_process_may_call),
-        cmocka_unit_test(linear_maps_on_own_threads_and_small_stacks_have_their_bits),
+        cmocka_unit_test(linear_maps_on_threads_and_small_stacks_have_their_bits),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
