@@ -10,8 +10,6 @@
  */
 #include "steal.h"
 
-#include <sched.h>
-
 #include "../kernels/mask.h"
 #include "queue.h"
 
@@ -21,7 +19,7 @@ enum {
     SLOT_BYTES = 1 << 16, /* of slots for each thread, unless two states need more */
     MANY_ITEMS = 8,       /* for each thread, that are small enough not to be split */
     CLAIMS = 2,           /* a thread claims this part of its even share of what is left */
-    MOST_WAITS = 1 << 15, /* some 10 ms */
+    MOST_LOOKS = 1 << 18, /* some 10 ms */
 };
 
 /* Items that are worked on chunk by chunk. */
@@ -438,20 +436,20 @@ static void join_units(const struct thread *t, int64_t number, const struct grou
     }
 }
 
-/* A thread that finds no room waits for the one that is at work on the oldest unit, which most
- * likely is nearly through. If that does not get on, it leaves: whoever is at work makes room by
- * itself, and so the last one does all that is left. */
+/* A thread that finds no room looks again, for the one that is at work on the oldest unit most
+ * likely is nearly through; without a system call, of which a call makes none. If that does not get
+ * on, it leaves: whoever is at work makes room by itself, and so the last one does all that is
+ * left. */
 static void work_on_tail(const struct thread *t)
 {
     int64_t claimed = 0, before = 0;
-    for (int waits = 0; waits < MOST_WAITS; before = claimed) {
+    for (int looks = 0; looks < MOST_LOOKS; before = claimed) {
         claimed = atomic_load(&t->tail->claimed);
         if (claimed >= t->tail->units)
             return;
         const struct range units = claim_units(t);
         if (units.first == units.end) {
-            waits = claimed == before ? waits + 1 : 0;
-            sched_yield();
+            looks = claimed == before ? looks + 1 : 0;
             continue;
         }
         const int64_t number = group_of_unit(t, units.first);
@@ -461,7 +459,7 @@ static void work_on_tail(const struct thread *t)
         for (int64_t unit = units.first; unit < units.end; unit++)
             attend_unit(t, g, &group, unit);
         join_units(t, number, &group);
-        waits = 0;
+        looks = 0;
     }
 }
 
