@@ -33,15 +33,15 @@ static const struct shape {
     int batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
     bool causal, lengths;
 } shapes[] = {
-    {1, 1, 1, 1, 1025, 16, 16, false, false},   /* one row, three chunks */
-    {1, 1, 4, 1, 9000, 8, 24, true, false},     /* a group, many chunks */
-    {1, 1, 8, 5, 3000, 20, 33, true, false},    /* panels and a rest for decode */
-    {1, 1, 1, 70, 5000, 16, 64, true, false},   /* many rows: more chunks than room for states */
-    {1, 1, 2, 300, 1500, 8, 40, true, false},   /* two row blocks, rows that see one chunk */
-    {3, 1, 2, 3, 2000, 16, 16, true, true},     /* lengths, one of them 0 */
-    {1, 3, 1, 2, 1300, 16, 16, false, false},   /* heads left over */
-    {1, 1, 16, 20, 1200, 8, 200, false, false}, /* states larger than a thread's memory for them */
-    {2, 5, 2, 1, 1500, 8, 8, false, true}, /* items to steal, of a sequence without keys, too */
+    {1, 1, 1, 1, 1025, 16, 16, false, false},  /* one row, three chunks */
+    {1, 1, 4, 1, 9000, 8, 24, true, false},    /* a group, many chunks */
+    {1, 1, 8, 5, 3000, 20, 33, true, false},   /* panels and a rest for decode */
+    {1, 1, 1, 70, 5000, 16, 64, true, false},  /* many rows: more chunks than room for states */
+    {1, 1, 2, 300, 700, 8, 40, true, false},   /* row blocks, rows that see one chunk */
+    {3, 1, 2, 3, 2000, 16, 16, true, true},    /* lengths, one of them 0 */
+    {1, 3, 1, 2, 1300, 16, 16, false, false},  /* heads left over */
+    {1, 1, 16, 6, 1100, 8, 200, false, false}, /* states larger than a thread's memory for them */
+    {2, 5, 2, 1, 1500, 8, 8, false, true},     /* items to steal, of a sequence without keys, too */
 };
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
