@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the library is to the process it lives in: a call makes no system call, so that it can
- * neither allocate from the system, lock, print nor start a thread; ATTNKIT_ISA is not read in a
+ * neither allocate from the system, lock, print nor start a thread, nor does a thread that finds
+ * nothing to do before another one has got on; ATTNKIT_ISA is not read in a
  * set-uid program; the shared library can be loaded and unloaded again and again.
  *
  *   process SHARED_LIBRARY
@@ -17,13 +18,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../dispatch/check.h"
 #include "../dispatch/isa.h"
+#include "../dispatch/steal.h"
 #include "attnkit.h"
 
 enum {
@@ -202,6 +206,126 @@ static void a_call_makes_no_system_call(void **state)
     }
 }
 
+/* --- A thread that waits ---------------------------------------------------------------------- */
+
+enum {
+    WAIT_HEADS = 4,
+    WAIT_CHUNKS = 32, /* of keys: twice as many as there is room for states */
+    WAIT_KEYS = WAIT_CHUNKS * CHUNK_KEYS,
+    WAIT_VALUE_DIM = 512,
+    WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,
+};
+
+/* The first of two threads on a call, whose first block takes until the second one has returned.
+ * This is a process of its own, for only of that do we learn how it ended. */
+static struct held_up {
+    struct problem problem;
+    const struct kernels *real;
+    struct kernels kernels; /* the same, with our `decode` */
+    struct schedule schedule;
+    struct steal steal;
+    char *shared; /* by the processes, and behind it the memory of each */
+    int blocks;   /* of this process */
+    int status;   /* of the other one */
+} held_up;
+
+static void run_as(int thread)
+{
+    struct held_up *const h = &held_up;
+    char *const scratch = h->shared + h->steal.bytes + (size_t)thread * h->schedule.scratch;
+    attnkit_steal_run(&h->problem.a, &h->kernels, &h->schedule, &h->steal, thread, h->shared,
+                      scratch);
+}
+
+static void decode_late(const struct decode_block *block, int rows, float scale_log2)
+{
+    if (held_up.blocks++ == 0) {
+        const pid_t child = fork();
+        if (child == 0) {
+            if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+                _exit(77);
+            run_as(1);
+            syscall(SYS_exit, 0);
+        }
+        held_up.status = exit_status_of(child);
+    }
+    held_up.real->decode(block, rows, scale_log2);
+}
+
+static void *shared_memory(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static void run_held_up(const attnkit_attention_args *args, const struct isa *isa)
+{
+    struct held_up *const h = &held_up;
+    *h = (struct held_up){.real = isa->kernels, .kernels = *isa->kernels};
+    h->kernels.decode = decode_late;
+    assert_int_equal(attnkit_check(args, &h->problem, NULL), ATTNKIT_OK);
+    h->schedule = attnkit_schedule(&h->problem.a, &h->kernels, 2);
+    h->steal = attnkit_steal(&h->problem.a, &h->kernels, &h->schedule, 2);
+    const size_t size = h->steal.bytes + 2 * h->schedule.scratch;
+    h->shared = shared_memory(size);
+    attnkit_steal_begin(&h->problem.a, &h->kernels, &h->schedule, &h->steal, h->shared);
+    run_as(0);
+    munmap(h->shared, size);
+}
+
+static void wait_without_system_calls(const struct isa *isa)
+{
+    static float q[WAIT_HEADS], k[WAIT_KEYS], v[WAIT_KEYS * WAIT_VALUE_DIM], expected[WAIT_OUT];
+    static char workspace[1 << 20];
+    attnkit_attention_args args = {
+        .size = sizeof args,
+        .batch = 1,
+        .q_heads = WAIT_HEADS,
+        .kv_heads = 1,
+        .q_len = 1,
+        .kv_len = WAIT_KEYS,
+        .head_dim = 1,
+        .value_dim = WAIT_VALUE_DIM,
+        .q = q,
+        .k = k,
+        .v = v,
+        .out = expected,
+    };
+    const attnkit_exec exec = {.size = sizeof exec,
+                               .isa = isa->name,
+                               .workspace = workspace,
+                               .workspace_size = sizeof workspace};
+    for (int64_t i = 0; i < WAIT_KEYS * WAIT_VALUE_DIM; i++)
+        v[i] = (float)(i % 1009);
+    assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
+    args.out = shared_memory(sizeof expected);
+    run_held_up(&args, isa);
+    assert_memory_equal(args.out, expected, sizeof expected);
+    munmap(args.out, sizeof expected);
+}
+
+static void nor_does_a_thread_that_waits(void **state)
+{
+    (void)state;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    const int blocks_of_chunk = CHUNK_KEYS / KEY_BLOCK;
+    for (int i = 0; i < count; i++) {
+        if (!attnkit_isa_can_run(&isas[i]))
+            continue;
+        wait_without_system_calls(&isas[i]);
+        if (held_up.status == 77)
+            skip(); /* no seccomp in this kernel or emulator */
+        assert_int_equal(held_up.status, 0);
+        /* It ran out of room, and left most of the work to the one that held it up. */
+        assert_in_range(held_up.blocks, WAIT_CHUNKS / 2 * blocks_of_chunk,
+                        (WAIT_CHUNKS - 1) * blocks_of_chunk);
+    }
+}
+
+/* --- Others ----------------------------------------------------------------------------------- */
+
 /* A copy of this program, which anybody may run as nobody. */
 static void copy_as_nobody(const char *copy)
 {
@@ -273,6 +397,7 @@ int main(int argc, char **argv)
     shared_library = argc > 1 ? argv[1] : NULL;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_makes_no_system_call),
+        cmocka_unit_test(nor_does_a_thread_that_waits),
         cmocka_unit_test(set_uid_programs_do_not_read_the_variable),
         cmocka_unit_test(the_library_loads_and_unloads_a_thousand_times),
     };
