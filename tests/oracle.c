@@ -362,7 +362,9 @@ static void bound_sum(struct row *r)
 static struct oracle_element element(real value, real magnitude, real error)
 {
     const real bound = error + U * (fabsl(value) + error) + LOSS;
-    return (struct oracle_element){(double)value, (double)magnitude, (double)(bound * OWN_ERROR)};
+    return (struct oracle_element){.value = (double)value,
+                                   .magnitude = (double)magnitude,
+                                   .bound = (double)(bound * OWN_ERROR)};
 }
 
 static struct oracle_element exactly(double value)
@@ -379,17 +381,18 @@ static real value_at(const struct row *r, int64_t j, int64_t column)
 /* An infinity in V makes one, or NaN with another one or with a weight that is lost. */
 static struct oracle_element attend_column(const struct row *r, int64_t column)
 {
-    real o = 0, magnitude = 0, v_sum = 0;
+    real o = 0, magnitude = 0, scores = 0, v_sum = 0;
     for (int64_t j = 0; j < r->terms; j++) {
         const real v = value_at(r, j, column);
         o += r->keys[j].weight * v;
         magnitude += r->keys[j].weight * fabsl(v);
+        scores += r->keys[j].weight * fabsl(v) * r->keys[j].magnitude;
         v_sum += fabsl(v);
     }
     if (r->is_nan || isnan(v_sum))
         return exactly(NAN);
     if (isinf(v_sum))
-        return (struct oracle_element){INFINITY, INFINITY, INFINITY};
+        return (struct oracle_element){.value = INFINITY, .magnitude = INFINITY, .bound = INFINITY};
     if (r->best_x == -INFINITY)
         return exactly(0.0);
     real weights = 0, roundings = 0, lost = 0;
@@ -403,7 +406,10 @@ static struct oracle_element attend_column(const struct row *r, int64_t column)
     const real lost_o = lost + r->loss_unit * (r->count + r->folds) * LOSS;
     const real error =
         r->l_low > 0 ? (weights + roundings + lost_o + fabsl(o) * r->lost_l) / r->l_low : INFINITY;
-    return element(o, magnitude, error);
+    struct oracle_element e = element(o, magnitude, error);
+    e.unit = (double)(U * (magnitude + fmaxl(magnitude * r->score_magnitude, scores)) +
+                      (r->count + 4) * 2 * LOSS + lost);
+    return e;
 }
 
 /* How far ln l^ and the two roundings after it can be off. */

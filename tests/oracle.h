@@ -18,6 +18,7 @@
 struct oracle_element {
     double value;
     double magnitude; /* A = sum_j w_j |v_j| */
+    double unit;      /* oracle_unit, where V is not alike; see there */
     double bound;     /* |result - value| is never more; derived in oracle.c. May be infinite */
 };
 
@@ -35,7 +36,11 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
                              struct oracle_element *weights);
 
 /* The unit in which accuracy is measured, u A (1 + S) + (keys + 4) 2^-149: about one rounding of
- * every score, weight and product, and one of every subnormal product. */
+ * every score, weight and product, and one of every subnormal product. It takes |V| to be alike for
+ * all keys: where the key with nearly all the weight has a V of 0, the others make the element, and
+ * S has no part of their scores, nor does anything count weights that are too small to be kept.
+ * element->unit has u (A + max(A S, sum_j w_j |v_j| S_j)) for u A (1 + S), and the most that such
+ * weights can lose. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* How much of the bound a result uses up, of binary32 or then rounded to `type`: at most 1, unless
