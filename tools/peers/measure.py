@@ -90,6 +90,12 @@ class Contest:
                 "error": ran[best]["error"], "rounds": [], "waited_rounds": [],
                 "calls_in_a_turn": max(1, round(TURN / ran[best]["seconds"]))}
 
+    def touch(self, column, result):
+        try:
+            self.ask(column, "touch")
+        except Cannot as problem:
+            result.update(status="cannot", reason=str(problem))
+
     def turn(self, column, result):
         try:
             seconds, waited = self.ask(column, "turn", result["calls_in_a_turn"])
@@ -101,10 +107,13 @@ class Contest:
 
     def rounds(self, workload, results):
         """Times of all that are right; returns the bursts of the roof."""
+        def able():
+            return [column for column, result in results.items() if result["status"] == "ok"]
+        for column in able():
+            self.touch(column, results[column])
         bursts = [self.roofs.burst(workload.roof)]
         for number in range(self.options.rounds):
-            able = [column for column, result in results.items() if result["status"] == "ok"]
-            for column in self.random.sample(able, len(able)):
+            for column in self.random.sample(able(), len(able())):
                 self.turn(column, results[column])
             bursts.append(self.roofs.burst(workload.roof))
             if sys.stderr.isatty():
