@@ -97,6 +97,9 @@ class Runs(PeersTest):
         half, brain = (entry["results"] for entry in results["workloads"])
         ours = [title for title, column in results["columns"].items() if column["isa"]]
         self.assertEqual({entry[title]["status"] for entry in (half, brain) for title in ours}, {"ok"})
+        tried = {(name, form["wrong"]) for entry in (half, brain) for title in ours
+                 for name, form in entry[title]["forms"].items()}
+        self.assertEqual(tried, {("attnkit_attention", False), ("attnkit_attention, K in tiles", False)})
         self.assertEqual(half["NumPy"]["status"], "ok")
         self.assertEqual(brain["NumPy"], {"status": "cannot", "reason": "NumPy has no bfloat16"})
 
@@ -274,7 +277,7 @@ class Parts(unittest.TestCase):
         for name in ("all", *LIBRARIES):
             self.assertTrue(name == "numpy" or re.search(rf"(?m)^# {name}: ", text), name)
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-        self.assertEqual([line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+", line)], [])
+        self.assertEqual([line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+( --\S+)*", line)], [])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, through ctypes on the shared library of a build. A call is the C call and what ctypes
-adds to it; several threads each make the same call with their own share.
+adds to it; several threads each make the same call with their own share. For decode, K lies in rows or
+in tiles of 16 keys, as attnkit_append writes either.
 """
 
 import ctypes
@@ -10,8 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from forms import Cannot, Form
+from tensors import aligned_copy
 
-CAUSAL, BOTTOM_RIGHT = 1, 2
+CAUSAL, TILED = 1, 8
+BOTTOM_RIGHT = 2
+TILE_KEYS = 16
 MESSAGE_SIZE = 256
 TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 TENSORS = ("q", "k", "v", "out", "lse")
@@ -139,18 +143,29 @@ def make_calls(function, args, execs):
     return calls
 
 
-def build(workload, tensors, setting):
+def in_tiles(k):
+    """[batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]."""
+    *heads, keys, dim = k.shape
+    return aligned_copy(k.reshape(*heads, keys // TILE_KEYS, TILE_KEYS, dim).swapaxes(3, 4))
+
+
+def build(workload, tensors, setting, tiled=False):
     library = load(setting.library)
     kv_lens = np.array(workload.kv_lens, dtype=np.int64)
-    args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens) for k, v in tensors.kv]
+    kv = [(in_tiles(k) if tiled else k, v) for k, v in tensors.kv]
+    args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens) for k, v in kv]
+    for one in args:
+        one.flags |= TILED * tiled
     execs, workspace = make_shares(library, args[0], setting)
     # The default names what must live as long as the calls.
     return Form(make_calls(library.attnkit_attention, args, execs),
-                lambda keep=(kv_lens, workspace): tensors.out)
+                lambda keep=(kv_lens, kv, workspace): tensors.out)
 
 
 def forms(workload, tensors, setting):
     yield "attnkit_attention", lambda: build(workload, tensors, setting)
+    if workload.decode and workload.kv_len % TILE_KEYS == 0:
+        yield "attnkit_attention, K in tiles", lambda: build(workload, tensors, setting, tiled=True)
     if setting.threads > 1:  # it starts no thread: whether a call is worth several, its caller says
         alone = setting._replace(threads=1)
         yield "attnkit_attention on one thread", lambda: build(workload, tensors, alone)
