@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit beside PyTorch, ONNX Runtime, OpenVINO and NumPy on this machine's CPU: a table, a plot.
+"""attnkit beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this machine's CPU: a table, a plot.
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 
 Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in it.
-PyTorch's wheel does not load without the CUDA libraries: with it that is 2.6 GB to download and 4.3 GB
-on the disk, without it 0.2 and 0.5 GB. tools/peers/measure.py says how it measures.
+PyTorch's wheel does not load without the CUDA libraries: with it that is 2.6 GB to download and 4.4 GB
+on the disk, without it 0.3 and 0.5 GB. llama.cpp is built, which takes two processors five minutes.
+tools/peers/measure.py says how it measures.
 """
 
 import importlib.util

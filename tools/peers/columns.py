@@ -13,6 +13,7 @@ PEERS = {
     "torch": Column("PyTorch", "with_torch"),
     "onnxruntime": Column("ONNX Runtime", "with_onnxruntime"),
     "openvino": Column("OpenVINO", "with_openvino"),
+    "llamacpp": Column("llama.cpp", "with_llamacpp"),
     "numpy": Column("NumPy", "with_numpy"),
 }
 NAMES = ["attnkit", *PEERS]

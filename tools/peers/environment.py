@@ -18,7 +18,7 @@ STAMP = "installed.txt"           # in the environment: the packages that are co
 
 
 def requirements(only):
-    """Peer -> its packages; a section of the file begins with '# peer: '."""
+    """Peer -> its packages, with options of pip; a section of the file begins with '# peer: '."""
     sections, name = {}, None
     for line in (HERE / "requirements.txt").read_text().splitlines():
         heading = re.match(r"# (\w+): ", line)
@@ -65,16 +65,17 @@ def install(venv, sections, advice):
     stamp = venv / STAMP
     there = stamp.read_text().split()
     for name, packages in sections.items():
-        missing = [package for package in packages if package not in there]
+        missing = [package for package in packages if package.split()[0] not in there]
         if not missing:
             continue
         check_space(venv, name, advice)
-        print(f"{PROGRAM}: installs {', '.join(missing)}", file=sys.stderr)
+        names, words = [package.split()[0] for package in missing], " ".join(missing).split()
+        print(f"{PROGRAM}: installs {', '.join(names)}", file=sys.stderr)
         done = subprocess.run([str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps",
-                               "--no-cache-dir", "--disable-pip-version-check", *missing])
+                               "--no-cache-dir", "--disable-pip-version-check", *words])
         if done.returncode:
             fail(f"pip could not install the packages for {name}; see above", advice(name))
-        there += missing
+        there += names
         stamp.write_text("\n".join(there) + "\n")
 
 

@@ -21,7 +21,7 @@ from workloads import SHORT  # noqa: E402
 # Okabe and Ito's colours, the strongest for attnkit; a marker for each, too.
 OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o")]
 PEERS = {"PyTorch": ("#E69F00", "s"), "ONNX Runtime": ("#009E73", "^"), "OpenVINO": ("#CC79A7", "D"),
-         "NumPy": ("#999999", "v")}
+         "llama.cpp": ("#D55E00", "P"), "NumPy": ("#999999", "v")}
 INK, FAINT = "#222222", "#dddddd"
 DPI = 160
 STYLE = {"font.size": 10, "font.family": "DejaVu Sans", "svg.fonttype": "none", "text.color": INK,

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""llama.cpp: its operators out of ggml's shared libraries, which llama-cpp-python builds for this CPU, as a graph that
+is made before and is all that a call runs. Flash attention, as it calls it by itself, or matrix products with a softmax
+in between, for which its cache keeps V transposed. q and the result are float32, as in its models; K and V are of the
+workload's type. Causal calls take a mask.
+"""
+
+import ctypes
+from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from forms import Cannot, Form
+from tensors import aligned, aligned_copy, widened
+
+F32, F16, BF16 = 0, 1, 30  # enum ggml_type
+KV_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16}
+CONTEXT = 1 << 20          # bytes for the descriptions of tensors and a graph
+NO_BIAS = NO_SOFTCAP = 0.0
+
+
+class InitParams(ctypes.Structure):
+    _fields_ = [("mem_size", c_size_t), ("mem_buffer", c_void_p), ("no_alloc", c_bool)]
+
+
+POINTER = c_void_p
+BASE = {"version": (c_char_p,),
+        "init": (POINTER, InitParams),
+        "nbytes": (c_size_t, POINTER),
+        "new_tensor_4d": (POINTER, POINTER, c_int, c_int64, c_int64, c_int64, c_int64),
+        "flash_attn_ext": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, c_float, c_float, c_float),
+        "mul_mat": (POINTER, POINTER, POINTER, POINTER),
+        "soft_max_ext": (POINTER, POINTER, POINTER, POINTER, c_float, c_float),
+        "new_graph": (POINTER, POINTER),
+        "build_forward_expand": (None, POINTER, POINTER),
+        "backend_cpu_buffer_from_ptr": (POINTER, POINTER, c_size_t),
+        "backend_tensor_alloc": (c_int, POINTER, POINTER, POINTER),
+        "backend_graph_compute": (c_int, POINTER, POINTER)}
+CPU = {"backend_cpu_init": (POINTER,),
+       "backend_cpu_set_n_threads": (None, POINTER, c_int)}
+
+
+def load():
+    """The functions by their names without 'ggml_'."""
+    package = find_spec("llama_cpp")
+    if not package:
+        raise ImportError("no llama_cpp")
+    ggml = SimpleNamespace()
+    for file, functions in (("libggml-base.so", BASE), ("libggml-cpu.so", CPU)):
+        library = ctypes.CDLL(str(Path(package.origin).parent / "lib" / file), ctypes.RTLD_GLOBAL)
+        for name, (result, *arguments) in functions.items():
+            function = getattr(library, "ggml_" + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(ggml, name, function)
+    return ggml
+
+
+ggml = load()
+
+
+def version():
+    return f"(llama-cpp-python {metadata.version('llama-cpp-python')}, ggml {ggml.version().decode()})"
+
+
+class Graph:
+    """Operators on tensors that lie in arrays, whose shapes ggml has the other way around."""
+
+    def __init__(self, backend):
+        self.backend, self.arrays = backend, []
+        self.context = ggml.init(InitParams(CONTEXT, None, True))
+
+    def place(self, tensor, array):
+        size = ggml.nbytes(tensor)
+        assert size == array.nbytes, (size, array.shape)
+        buffer = ggml.backend_cpu_buffer_from_ptr(array.ctypes.data, size)
+        assert ggml.backend_tensor_alloc(buffer, tensor, array.ctypes.data) == 0
+        self.arrays.append(array)  # the library has its address alone
+        return tensor
+
+    def tensor(self, array, type):
+        return self.place(ggml.new_tensor_4d(self.context, type, *array.shape[::-1]), array)
+
+    def apply(self, operator, tensors, constants, out):
+        return self.place(operator(self.context, *tensors, *constants), out)
+
+    def finish(self, result):
+        self.graph = ggml.new_graph(self.context)
+        ggml.build_forward_expand(self.graph, result)
+
+    def __call__(self):
+        assert ggml.backend_graph_compute(self.backend, self.graph) == 0
+
+
+def scale(workload):
+    return workload.dim ** -0.5
+
+
+def causal_mask(workload, dtype):
+    mask = np.triu(np.full((1, 1, workload.q_len, workload.kv_len), -np.inf, dtype), 1)
+    return aligned_copy(mask)
+
+
+def float32_q(tensors):
+    return aligned_copy(widened(tensors.q).astype(np.float32))
+
+
+def flash(workload, tensors, backend):
+    """Of the result the heads lie within the rows."""
+    q, type = float32_q(tensors), KV_TYPES[workload.type]
+    out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
+    mask = causal_mask(workload, np.float16) if workload.causal else None
+
+    def graph(k, v):
+        made = Graph(backend)
+        inputs = [made.tensor(q, F32), made.tensor(k, type), made.tensor(v, type),
+                  None if mask is None else made.tensor(mask, F16)]
+        made.finish(made.apply(ggml.flash_attn_ext, inputs, (scale(workload), NO_BIAS, NO_SOFTCAP), out))
+        return made
+    return Form([graph(k, v) for k, v in tensors.kv], lambda: out.swapaxes(1, 2))
+
+
+def products(workload, tensors, backend):
+    """Scores and weights of all query rows are in memory."""
+    q, type = float32_q(tensors), KV_TYPES[workload.type]
+    scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
+    out = aligned(q.shape)
+    mask = causal_mask(workload, np.float32) if workload.causal else None
+
+    def graph(k, v):
+        made = Graph(backend)
+        made_k, made_q = made.tensor(k, type), made.tensor(q, F32)
+        made_v = made.tensor(aligned_copy(v.swapaxes(2, 3)), type)
+        made_mask = None if mask is None else made.tensor(mask, F32)
+        made_scores = made.apply(ggml.mul_mat, (made_k, made_q), (), scores)
+        made_weights = made.apply(ggml.soft_max_ext, (made_scores, made_mask), (scale(workload), NO_BIAS),
+                                  weights)
+        made.finish(made.apply(ggml.mul_mat, (made_v, made_weights), (), out))
+        return made
+    return Form([graph(k, v) for k, v in tensors.kv], lambda: out)
+
+
+def forms(workload, tensors, setting):
+    if workload.padded:
+        raise Cannot("its operators have no lengths of sequences")
+    backend = ggml.backend_cpu_init()
+    ggml.backend_cpu_set_n_threads(backend, setting.threads)
+    yield "flash attention", lambda: flash(workload, tensors, backend)
+    yield "products, V transposed", lambda: products(workload, tensors, backend)
