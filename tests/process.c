@@ -2,8 +2,8 @@
  *
  * What the library is to the process it lives in: a call makes no system call, so that it can
  * neither allocate from the system, lock, print nor start a thread, nor does a thread that finds
- * nothing to do before another one has got on; ATTNKIT_ISA is not read in a
- * set-uid program; the shared library can be loaded and unloaded again and again.
+ * nothing to do before another one has got on; ATTNKIT_ISA is not read in a set-uid program; the
+ * shared library can be loaded and unloaded again and again.
  *
  *   process SHARED_LIBRARY
  */

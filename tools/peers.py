@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this machine's CPU: a table, a plot.
+"""attnkit beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this CPU: a table, a plot.
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp: its operators out of ggml's shared libraries, which llama-cpp-python builds for this CPU, as a graph that
-is made before and is all that a call runs. Flash attention, as it calls it by itself, or matrix products with a softmax
-in between, for which its cache keeps V transposed. q and the result are float32, as in its models; K and V are of the
-workload's type. Causal calls take a mask.
+"""llama.cpp: its operators out of ggml's shared libraries, which llama-cpp-python builds for this CPU, as
+a graph that is made before and is all that a call runs. Flash attention, as it calls it by itself, or
+matrix products with a softmax in between, for which its cache keeps V transposed. q and the result are
+float32, as in its models; K and V are of the workload's type. Causal calls take a mask.
 """
 
 import ctypes
