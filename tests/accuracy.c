@@ -513,8 +513,8 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 }
 
 /* Quantised V is often exactly 0, also for the key that has nearly all the weight. With the unit
- * for that E is at most 4, but "rising maximum", where a score of row 0 is large and its products
- * nearly all have one sign, goes up to 8 for most seeds with any type, f32 too. */
+ * for that E is at most 4; but "rising maximum", where a score of row 0 is large and its products
+ * nearly all have one sign, is above 4, up to 8, for most seeds with any type, f32 too. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;
