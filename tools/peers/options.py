@@ -48,7 +48,7 @@ def parser(description):
     add("--workloads", metavar="NAMES", type=workload_names,
         help="such as W1,W3_2048; W3 is all of W3. All by default")
     add("--quick", action="store_true",
-        help=f"{QUICK_ROUNDS} rounds, without {workloads.SLOW}: under three minutes")
+        help=f"{QUICK_ROUNDS} rounds, without {workloads.SLOW}")
     add("--rounds", metavar="N", type=positive, help=f"{ROUNDS} by default")
     add("--threads", metavar="N", type=positive, default=1, help="of each call; 1 by default")
     add("--processor-time", action="store_true",

@@ -194,7 +194,7 @@ WORKLOADS = [
     Layer("LAYER_512", Workload("", 1, 32, 8, 512, 512, 128, causal=True), 4096),
     Layer("LAYER_1", Workload("", 1, 32, 8, 1, 4096, 128), 4096),
 ]
-SLOW = "W3_8192"  # left out by --quick: half of all time
+SLOW = "W3_8192"  # left out by --quick: the longest
 
 
 def find(names):
