@@ -29,7 +29,7 @@ NEON_BUILD = ROOT / "build-neon"
 EMULATORS = ROOT / "tests" / "emulators"
 GOLDEN = ROOT / "tests" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of the emulators
-NOTHING_TO_SEE = 77  # exit status of tools/loops.py
+NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py
 AT_ONCE = 2  # suites: one computes while the other links, waits for one long test or for the emulator
 
 passed = 0
@@ -404,7 +404,7 @@ def main():
                            help="emulate it even where the CPU has it")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
-                           ", ".join(ON_DEMAND) + " (tests/pytorch/compare.py)")
+                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py)")
     options = arguments.parse_args()
     suites = {**SUITES, **ON_DEMAND}
     for name in options.suites:

@@ -2,12 +2,12 @@
  *
  * The append of K, whose cosines and sines are in tables.
  */
-#include "append.h"
+#include "bench/compare/append.h"
 
 #include <stdlib.h>
 
-#include "../calls.h"
-#include "../kv.h"
+#include "bench/rows/calls.h"
+#include "bench/rows/kv.h"
 
 /* A call and its memory. */
 struct call {

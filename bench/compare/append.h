@@ -6,7 +6,7 @@
 #ifndef ATTNKIT_COMPARE_APPEND_H
 #define ATTNKIT_COMPARE_APPEND_H
 
-#include "../rows.h"
+#include "bench/rows/rows.h"
 
 void run_append(const struct row *row, struct patience patience, struct result *result);
 

@@ -2,7 +2,7 @@
  *
  * Starting other programs. Each is a process group of its own, so that it can be ended whole.
  */
-#include "commands.h"
+#include "bench/compare/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "interrupt.h"
+#include "bench/compare/interrupt.h"
 
 enum { SHOWN = 4000 /* bytes of a log */, POLL_NANOSECONDS = 5000000 };
 

@@ -6,7 +6,7 @@
 #ifndef ATTNKIT_COMPARE_EXIT_CODES_H
 #define ATTNKIT_COMPARE_EXIT_CODES_H
 
-#include "../../tools/tool.h"
+#include "tools/cli/tool.h"
 
 enum exit_code {
     EXIT_GREEN = 0,

@@ -2,7 +2,7 @@
  *
  * Folders and files.
  */
-#include "folder.h"
+#include "bench/compare/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../tools/tool.h"
+#include "tools/cli/tool.h"
 
 enum { OPEN_FOLDERS = 16 };
 

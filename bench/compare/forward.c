@@ -3,12 +3,12 @@
  * The functions of the library that the rows of the benches call, handed on to the sides. They are
  * written out: each costs every side the same few nanoseconds.
  */
-#include "forward.h"
+#include "bench/compare/forward.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "../../dispatch/isa.h"
+#include "dispatch/cpu/isa.h"
 
 enum { MAX_ISAS = 8 };
 

@@ -2,7 +2,7 @@
  *
  * Signals.
  */
-#include "interrupt.h"
+#include "bench/compare/interrupt.h"
 
 #include <signal.h>
 #include <stddef.h>

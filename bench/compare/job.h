@@ -5,9 +5,9 @@
 #ifndef ATTNKIT_COMPARE_JOB_H
 #define ATTNKIT_COMPARE_JOB_H
 
-#include "builds.h"
-#include "process.h"
-#include "verdict.h"
+#include "bench/compare/builds.h"
+#include "bench/compare/process.h"
+#include "bench/compare/verdict.h"
 
 struct job {
     const struct plan *plan;

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tools/tool.h"
-#include "../clock.h"
-#include "../output.h"
-#include "folder.h"
-#include "interrupt.h"
-#include "results.h"
-#include "table.h"
+#include "tools/cli/tool.h"
+#include "bench/measure/clock.h"
+#include "bench/report/output.h"
+#include "bench/compare/folder.h"
+#include "bench/compare/interrupt.h"
+#include "bench/compare/results.h"
+#include "bench/compare/table.h"
 
 enum { MAX_CORE = 1023, CONTROLS = 12 };
 

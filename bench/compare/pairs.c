@@ -6,7 +6,7 @@
  * of the thread's processor time, in which being put aside for others does not count; or where a
  * side gives the processor away by itself, of the clock on the wall.
  */
-#include "pairs.h"
+#include "bench/compare/pairs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,11 +14,11 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "../../tests/random.h"
-#include "../calls.h"
-#include "../clock.h"
-#include "append.h"
-#include "sides.h"
+#include "tests/support/random.h"
+#include "bench/rows/calls.h"
+#include "bench/measure/clock.h"
+#include "bench/compare/append.h"
+#include "bench/compare/sides.h"
 
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 

@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 
-#include "../rows.h"
-#include "../statistics.h"
-#include "sides.h"
+#include "bench/rows/rows.h"
+#include "bench/measure/statistics.h"
+#include "bench/compare/sides.h"
 
 enum { POINT_NOTE = SIDES_PROBLEM, MAX_PAIRS = 5000 };
 

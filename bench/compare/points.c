@@ -4,13 +4,13 @@
  * millisecond or less; /warm means that K, V and matrices may be in a cache, as the rest is, which
  * few disturb.
  */
-#include "points.h"
+#include "bench/compare/points.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "../calls.h"
-#include "append.h"
+#include "bench/rows/calls.h"
+#include "bench/compare/append.h"
 
 /* Quick ones are of the best instruction set, QUICK ones of AVX2, too, and small ones also in plain
  * C. */

@@ -6,8 +6,8 @@
 #ifndef ATTNKIT_COMPARE_POINTS_H
 #define ATTNKIT_COMPARE_POINTS_H
 
-#include "../rows.h"
-#include "sides.h"
+#include "bench/rows/rows.h"
+#include "bench/compare/sides.h"
 
 /* Which of them. */
 struct choice {

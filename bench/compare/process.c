@@ -2,7 +2,7 @@
  *
  * Starting processes that measure, and what becomes of them.
  */
-#include "process.h"
+#include "bench/compare/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,10 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../tools/tool.h"
-#include "../clock.h"
-#include "interrupt.h"
-#include "verdict.h"
+#include "tools/cli/tool.h"
+#include "bench/measure/clock.h"
+#include "bench/compare/interrupt.h"
+#include "bench/compare/verdict.h"
 
 enum { POLL_MILLISECONDS = 100 };
 

@@ -6,9 +6,9 @@
 #ifndef ATTNKIT_COMPARE_PROCESS_H
 #define ATTNKIT_COMPARE_PROCESS_H
 
-#include "exit_codes.h"
-#include "pairs.h"
-#include "points.h"
+#include "bench/compare/exit_codes.h"
+#include "bench/compare/pairs.h"
+#include "bench/compare/points.h"
 
 enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 

@@ -2,14 +2,14 @@
  *
  * A job as JSON.
  */
-#include "results.h"
+#include "bench/compare/results.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "../../tools/tool.h"
-#include "../output.h"
+#include "tools/cli/tool.h"
+#include "bench/report/output.h"
 
 /* Quoted; whatever bytes it has, what comes out is ASCII. */
 static void put_string(FILE *file, const char *text)

@@ -5,7 +5,7 @@
 #ifndef ATTNKIT_COMPARE_RESULTS_H
 #define ATTNKIT_COMPARE_RESULTS_H
 
-#include "job.h"
+#include "bench/compare/job.h"
 
 /* Writes the results to a file that output_begin has given. False: complained. */
 bool results_write(const struct job *job, const char *name);

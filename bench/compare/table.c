@@ -2,13 +2,13 @@
  *
  * Points and verdicts as text.
  */
-#include "table.h"
+#include "bench/compare/table.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../report.h"
+#include "bench/report/report.h"
 
 enum { LINE = 1024 };
 

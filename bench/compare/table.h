@@ -5,7 +5,7 @@
 #ifndef ATTNKIT_COMPARE_TABLE_H
 #define ATTNKIT_COMPARE_TABLE_H
 
-#include "job.h"
+#include "bench/compare/job.h"
 
 /* A line for a point that is done, on standard output if it is a terminal, else on standard error.
  */

@@ -2,7 +2,7 @@
  *
  * The rules.
  */
-#include "verdict.h"
+#include "bench/compare/verdict.h"
 
 #include <stddef.h>
 

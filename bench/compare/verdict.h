@@ -5,7 +5,7 @@
 #ifndef ATTNKIT_COMPARE_VERDICT_H
 #define ATTNKIT_COMPARE_VERDICT_H
 
-#include "point.h"
+#include "bench/compare/point.h"
 
 enum verdict { GREEN, RED, INCONCLUSIVE };
 

@@ -11,7 +11,7 @@
 #include <sleef.h>
 #include <string.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 enum {
     VECTOR = 8,  /* floats in a ymm */
@@ -41,9 +41,10 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
 
 /* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
  * SLEEF's Sleef_finz_exp2f8_u10avx2: the same polynomial in x - round(x), times 2^POWER_HEADROOM,
- * which changes no bit of a fraction; tests/elementary.c compares every float. Inline, because the
- * call spills what its caller holds in registers, and stage by stage, because a core's scheduler
- * holds about three such chains of 10 dependent instructions, not enough to keep its ports busy. */
+ * which changes no bit of a fraction; tests/kernels/elementary.c compares every float. Inline,
+ * because the call spills what its caller holds in registers, and stage by stage, because a core's
+ * scheduler holds about three such chains of 10 dependent instructions, not enough to keep its
+ * ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

@@ -3,7 +3,7 @@
  * Rows of 16 bit, byte and block types to binary32 and back, 8 elements at a time. Bound by loads
  * and stores, but for the division of each element that becomes a byte.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 static inline float float_from_f16(uint16_t half)
 {

@@ -4,7 +4,7 @@
  * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
  * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
  */
-#include "decode.h"
+#include "kernels/avx2/decode.h"
 
 /* The maximum of the lanes of each vector, none of which is NaN. */
 static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])

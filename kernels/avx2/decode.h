@@ -6,7 +6,7 @@
 #ifndef ATTNKIT_AVX2_DECODE_H
 #define ATTNKIT_AVX2_DECODE_H
 
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 enum {
     PANEL_ROWS = 4,

@@ -14,7 +14,7 @@
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
  * loads waiting.
  */
-#include "decode.h"
+#include "kernels/avx2/decode.h"
 
 enum {
     STEP = 16,    /* bytes of each key */

@@ -8,7 +8,7 @@
  * TYPE_Q8_0 has 3 more. For 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound
  * by FMA, of which a quantised element takes one more, or by memory.
  */
-#include "decode.h"
+#include "kernels/avx2/decode.h"
 
 enum {
     STEP = 8,        /* elements of d between prefetches */

@@ -8,7 +8,7 @@
  * quantised element takes one more, or by memory. There are no more sums than the FMA ports need to
  * be busy, so that what else these ports do makes the sums wait.
  */
-#include "decode.h"
+#include "kernels/avx2/decode.h"
 
 enum {
     STEP = 4, /* keys between prefetches */

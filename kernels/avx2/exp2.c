@@ -2,7 +2,7 @@
  *
  * y = 2^x over an array, for merge.c and tests: what the softmax and decode tiles have inside.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 void attnkit_avx2_exp2(const float *x, float *y, size_t n)
 {

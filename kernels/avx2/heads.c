@@ -8,7 +8,7 @@
  * FMA. Result: 1 to 3 rows by up to 4 vectors of columns: at most 12 sums, 3 weights and 1 of v;
  * bound by the division.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 enum {
     MAX_SIDE = LANES / VECTOR, /* rows or keys of a tile */

@@ -8,8 +8,8 @@
  * cycle are what a core gives that another thread shares. A product of few rows reads each tile
  * once, as fast as memory gives it.
  */
-#include "ahead.h"
-#include "avx2.h"
+#include "kernels/linear/ahead.h"
+#include "kernels/avx2/avx2.h"
 
 enum {
     ROWS = 4,      /* of a register tile, half a group */

@@ -3,7 +3,7 @@
  * Bytes of a mask to bits: which of those of a block of keys are not 0. mask.c of the parent folder
  * calls it for each query row and block. Bound by loads.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 static uint64_t zeros(const unsigned char *bytes)
 {

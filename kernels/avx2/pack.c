@@ -4,7 +4,7 @@
  * calls it once per panel, linear.c for each group of rows of x. A transpose is 8 loads, 24
  * shuffles and 8 stores: bound by the shuffles.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 /* Eight lanes from dimension d on, of which `left` remain. */
 static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t left, float *q_t)

@@ -3,7 +3,7 @@
  * Rotation of pairs, 4 of them in a vector where they are interleaved, else 8 in two. append.c
  * calls it for each row of a head; all its loads come from L1.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 /* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
 static inline __m256 plain_nan(__m256 y)

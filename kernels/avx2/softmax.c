@@ -9,7 +9,7 @@
  */
 #include <stdbool.h>
 
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 /* t in place of s; block_max[j] its maximum over the visible keys, in vector j of the lanes. */
 static inline __attribute__((always_inline)) void scale(float *s, int keys, const int32_t *visible,

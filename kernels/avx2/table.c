@@ -2,7 +2,7 @@
  *
  * The tiles of AVX2, FMA and F16C.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 const struct kernels attnkit_avx2 = {
     .name = "avx2",

@@ -9,7 +9,7 @@
  * instructions a cycle are what a core gives that another thread shares. Narrower panels, the last
  * ones of an item, have 6 x 2 and 8 x 1.
  */
-#include "avx2.h"
+#include "kernels/avx2/avx2.h"
 
 enum {
     UNROLL = 4, /* keys of a round, so that pointers and the end cost little */

@@ -11,7 +11,7 @@
 #include <sleef.h>
 #include <string.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 enum {
     VECTOR = 16, /* floats in a zmm */
@@ -32,8 +32,8 @@ enum {
 
 /* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
  * SLEEF's Sleef_finz_exp2f16_u10avx512f: the same polynomial in x - round(x), scaled;
- * tests/elementary.c compares every float. Inline, because the call spills what its caller holds in
- * registers, and stage by stage, because a core's scheduler holds too few such chains of 9
+ * tests/kernels/elementary.c compares every float. Inline, because the call spills what its caller
+ * holds in registers, and stage by stage, because a core's scheduler holds too few such chains of 9
  * dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {

@@ -3,7 +3,7 @@
  * Rows of 16 bit, byte and block types to binary32 and back, 16 elements at a time. Bound by loads
  * and stores, but for the division of each element that becomes a byte.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 static inline float float_from_f16(uint16_t half)
 {

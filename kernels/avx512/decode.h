@@ -6,7 +6,7 @@
 #ifndef ATTNKIT_AVX512_DECODE_H
 #define ATTNKIT_AVX512_DECODE_H
 
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 enum {
     PANEL_ROWS = 4,

@@ -26,7 +26,7 @@
  * and the scale divided by 2^24. Tiles with a scale for which this is not exact, an infinite one or
  * one next to 0, are done again with conversion and product.
  */
-#include "decode.h"
+#include "kernels/avx512/decode.h"
 
 enum {
     STEP = 32,      /* bytes of each key */

@@ -8,7 +8,7 @@
  * broadcast are 25 of 32 zmm. Bound by FMA, of which a quantised element takes one more, or by
  * memory.
  */
-#include "decode.h"
+#include "kernels/avx512/decode.h"
 
 enum {
     STEP = 8,        /* elements of d between prefetches */

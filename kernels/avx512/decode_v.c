@@ -6,7 +6,7 @@
  * Lanes are value columns, 4 vectors of them. Registers: at most 16 sums, 4 weights, 1 of V and its
  * scale are 22 of 32 zmm. Bound by FMA, of which a quantised element takes one more, or by memory.
  */
-#include "decode.h"
+#include "kernels/avx512/decode.h"
 
 enum {
     MAX_STEP = 4,   /* keys */

@@ -2,7 +2,7 @@
  *
  * y = 2^x over an array, for merge.c and tests: what the softmax and decode tiles have inside.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 void attnkit_avx512_exp2(const float *x, float *y, size_t n)
 {

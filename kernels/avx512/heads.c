@@ -7,7 +7,7 @@
  * Scores: 1 to 4 keys by 1 to 4 rows, at most 16 sums, 4 of q and 1 of k in 21 of 32 zmm; bound by
  * FMA. Result: 1 to 4 rows by up to 4 vectors of columns; bound by the division.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 enum {
     MAX_SIDE = LANES / VECTOR, /* rows or keys of a tile */

@@ -9,8 +9,8 @@
  * core gives that another thread shares. A product of few rows reads each tile once, as fast as
  * memory gives it.
  */
-#include "ahead.h"
-#include "avx512.h"
+#include "kernels/linear/ahead.h"
+#include "kernels/avx512/avx512.h"
 
 enum {
     WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */

@@ -3,7 +3,7 @@
  * Bytes of a mask to bits: which of those of a block of keys are not 0. mask.c of the parent folder
  * calls it for each query row and block. Bound by loads.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 void attnkit_avx512_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64])
 {

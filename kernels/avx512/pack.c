@@ -5,7 +5,7 @@
  * transpose is 16 loads, 64 shuffles and 16 stores: bound by the shuffles; of a group 16 loads, 16
  * shuffles and 40 stores, which bound it.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 /* Sixteen lanes from dimension d on, of which `left` remain. */
 static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t left, float *q_t)

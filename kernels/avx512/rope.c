@@ -3,7 +3,7 @@
  * Rotation of pairs, 8 of them in a vector where they are interleaved, else 16 in two. append.c
  * calls it for each row of a head; all its loads come from L1.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 /* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
 static inline __m512 plain_nan(__m512 y)

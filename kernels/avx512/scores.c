@@ -10,7 +10,7 @@
  * shares. A tile of 7 x 4 or 12 x 2 with broadcasts in the FMA has fewer, and was 10 % slower.
  * Narrower panels, the last ones of an item, have tiles of 8.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 enum {
     UNROLL = 4,      /* dimensions of a round, so that pointers and the end cost little */

@@ -9,7 +9,7 @@
  */
 #include <stdbool.h>
 
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 /* t in place of s; block_max[j] its maximum over the visible keys, in vector j of the lanes. */
 static inline __attribute__((always_inline)) void scale(float *s, int keys, const int32_t *visible,

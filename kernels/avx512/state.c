@@ -5,7 +5,7 @@
  * decode, with a line per row. Called at the end of a chunk and of an item. Bound by memory, and
  * finish by the division and the shuffles of its 16x16 transposes.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 /* The new M and l of some rows, and the factors of both o. */
 struct fold {

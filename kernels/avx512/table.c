@@ -2,7 +2,7 @@
  *
  * The tiles of AVX-512 F, BW, DQ and VL.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 const struct kernels attnkit_avx512 = {
     .name = "avx512",

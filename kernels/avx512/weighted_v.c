@@ -11,7 +11,7 @@
  * thread shares.
  * Narrower panels, the last ones of an item, have tiles of 8.
  */
-#include "avx512.h"
+#include "kernels/avx512/avx512.h"
 
 enum {
     UNROLL = 4, /* keys of a round, so that pointers and the end cost little */

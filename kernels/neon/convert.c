@@ -4,7 +4,7 @@
  * to binary32, 4 elements of 4 keys at a time. Bound by loads and stores, but for the division of
  * each element that becomes a byte.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 static inline float float_from_f16(uint16_t half)
 {

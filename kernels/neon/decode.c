@@ -4,7 +4,7 @@
  * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
  * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
  */
-#include "decode.h"
+#include "kernels/neon/decode.h"
 
 /* ceil of the maximum of t, in which NaN does not take part. */
 static inline float ceil_max(const float *t, int keys)

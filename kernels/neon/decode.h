@@ -6,7 +6,7 @@
 #ifndef ATTNKIT_NEON_DECODE_H
 #define ATTNKIT_NEON_DECODE_H
 
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 enum {
     DECODE_PANEL = 4,

@@ -8,7 +8,7 @@
  * over d. A tile is 16 keys for 1 or 2 rows, 8 for more. Registers: at most 8 sums, 4 of q and 8 of
  * K, 20 of 32. For 4 keys 4 d take 4 loads, 8 trn and 4 fmla per row.
  */
-#include "decode.h"
+#include "kernels/neon/decode.h"
 
 enum {
     MAX_GROUPS = 4, /* of 4 keys, in a tile */

@@ -8,7 +8,7 @@
  * through 2 tiles of binary32 at once, because 4 sums would wait for themselves; other types are
  * bound by what widens them. Registers: at most 16 sums, 4 of q, 4 of K and their scales, 28 of 32.
  */
-#include "decode.h"
+#include "kernels/neon/decode.h"
 
 enum {
     MAX_TILES = 2,

@@ -7,7 +7,7 @@
  * Lanes are value columns, 8 vectors of them for 1 or 2 rows, 4 for more. Registers: at most 16
  * sums, 1 of weights, V as it comes. A key takes a load per vector, an fmla per vector and row.
  */
-#include "decode.h"
+#include "kernels/neon/decode.h"
 
 enum {
     MAX_VECTORS = 8, /* of value columns, in a tile */

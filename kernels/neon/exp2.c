@@ -2,7 +2,7 @@
  *
  * y = 2^x over an array, for merge.c and tests: what the softmax and decode tiles have inside.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 void attnkit_neon_exp2(const float *x, float *y, size_t n)
 {

@@ -8,7 +8,7 @@
  * bound by fmla. Result: 1 to 3 rows by up to 4 vectors of columns: at most 12 sums, V as it comes;
  * bound by the division.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 enum {
     MAX_SIDE = LANES / VECTOR, /* rows or keys of a tile */

@@ -9,7 +9,7 @@
  * rows has 6 rows x 4 vectors, and reads the matrix once; what widens f16 and bytes bounds it. A
  * single row goes through 2 tiles of binary32 at once, because 4 sums would wait for themselves.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 enum {
     WIDTH = 2,     /* vectors of a register tile, which has ROW_GROUP rows */

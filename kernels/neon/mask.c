@@ -3,7 +3,7 @@
  * Bytes of a mask to bits: which of those of a block of keys are not 0. mask.c of the parent folder
  * calls it for each query row and block. Bound by loads.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 /* Each byte its own bit of eight where it is not 0, and neighbours added up until eight of them are
  * a byte. */

@@ -12,7 +12,7 @@
 #include <sleef.h>
 #include <string.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 enum {
     VECTOR = 4,  /* floats in a vector */
@@ -40,9 +40,9 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 
 /* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
  * SLEEF's Sleef_finz_exp2f4_u10advsimd: the same polynomial in x - round(x), times
- * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/elementary.c compares every float.
- * Inline, because the call leaves no vector in its register, and stage by stage, because one such
- * chain after the other would leave the pipes waiting. */
+ * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
+ * float. Inline, because the call leaves no vector in its register, and stage by stage, because one
+ * such chain after the other would leave the pipes waiting. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

@@ -4,7 +4,7 @@
  * item, by prefill.c; and a group of rows of x, by linear.c. 4 rows x 4 d are transposed in
  * registers at a time: 4 loads, 8 trn and 4 stores, of which the 8 trn bound it.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 /* Elements d .. d + n - 1, 1 <= n <= 4, of 4 rows; q_t is that of the first of the 4 lanes. */
 static void pack_4_rows(const float *const *rows, int lanes, int64_t d, int n, float *q_t)

@@ -3,7 +3,7 @@
  * Rotation of pairs, 2 of them in a vector where they are interleaved, else 4 in two. append.c
  * calls it for each row of a head; all its loads come from L1.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 /* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
 static inline float32x4_t plain_nan(float32x4_t y)

@@ -9,7 +9,7 @@
  * the last ones of an item, have 8 x 2 and 16 x 1; the latter is bound by its 17 loads where a core
  * does fewer of them than fmla.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
                                                               const struct rows *k, int first,

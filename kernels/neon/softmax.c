@@ -7,7 +7,7 @@
  * A vector of lanes at a time, over the keys twice: for the maximum, then for the weights. The
  * second walk is bound by exp2, some keys at a time.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 /* s becomes t = s * scale_log2, or -inf where a lane does not see the key. Returns max t, in which
  * NaN does not take part. */

@@ -6,7 +6,7 @@
  * line each, whose factors are the same in all 4 lanes. Loads and stores bound the folding, fdiv
  * the finishing; registers are plenty.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 /* The new maximum, and the powers of two that total and chunk are multiplied by. */
 struct factors {

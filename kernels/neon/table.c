@@ -3,7 +3,7 @@
  * NEON (Advanced SIMD of AArch64, 32 registers of 4 floats). Tiles of 8 keys or value columns x 12
  * query rows; decode takes rows in panels of 4.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 const struct kernels attnkit_neon = {
     .name = "neon",

@@ -8,7 +8,7 @@
  * 24 fmla, which bound it, and 5 loads. Narrower panels, the last ones of an item, have 8 x 2 and
  * 16 x 1.
  */
-#include "neon.h"
+#include "kernels/neon/neon.h"
 
 /* One key more for `height` columns of V, whose row has the first: 4 of them share a load. */
 static inline __attribute__((always_inline)) void add_key(float32x4_t sum[][VECTORS],

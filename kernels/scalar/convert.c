@@ -3,7 +3,7 @@
  * Rows of 16 bit, byte and block types to binary32 and back, and tiles of K to binary32, an element
  * at a time: what the convert.c of every other folder has to give, bit by bit.
  */
-#include "scalar.h"
+#include "kernels/scalar/scalar.h"
 
 static void widen_f16(const uint16_t *row, int64_t n, float *out)
 {

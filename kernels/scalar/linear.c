@@ -2,7 +2,7 @@
  *
  * Linear maps in plain C: the tiles of the last resort, an element of y at a time.
  */
-#include "scalar.h"
+#include "kernels/scalar/scalar.h"
 
 /* Element d of output `out` of the tiles of a matrix whose tiles are `step` bytes apart. */
 static float matrix_element(const enum type type, const char *w, ptrdiff_t step, int64_t out,

@@ -5,13 +5,13 @@
  * kernels nothing but the description of the problem, the elementary functions and the random words
  * of dropout.
  */
-#include "reference.h"
+#include "kernels/scalar/reference.h"
 
 #include <stdlib.h>
 
-#include "../keys.h"
-#include "../mask.h"
-#include "scalar.h"
+#include "kernels/attention/keys.h"
+#include "kernels/attention/mask.h"
+#include "kernels/scalar/scalar.h"
 
 /* What a row is worked out with, in floats of one piece of memory. */
 struct buffers {

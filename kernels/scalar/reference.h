@@ -5,8 +5,8 @@
 #ifndef ATTNKIT_REFERENCE_H
 #define ATTNKIT_REFERENCE_H
 
-#include "../attention.h"
-#include "../linear.h"
+#include "kernels/attention/attention.h"
+#include "kernels/linear/linear.h"
 
 /* The whole problem, row by row, in the canonical order of kernels/README.md. */
 void attnkit_reference(const struct attention *a);

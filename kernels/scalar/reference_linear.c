@@ -5,8 +5,8 @@
  */
 #include <stdlib.h>
 
-#include "reference.h"
-#include "scalar.h"
+#include "kernels/scalar/reference.h"
+#include "kernels/scalar/scalar.h"
 
 /* Row `out` of the matrix as binary32, by way of the type that it is packed as. */
 static void widen_row(const struct packing *p, int64_t out, float *w)

@@ -2,7 +2,7 @@
  *
  * Rotation of pairs, one at a time: what the rope.c of every other folder has to give, bit by bit.
  */
-#include "scalar.h"
+#include "kernels/scalar/scalar.h"
 
 static float plain_nan(float y)
 {

@@ -3,7 +3,7 @@
  * The three elementary functions of the canonical order in portable C, the conversions of a number
  * to and from 16 bits, and the scalar tiles. Algorithm, coefficients and order of roundings are
  * those of SLEEF 3.5.1's xexp2f, xlogf_u1 and xtanhf in their FMA form, so the bits are SLEEF's;
- * tests/elementary.c compares every argument that an attention can come upon.
+ * tests/kernels/elementary.c compares every argument that an attention can come upon.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "../kernels.h"
+#include "kernels/kernels.h"
 
 static inline float float_from_bits(uint32_t bits)
 {

@@ -4,7 +4,7 @@
  * for. Built without auto-vectorisation, so that "scalar" in a benchmark means it; fmaf is the
  * machine's where the baseline has one, else libm's, with the same bits.
  */
-#include "scalar.h"
+#include "kernels/scalar/scalar.h"
 
 enum {
     VECTOR = 4,

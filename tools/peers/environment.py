@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment of tools/peers.py, tools/plot_rows.py and tests/pytorch, with the packages
+"""The virtual environment of tools/peers.py, tools/plot_rows.py and tests/interop/pytorch, with the packages
 of requirements.txt that are asked for.
 """
 

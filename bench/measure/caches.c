@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Caches, as Linux tells of those of the first processor.
+ */
+#include "bench/measure/caches.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { WORD = 32 };
+
+/* The word in a file of a cache, such as "Unified". False: there is no such file. */
+static bool read_word(int cache, const char *file, char word[WORD])
+{
+    char name[128];
+    snprintf(name, sizeof name, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", cache, file);
+    FILE *const stream = fopen(name, "r");
+    const bool ok = stream && fscanf(stream, "%31s", word) == 1;
+    if (stream)
+        fclose(stream);
+    return ok;
+}
+
+/* Bytes of the data cache of a level, of a core or shared; 0 if there is none. */
+static size_t cache_bytes(int level)
+{
+    char type[WORD], text[WORD];
+    for (int cache = 0; read_word(cache, "type", type); cache++) {
+        int its_level = 0;
+        size_t kilobytes = 0;
+        if (!read_word(cache, "level", text) || sscanf(text, "%d", &its_level) != 1 ||
+            !read_word(cache, "size", text) || sscanf(text, "%zuK", &kilobytes) != 1)
+            continue;
+        if (its_level == level && strcmp(type, "Instruction"))
+            return kilobytes * 1024;
+    }
+    return 0;
+}
+
+/* Half a level leaves room for what else is in it; what it holds must not fit into the level
+ * below. Virtual machines tell of caches that they share with others: 512 MB must be enough to be
+ * beyond them. */
+size_t level_buffer(int level)
+{
+    const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;
+    if (level > 0) {
+        const size_t size = cache_bytes(level) / 2;
+        return level == 1 || size > cache_bytes(level - 1) ? size : 0;
+    }
+    const size_t size = 4 * cache_bytes(3);
+    return size < least ? least : size > most ? most : size;
+}

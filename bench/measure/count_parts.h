@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of counts.c that the benches do not have: calls beside attention, linear maps and layers,
+ * and calls that compute nothing.
+ */
+#ifndef ATTNKIT_COUNT_PARTS_H
+#define ATTNKIT_COUNT_PARTS_H
+
+#include "bench/rows/calls.h"
+
+void add_part_rows(struct row_list *rows, const struct isa *isa);
+
+#endif

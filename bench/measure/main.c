@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program attnkit-bench, which `attnkit bench` starts: chooses rows, has Google Benchmark run
+ * them, and prints their table.
+ */
+#include <attnkit.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/cli/tool.h"
+#include "bench/report/context.h"
+#include "bench/measure/gbench.h"
+#include "bench/report/history.h"
+#include "bench/report/output.h"
+#include "bench/report/report.h"
+#include "bench/rows/rows.h"
+
+enum { MAX_THREADS = 256, MAX_REPEAT = 1000 };
+
+static const struct patience quick_patience = {.seconds = 0.5, .limit = 3.0};
+static const struct patience full_patience = {.seconds = 1.5, .limit = 15.0};
+
+struct bench_options {
+    const char *filter, *quick, *json, *history, *shape, *type, *isa, *threads, *repeat, *list,
+        *help;
+};
+
+/* What was asked for. */
+struct plan {
+    struct row_list rows;
+    struct patience patience;
+    int64_t repeat;
+    int name_width;
+    const struct isa *isa; /* of --isa, or the best one */
+    const char *json;      /* the name to write to */
+};
+
+/* A row on its way through Google Benchmark, with the results of its repetitions. */
+struct job {
+    const struct plan *plan;
+    const struct row *row;
+    struct result *results;
+    int done;
+};
+
+/* --------------------------------------------------------------------------------- the rows */
+
+static bool pick_isa(const struct bench_options *options, struct plan *plan)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    struct isa_choice choice;
+    if (attnkit_isa_pick(options->isa, &choice, message) != ATTNKIT_OK)
+        return complain("%s", message);
+    plan->isa = choice.isa;
+    return true;
+}
+
+static bool add_given_shape(const struct bench_options *options, struct plan *plan)
+{
+    struct row row = {.isa = plan->isa, .quick = QUICK};
+    int64_t threads = 1;
+    if (options->type && !type_parse(options->type, &row.type))
+        return complain("--type is '%s': must be f32, f16, bf16, i8 or q8_0", options->type);
+    if (options->threads && !parse_integer("--threads", options->threads, 1, MAX_THREADS, &threads))
+        return false;
+    row.threads = (int)threads;
+    return add_call_row(&plan->rows, options->shape, &row) ||
+           complain("--shape is '%s': must look like B1_H32_8_L2048_D128_causal or "
+                    "R512_I4096_O4096; see attnkit bench --help",
+                    options->shape);
+}
+
+static bool is_quick(const struct row *row, const struct isa *best)
+{
+    if (row->isa == best)
+        return row->quick != NEVER_QUICK;
+    return row->quick == QUICK &&
+           (!strcmp(row->isa->name, "avx2") || !strcmp(row->isa->name, "scalar"));
+}
+
+static bool is_wanted(const struct bench_options *options, const struct plan *plan,
+                      const struct row *row)
+{
+    return (!options->quick || is_quick(row, plan->isa)) &&
+           (!options->isa || row->isa == plan->isa);
+}
+
+static bool has_row(const struct row_list *rows, const char *name)
+{
+    for (int i = 0; i < rows->count; i++)
+        if (!strcmp(rows->list[i].name, name))
+            return true;
+    return false;
+}
+
+/* A history has all roofs, whatever rows were asked for. */
+static bool add_missing_roofs(struct row_list *rows)
+{
+    struct row_list roofs = {0};
+    add_roof_rows(&roofs);
+    for (int i = 0; i < roofs.count; i++)
+        if (!has_row(rows, roofs.list[i].name))
+            *rows_add(rows, "%s", roofs.list[i].name) = roofs.list[i];
+    const bool complete = !roofs.out_of_memory && !rows->out_of_memory;
+    free(roofs.list);
+    return complete || complain("no memory");
+}
+
+static bool keep_wanted(const struct bench_options *options, struct plan *plan)
+{
+    int kept = 0;
+    for (int i = 0; i < plan->rows.count; i++)
+        if (is_wanted(options, plan, &plan->rows.list[i]))
+            plan->rows.list[kept++] = plan->rows.list[i];
+    plan->rows.count = kept;
+    return rows_filter(&plan->rows, options->filter) &&
+           (!options->history || add_missing_roofs(&plan->rows));
+}
+
+static int longest_name(const struct row_list *rows)
+{
+    int longest = 0;
+    for (int i = 0; i < rows->count; i++) {
+        const int length = (int)strlen(rows->list[i].name);
+        longest = length > longest ? length : longest;
+    }
+    return longest;
+}
+
+static bool choose_rows(const struct bench_options *options, struct plan *plan)
+{
+    if (options->json && options->history)
+        return complain("--json and --history both say where the results go: give one");
+    if (options->threads && !options->shape)
+        return complain("option --threads needs --shape");
+    if (options->type && !options->shape)
+        return complain("option --type needs --shape");
+    if (options->shape && !add_given_shape(options, plan))
+        return false;
+    if (!options->shape || options->history)
+        add_roof_rows(&plan->rows);
+    if (!options->shape) {
+        add_attention_rows(&plan->rows);
+        add_linear_rows(&plan->rows);
+        add_layer_rows(&plan->rows);
+        add_tile_rows(&plan->rows);
+    }
+    if (plan->rows.out_of_memory)
+        return complain("no memory");
+    if (!keep_wanted(options, plan))
+        return false;
+    plan->name_width = longest_name(&plan->rows);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------- the jobs */
+
+static void report_figures(struct gbench_state *state, const struct result *result)
+{
+    const struct figures *const figures = &result->figures;
+    const struct work work = result->work;
+    const double roof = figures->roof_speed * 1e-9;
+    if (work.flops > 0.0) {
+        gbench_rate(state, "GFLOPS", work.flops * 1e-9);
+        gbench_counter(state, "roof_GFLOPS", roof);
+    } else if (work.bytes > 0.0) {
+        gbench_rate(state, "GBps", work.bytes * 1e-9);
+        gbench_counter(state, "roof_GBps", roof);
+    }
+    if (work.flops + work.bytes > 0.0)
+        gbench_counter(state, "roof_pct", figures->roof_pct);
+    if (work.intensity > 0.0)
+        gbench_counter(state, "FLOP_per_byte", work.intensity);
+    if (work.elements > 0.0)
+        gbench_counter(state, "ns_per_element", figures->seconds * 1e9 / work.elements);
+    gbench_counter(state, "rounds", figures->rounds);
+}
+
+static void run_job(struct gbench_state *state, void *argument)
+{
+    static int done;
+    struct job *const job = argument;
+    const struct plan *const plan = job->plan;
+    struct result *const result = &job->results[job->done++];
+    job->row->run(job->row, plan->patience, result);
+    if (result->problem[0])
+        gbench_skip(state, result->problem);
+    while (gbench_keep_running(state))
+        gbench_set_iteration_time(state, result->figures.seconds, result->figures.cpu_seconds);
+    if (!result->problem[0])
+        report_figures(state, result);
+    report_progress(job->row, result, plan->name_width, ++done,
+                    plan->rows.count * (int)plan->repeat);
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const double x = ((const struct result *)a)->figures.seconds;
+    const double y = ((const struct result *)b)->figures.seconds;
+    return (x > y) - (x < y);
+}
+
+/* A row that was repeated appears with its median. */
+static void print_table(const struct plan *plan, struct job *jobs)
+{
+    report_header(plan->name_width);
+    for (int i = 0; i < plan->rows.count; i++) {
+        qsort(jobs[i].results, (size_t)jobs[i].done, sizeof *jobs[i].results, by_seconds);
+        report_row(jobs[i].row, &jobs[i].results[(jobs[i].done - 1) / 2], plan->name_width);
+    }
+}
+
+static void run_jobs(const struct plan *plan, struct job *jobs, struct result *results,
+                     char *program)
+{
+    describe_context();
+    for (int i = 0; i < plan->rows.count; i++) {
+        jobs[i] = (struct job){plan, &plan->rows.list[i], results + i * plan->repeat, 0};
+        gbench_register(jobs[i].row->name, run_job, &jobs[i]);
+    }
+    gbench_run(program, (int)plan->repeat, plan->json);
+    print_table(plan, jobs);
+}
+
+/* A row that could not be measured is an error only if it was asked for by its shape. */
+static int run_plan(const struct bench_options *options, const struct plan *plan, char *program)
+{
+    const size_t count = (size_t)plan->rows.count;
+    struct job *const jobs = calloc(count, sizeof *jobs);
+    struct result *const results = calloc(count * (size_t)plan->repeat, sizeof *results);
+    bool ok = jobs && results;
+    if (ok)
+        run_jobs(plan, jobs, results, program);
+    else
+        complain("no memory");
+    ok = ok && !(options->shape && results[0].problem[0]);
+    if (plan->json)
+        ok = output_end("]\n}\n") && ok;
+    free(jobs);
+    free(results);
+    return ok ? EXIT_OK : EXIT_REFUSED;
+}
+
+/* ------------------------------------------------------------------------------- the program */
+
+static void print_help(const struct option *options, int count)
+{
+    puts(
+        "attnkit bench: how fast attention is on this machine, and how near to its roof\n"
+        "\n"
+        "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
+        "prefill with K and V in f32 on two threads; decode has one query row, few has few for\n"
+        "many keys; linear is a linear map, layer a layer of self-attention. Its percentage is of\n"
+        "the fused multiply-adds that its instruction set can do on as many threads, for decode\n"
+        "and few rows of a linear map or layer of the bytes that can be read from memory, "
+        "measured\n"
+        "right before and after each call.\n"
+        "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
+        "attention or of a layer is written\n"
+        "\n"
+        "  B1         batch entries\n"
+        "  H32_8      query heads, KV heads; H12 if they are as many\n"
+        "  L448x1500  query rows, keys; L2048 if they are as many\n"
+        "  D64x128    head dim, value dim; D64 if they are equal\n"
+        "  _M4096     a layer: rows of 4096 elements in and out; keys before its own are cached\n"
+        "  _causal    a row sees the keys up to its own, the last row all of them\n"
+        "  _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
+        "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
+        "  _tiles     K is in tiles of 16 keys, V is not\n"
+        "  _window512 a row sees the 512 keys up to its own\n"
+        "  and, not of a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
+        "  padding), _bias, _alibi, _softcap, _sinks, _dropout, _weights\n");
+    options_print_help(options, count);
+}
+
+static void list_rows(const struct plan *plan)
+{
+    for (int i = 0; i < plan->rows.count; i++)
+        puts(plan->rows.list[i].name);
+}
+
+/* --json gives the file's name, --history its folder. */
+static bool begin_file(const struct bench_options *options, struct plan *plan)
+{
+    const char *const name = options->history ? history_name(options->history) : options->json;
+    if (!options->history && !options->json)
+        return true;
+    plan->json = name ? output_begin(name) : NULL;
+    return plan->json;
+}
+
+static int bench(const struct bench_options *options, char *program)
+{
+    struct plan plan = {.repeat = 1};
+    plan.patience = options->quick ? quick_patience : full_patience;
+    if (options->repeat && !parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &plan.repeat))
+        return EXIT_USAGE;
+    if (!pick_isa(options, &plan) || !choose_rows(options, &plan))
+        return EXIT_USAGE;
+    int code = EXIT_OK;
+    if (options->list)
+        list_rows(&plan);
+    else if (!begin_file(options, &plan))
+        code = EXIT_REFUSED;
+    else
+        code = run_plan(options, &plan, program);
+    free(plan.rows.list);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench_options values;
+    static const struct option options[] = {
+        {"--filter", "REGEX", "only the rows whose name it matches (extended, as grep -E)",
+         &values.filter},
+        {"--quick", NULL,
+         "under 60 s: the main workloads on the best instruction set, prefill\n"
+         "also on AVX2, plain C at small shapes, the roofs",
+         &values.quick},
+        {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
+         &values.json},
+        {"--history", "DIR",
+         "the same in a new file of this folder, with the machine's roofs; tools/report.py makes\n"
+         "a page of them",
+         &values.history},
+        {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
+        {"--type", "TYPE",
+         "of K and V and of matrices of --shape: f16, bf16, i8, q8_0; without it f32",
+         &values.type},
+        {"--isa", "NAME", "only this instruction set; of --shape, without it the best",
+         &values.isa},
+        {"--threads", "N", "of --shape; without it 1", &values.threads},
+        {"--repeat", "N", "measure every row N times; the table has the medians", &values.repeat},
+        {"--list", NULL, "only the names of the rows", &values.list},
+        {"--help", NULL, "this text", &values.help},
+    };
+    const int count = sizeof options / sizeof *options;
+    if (!options_parse(options, count, argc - 1, argv + 1))
+        return EXIT_USAGE;
+    if (values.help)
+        print_help(options, count);
+    const int code = values.help ? EXIT_OK : bench(&values, argv[0]);
+    if (!ferror(stdout) && !fflush(stdout))
+        return code;
+    complain("cannot write standard output: %s", strerror(errno));
+    return code == EXIT_OK ? EXIT_REFUSED : code;
+}

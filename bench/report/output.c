@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The file with the results.
+ */
+#include "bench/report/output.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/cli/tool.h"
+
+static const char *target;
+static char final[PATH_MAX], temporary[PATH_MAX];
+
+static bool cannot_write(void)
+{
+    return complain("cannot write %s: %s", target, strerror(errno));
+}
+
+static void remove_and_end(int signal_number)
+{
+    unlink(temporary);
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+/* Signals that somebody ignores for us, as nohup does, stay ignored. */
+static void remove_when_interrupted(void)
+{
+    static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXFSZ, SIGABRT};
+    for (size_t i = 0; i < sizeof ending / sizeof *ending; i++)
+        if (signal(ending[i], remove_and_end) == SIG_IGN)
+            signal(ending[i], SIG_IGN);
+}
+
+/* Follows links, so that the file is replaced and not the link. */
+static bool resolve(const char *name)
+{
+    struct stat status;
+    if (stat(name, &status)) {
+        if (strlen(name) < PATH_MAX)
+            strcpy(final, name);
+        else
+            errno = ENAMETOOLONG;
+        return strlen(name) < PATH_MAX;
+    }
+    /* A device or a pipe would be replaced by a file, which nobody means. */
+    if (!S_ISREG(status.st_mode)) {
+        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+        return false;
+    }
+    return realpath(name, final);
+}
+
+const char *output_begin(const char *name)
+{
+    target = name;
+    if (!resolve(name)) {
+        cannot_write();
+        return NULL;
+    }
+    if (snprintf(temporary, sizeof temporary, "%s.%ld.partial", final, (long)getpid()) >=
+        (int)sizeof temporary) {
+        errno = ENAMETOOLONG;
+        cannot_write();
+        return NULL;
+    }
+    remove_when_interrupted();
+    FILE *file = fopen(temporary, "w");
+    if (!file || fclose(file)) {
+        cannot_write();
+        return NULL;
+    }
+    return temporary;
+}
+
+/* Whether everything arrived: the disk may be full. */
+static bool ends_with(const char *ending)
+{
+    char text[16];
+    const size_t length = strlen(ending);
+    FILE *file = fopen(temporary, "r");
+    const bool is_whole = file && !fseek(file, -(long)length, SEEK_END) &&
+                          fread(text, 1, length, file) == length && !memcmp(text, ending, length);
+    if (file)
+        fclose(file);
+    return is_whole;
+}
+
+void output_abandon(void)
+{
+    unlink(temporary);
+}
+
+bool output_end(const char *ending)
+{
+    bool ok = ends_with(ending);
+    if (!ok)
+        complain("cannot write %s: it is not complete", target);
+    else
+        ok = !rename(temporary, final) || cannot_write();
+    if (!ok)
+        unlink(temporary);
+    return ok;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Results for people: a line when a row is done, and a table of all rows at the end.
+ */
+#ifndef ATTNKIT_REPORT_H
+#define ATTNKIT_REPORT_H
+
+#include "bench/rows/rows.h"
+
+enum { FIGURE = 32 };
+
+/* "1.42 us", with three digits that count. */
+void time_text(double seconds, char text[FIGURE]);
+
+/* On standard output if it is a terminal, else on standard error. name_width is that of the longest
+ * name. */
+void report_progress(const struct row *row, const struct result *result, int name_width, int done,
+                     int count);
+
+/* The table: what it begins with, and its lines. */
+void report_header(int name_width);
+void report_row(const struct row *row, const struct result *result, int name_width);
+
+#endif

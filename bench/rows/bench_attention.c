@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
+ * V in float32, by the AVX2 kernels, on two threads; with one query row it is decode, with few for
+ * many keys it is few. Q and the result are always f32. Decode is held against reading memory, all
+ * else against the multiply-adds of its instruction set, both on the same threads.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/rows/kv.h"
+#include "bench/rows/masks.h"
+
+enum { ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
+
+static const struct workload workloads[] = {
+    {"B8_H1_L128x256_D512", F32, 1, QUICK, false},
+    {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
+    {"B1_H32_8_L512_D128_causal", F32, 1, QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", F32, 1, QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", F32, 2, QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", F16 | BF16, 1, NEVER_QUICK, false},
+    {"B1_H8_2_L8192_D128_causal", F32, 1, QUICK, false},
+    {"B1_H12_L1024_D64_causal", F32, 1, QUICK, false},
+    {"B1_H12_L1024_D64", F32, 1, QUICK, false},
+    {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
+    {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to be compared with the next ones */
+    {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D192", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D256", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1000_D128", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1023_D128", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L37x91_D128", F32, 1, QUICK, true},
+    {"B1_H32_8_L8x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L32x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128", ALL_TYPES, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128", ALL_TYPES, 2, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128_token", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128", ALL_TYPES, 1, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128", F32 | F16 | Q8_0, 2, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128", BF16 | I8, 2, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token", F32, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
+    {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false}, /* what masks cost */
+    {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
+    {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},
+    {"B1_H12_L1024_D64_bias", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_alibi", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_softcap", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_sinks", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_dropout", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_weights", F32, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_window1024", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_alltrue", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_alibi", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_softcap", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 2, NEVER_QUICK, false},
+};
+
+/* A call and its memory. */
+struct call {
+    const struct row *row;
+    attnkit_attention_args args;
+    attnkit_exec exec;
+    struct kv kv;
+    struct masks masks;
+    float *q, *out;
+    int64_t *kv_lens;
+    attnkit_status status; /* of the last call */
+};
+
+/* --------------------------------------------------------------------------------- families */
+
+static bool is_decode(const struct shape *shape)
+{
+    return shape->q_len == 1;
+}
+
+/* A chunk of a prompt, or guesses of what comes next, at the end of a long cache. */
+static bool is_few(const struct shape *shape)
+{
+    return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;
+}
+
+const char *attention_family(const struct shape *shape)
+{
+    return is_decode(shape) ? "decode" : is_few(shape) ? "few" : "prefill";
+}
+
+/* ------------------------------------------------------------------------------- the memory */
+
+static size_t rows_of(const struct shape *s)
+{
+    return (size_t)(s->batch * s->q_heads) * (size_t)s->q_len;
+}
+
+static size_t out_bytes(const struct shape *s)
+{
+    return rows_of(s) * (size_t)s->value_dim * sizeof(float);
+}
+
+static double memory_bytes(const struct call *call)
+{
+    const struct shape *const s = &call->row->shape;
+    const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
+    return floats * sizeof(float) + kv_memory_bytes(call->row, &call->kv) + masks_memory_bytes(s) +
+           (double)call->exec.workspace_size;
+}
+
+static bool take_memory(struct call *call, struct result *result)
+{
+    const struct shape *const s = &call->row->shape;
+    if (memory_has(memory_bytes(call))) {
+        call->q = draw(rows_of(s) * (size_t)s->head_dim, 3);
+        call->out = draw(rows_of(s) * (size_t)s->value_dim, 4);
+        call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
+        call->kv_lens = malloc((size_t)s->batch * sizeof *call->kv_lens);
+        const bool has_masks = masks_make(s, &call->masks);
+        if (call->q && call->out && call->exec.workspace && call->kv_lens && has_masks)
+            return kv_make(call->row, &call->kv, result);
+    }
+    row_fails(result, "no memory: needs %.0f MB", memory_bytes(call) * 1e-6);
+    return false;
+}
+
+static void release(struct call *call)
+{
+    free(call->q);
+    free(call->out);
+    free(call->kv.copies.memory);
+    free(call->exec.workspace);
+    free(call->kv_lens);
+    masks_free(&call->masks);
+}
+
+/* --------------------------------------------------------------------------------- the call */
+
+static void describe(const struct row *row, struct pool *pool, struct call *call)
+{
+    const struct shape *const s = &row->shape;
+    call->row = row;
+    call->args = (attnkit_attention_args){
+        .size = sizeof call->args,
+        .flags = (s->causal ? ATTNKIT_CAUSAL : 0) | (s->tiled ? ATTNKIT_TILED : 0),
+        .align = s->causal ? ATTNKIT_ALIGN_BOTTOM_RIGHT : ATTNKIT_ALIGN_NONE,
+        .batch = s->batch,
+        .q_heads = s->q_heads,
+        .kv_heads = s->kv_heads,
+        .q_len = s->q_len,
+        .kv_len = s->kv_len,
+        .head_dim = s->head_dim,
+        .value_dim = s->value_dim,
+        .k_type = row->type,
+        .v_type = row->type,
+    };
+    call->exec = exec_of(row, pool);
+    masks_describe(s, &call->args);
+    kv_plan(row, is_decode(s) || is_few(s), &call->kv);
+}
+
+/* Once strides are given, all are. */
+static void give_strides(struct call *call)
+{
+    const struct shape *const s = &call->row->shape;
+    attnkit_attention_args *const args = &call->args;
+    const struct kv_part *const k = &call->kv.k, *const v = &call->kv.v;
+    const int64_t q_row = k->dim * (int64_t)sizeof(float),
+                  out_row = v->dim * (int64_t)sizeof(float);
+    args->flags |= ATTNKIT_STRIDED;
+    set_strides(s->q_heads, s->q_len, q_row, false, args->q_strides);
+    set_strides(s->q_heads, s->q_len, out_row, false, args->out_strides);
+    memcpy(args->k_strides, k->strides, sizeof k->strides);
+    memcpy(args->v_strides, v->strides, sizeof v->strides);
+    memcpy(args->k_scale_strides, k->scale_strides, sizeof k->scale_strides);
+    memcpy(args->v_scale_strides, v->scale_strides, sizeof v->scale_strides);
+}
+
+static void point_to_memory(struct call *call)
+{
+    const struct shape *const s = &call->row->shape;
+    masks_point(s, &call->masks, &call->args);
+    call->args.q = call->q;
+    call->args.out = call->out;
+    for (int64_t b = 0; s->padded && b < s->batch; b++)
+        call->kv_lens[b] = shape_keys(s, b);
+    call->args.kv_lens = s->padded ? call->kv_lens : NULL;
+}
+
+static void make_call(void *argument)
+{
+    struct call *const call = argument;
+    kv_point(call->row, &call->kv, &call->args);
+    call->status = attnkit_attention(&call->args, &call->exec, NULL);
+}
+
+static bool prepare(const struct row *row, struct pool *pool, struct call *call,
+                    struct result *result)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    describe(row, pool, call);
+    if (row->shape.token_major)
+        give_strides(call);
+    if (attnkit_attention_workspace(&call->args, &call->exec, &call->exec.workspace_size,
+                                    message) != ATTNKIT_OK) {
+        row_fails(result, "%s", message);
+        return false;
+    }
+    if (!take_memory(call, result))
+        return false;
+    point_to_memory(call);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------ measuring it */
+
+/* Of masks it counts nothing. */
+static double intensity_of(const struct row *row)
+{
+    const struct shape *const s = &row->shape;
+    const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
+    return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
+}
+
+static void measure_attention(const struct row *row, struct pool *pool, struct patience patience,
+                              struct result *result)
+{
+    struct call call = {0};
+    if (prepare(row, pool, &call, result)) {
+        result->work.flops = is_decode(&row->shape) ? 0.0 : shape_flops(&row->shape);
+        result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape, row->type) : 0.0;
+        result->work.intensity = intensity_of(row);
+        const struct row_call out = {make_call, &call, call.out, out_bytes(&row->shape)};
+        measure_calls(row, pool, patience, &out, result);
+        if (call.status != ATTNKIT_OK)
+            row_fails(result, "%s", attnkit_status_string(call.status));
+    }
+    release(&call);
+}
+
+void run_attention(const struct row *row, struct patience patience, struct result *result)
+{
+    on_threads(row, patience, result, measure_attention);
+}
+
+void add_attention_rows(struct row_list *rows)
+{
+    add_workloads(rows, workloads, sizeof workloads / sizeof *workloads);
+}

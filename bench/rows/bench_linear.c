@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of linear maps: linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed matrix of 4096
+ * inputs and outputs in Q8_0, by the AVX2 kernels, on two threads. Rows in and out are f32, without
+ * a bias. The matrix is in no cache before a call, as in a model, where those of other layers have
+ * come by in between.
+ */
+#include <stdlib.h>
+
+#include "bench/rows/calls.h"
+
+enum { PACKED_TYPES = F32 | F16 | BF16 | Q8_0 };
+
+static const struct workload workloads[] = {
+    {"R512_I4096_O4096", F32, 1, BEST_IS_QUICK, false},
+    {"R512_I4096_O4096", F16 | BF16 | Q8_0, 1, NEVER_QUICK, false},
+    {"R512_I4096_O4096", PACKED_TYPES, 2, NEVER_QUICK, false},
+    {"R32_I4096_O4096", PACKED_TYPES, 1, NEVER_QUICK, false},
+    {"R8_I4096_O4096", PACKED_TYPES, 1, NEVER_QUICK, false},
+    {"R1_I4096_O4096", F32, 1, BEST_IS_QUICK, false},
+    {"R1_I4096_O4096", F16 | BF16 | Q8_0, 1, NEVER_QUICK, false},
+    {"R1_I4096_O4096", PACKED_TYPES, 2, NEVER_QUICK, false},
+    {"R384_I768_O768", F32, 1, NEVER_QUICK, false},
+    {"R37_I256_O203", F32, 1, NEVER_QUICK, true},
+};
+
+/* A call and its memory. */
+struct call {
+    attnkit_linear_args args;
+    attnkit_exec exec;
+    struct copies matrices;
+    size_t packed_size; /* bytes of a matrix */
+    float *x, *y;
+    attnkit_status status; /* of the last call */
+};
+
+/* ------------------------------------------------------------------------------- the memory */
+
+static size_t floats_of(int64_t rows, int64_t dim)
+{
+    return (size_t)rows * (size_t)dim;
+}
+
+/* Of the matrix before it is packed, of x and of y. */
+static double floats_needed(const struct linear_shape *s)
+{
+    return (double)s->in_dim * (double)s->out_dim +
+           (double)s->rows * (double)(s->in_dim + s->out_dim);
+}
+
+static attnkit_pack_args describe_packing(const struct row *row)
+{
+    return (attnkit_pack_args){
+        .size = sizeof(attnkit_pack_args),
+        .out_dim = row->linear.out_dim,
+        .in_dim = row->linear.in_dim,
+        .packed_type = row->type,
+    };
+}
+
+static bool pack(const struct row *row, struct call *call, struct result *result)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_pack_args args = describe_packing(row);
+    float *const w = draw(floats_of(row->linear.out_dim, row->linear.in_dim), 1);
+    args.w = w;
+    args.packed = call->matrices.memory;
+    args.packed_size = call->packed_size;
+    if (!w)
+        row_fails(result, "no memory for the matrix");
+    else if (attnkit_pack(&args, NULL, message) != ATTNKIT_OK)
+        row_fails(result, "%s", message);
+    else
+        copies_repeat(&call->matrices);
+    free(w);
+    return !result->problem[0];
+}
+
+static bool take_memory(const struct row *row, struct call *call, struct result *result)
+{
+    const struct linear_shape *const s = &row->linear;
+    const double bytes = floats_needed(s) * sizeof(float) + copies_memory_bytes(&call->matrices) +
+                         (double)call->exec.workspace_size;
+    if (memory_has(bytes)) {
+        call->x = draw(floats_of(s->rows, s->in_dim), 2);
+        call->y = draw(floats_of(s->rows, s->out_dim), 3);
+        call->exec.workspace = malloc(call->exec.workspace_size);
+        if (call->x && call->y && call->exec.workspace && copies_take(&call->matrices))
+            return pack(row, call, result);
+    }
+    row_fails(result, "no memory: needs %.0f MB", bytes * 1e-6);
+    return false;
+}
+
+static void release(struct call *call)
+{
+    free(call->x);
+    free(call->y);
+    free(call->exec.workspace);
+    free(call->matrices.memory);
+}
+
+/* --------------------------------------------------------------------------------- the call */
+
+static attnkit_status ask_sizes(const struct row *row, struct call *call, char *message)
+{
+    const attnkit_pack_args packing = describe_packing(row);
+    attnkit_status status = attnkit_packed_size(&packing, &call->packed_size, message);
+    if (status == ATTNKIT_OK)
+        status =
+            attnkit_linear_workspace(&call->args, &call->exec, &call->exec.workspace_size, message);
+    call->matrices = copies_plan(row, call->packed_size, true);
+    return status;
+}
+
+static bool prepare(const struct row *row, struct pool *pool, struct call *call,
+                    struct result *result)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    call->exec = exec_of(row, pool);
+    call->args = (attnkit_linear_args){
+        .size = sizeof call->args,
+        .rows = row->linear.rows,
+        .in_dim = row->linear.in_dim,
+        .out_dim = row->linear.out_dim,
+        .w_type = row->type,
+    };
+    if (ask_sizes(row, call, message) != ATTNKIT_OK) {
+        row_fails(result, "%s", message);
+        return false;
+    }
+    if (!take_memory(row, call, result))
+        return false;
+    call->args.x = call->x;
+    call->args.y = call->y;
+    return true;
+}
+
+static void make_call(void *argument)
+{
+    struct call *const call = argument;
+    call->args.w = copies_next(&call->matrices);
+    call->status = attnkit_linear(&call->args, &call->exec, NULL);
+}
+
+static double flops_of(const struct linear_shape *shape)
+{
+    return 2.0 * (double)shape->rows * (double)shape->in_dim * (double)shape->out_dim;
+}
+
+/* The matrix, rows in and rows out. */
+static double bytes_moved(const struct linear_shape *shape, const struct call *call)
+{
+    return (double)call->packed_size +
+           (double)shape->rows * (double)(shape->in_dim + shape->out_dim) * sizeof(float);
+}
+
+static void measure_linear(const struct row *row, struct pool *pool, struct patience patience,
+                           struct result *result)
+{
+    struct call call = {0};
+    if (prepare(row, pool, &call, result)) {
+        result->work = work_of(flops_of(&row->linear), (double)call.packed_size);
+        result->work.intensity = flops_of(&row->linear) / bytes_moved(&row->linear, &call);
+        const struct linear_shape *const s = &row->linear;
+        const struct row_call out = {make_call, &call, call.y,
+                                     floats_of(s->rows, s->out_dim) * sizeof *call.y};
+        measure_calls(row, pool, patience, &out, result);
+        if (call.status != ATTNKIT_OK)
+            row_fails(result, "%s", attnkit_status_string(call.status));
+    }
+    release(&call);
+}
+
+void run_linear(const struct row *row, struct patience patience, struct result *result)
+{
+    on_threads(row, patience, result, measure_linear);
+}
+
+void add_linear_rows(struct row_list *rows)
+{
+    add_workloads(rows, workloads, sizeof workloads / sizeof *workloads);
+}

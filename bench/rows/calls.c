@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads and memory of the rows of public calls, and the rows.
+ */
+#include "bench/rows/calls.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/random.h"
+#include "bench/measure/caches.h"
+
+void on_threads(const struct row *row, struct patience patience, struct result *result,
+                void (*measure_it)(const struct row *row, struct pool *pool,
+                                   struct patience patience, struct result *result))
+{
+    if (row->threads > pool_processors()) {
+        row_fails(result, "needs %d processors, may use %d", row->threads, pool_processors());
+        return;
+    }
+    struct pool *const pool = row->threads > 1 ? pool_start(row->threads) : NULL;
+    if (row->threads > 1 && !pool)
+        row_fails(result, "cannot start %d threads", row->threads);
+    else
+        measure_it(row, pool, patience, result);
+    if (pool)
+        pool_stop(pool);
+}
+
+attnkit_exec exec_of(const struct row *row, struct pool *pool)
+{
+    return (attnkit_exec){
+        .size = sizeof(attnkit_exec),
+        .isa = row->isa->name,
+        .threads = row->threads,
+        .parallel_for = pool ? pool_for : NULL,
+        .pool = pool,
+    };
+}
+
+/* ------------------------------------------------------------------------------- the memory */
+
+size_t whole_lines(size_t bytes)
+{
+    const size_t line = 64;
+    return (bytes + line - 1) / line * line;
+}
+
+float *draw(size_t count, uint64_t seed)
+{
+    float *floats = aligned_alloc(64, whole_lines(count * sizeof(float)));
+    for (size_t i = 0; floats && i < count; i++)
+        floats[i] = random_uniform(&seed);
+    return floats;
+}
+
+struct copies copies_plan(const struct row *row, size_t bytes, bool cold)
+{
+    struct copies copies = {.bytes = whole_lines(bytes), .count = 1};
+    if (cold && !row->warm && bytes > 0)
+        copies.count += (int64_t)((level_buffer(0) - 1) / copies.bytes);
+    return copies;
+}
+
+bool copies_take(struct copies *copies)
+{
+    copies->memory = aligned_alloc(64, copies->bytes * (size_t)copies->count);
+    return copies->memory != NULL;
+}
+
+void copies_repeat(const struct copies *copies)
+{
+    for (int64_t i = 1; i < copies->count; i++)
+        memcpy(copies->memory + (size_t)i * copies->bytes, copies->memory, copies->bytes);
+}
+
+char *copies_next(struct copies *copies)
+{
+    char *const copy = copies->memory + (size_t)copies->next * copies->bytes;
+    copies->next = (copies->next + 1) % copies->count;
+    return copy;
+}
+
+double copies_memory_bytes(const struct copies *copies)
+{
+    return (double)copies->bytes * (double)copies->count;
+}
+
+bool memory_has(double bytes)
+{
+    return bytes < 0.75 * (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* ---------------------------------------------------------------------------------- the rows */
+
+struct work work_of(double flops, double bytes)
+{
+    const double flops_for_a_byte = 8.0;
+    if (flops < flops_for_a_byte * bytes)
+        return (struct work){.bytes = bytes};
+    return (struct work){.flops = flops};
+}
+
+/* What follows from the shape: what runs it, the family it is named after, and the shape's shortest
+ * form. False: it is none. */
+static bool complete(const char *shape, struct row *row, const char **family, char text[SHAPE_TEXT])
+{
+    if (linear_shape_parse(shape, &row->linear)) {
+        row->run = run_linear;
+        *family = "linear";
+        linear_shape_text(&row->linear, text);
+        return true;
+    }
+    if (!shape_parse(shape, &row->shape))
+        return false;
+    const bool is_layer = row->shape.d_model > 0;
+    row->run = is_layer ? run_layer : run_attention;
+    *family = is_layer ? "layer" : attention_family(&row->shape);
+    shape_text(&row->shape, text);
+    return true;
+}
+
+bool add_call_row(struct row_list *rows, const char *shape, const struct row *like)
+{
+    char text[SHAPE_TEXT], threads[16] = "";
+    const char *family;
+    struct row made = *like;
+    if (!complete(shape, &made, &family, text))
+        return false;
+    if (like->threads > 1)
+        snprintf(threads, sizeof threads, "/t%d", like->threads);
+    struct row *row = rows_add(rows, "%s/%s/%s/%s%s", family, type_text(like->type),
+                               like->isa->name, text, threads);
+    memcpy(made.name, row->name, sizeof made.name);
+    *row = made;
+    return true;
+}
+
+static void add_workload(struct row_list *rows, const struct workload *workload,
+                         const struct isa *isa)
+{
+    struct row like = {.isa = isa, .threads = workload->threads, .quick = workload->quick};
+    for (like.type = ATTNKIT_F32; like.type <= ATTNKIT_Q8_0; like.type++)
+        if (workload->types & 1u << like.type && !add_call_row(rows, workload->shape, &like))
+            abort();
+}
+
+void add_workloads(struct row_list *rows, const struct workload *workloads, size_t count)
+{
+    const struct isa *isas;
+    for (int i = attnkit_isas(&isas) - 1; i >= 0; i--) {
+        const bool scalar = !strcmp(isas[i].name, "scalar");
+        for (size_t w = 0; attnkit_isa_can_run(&isas[i]) && w < count; w++)
+            if (!scalar || workloads[w].small)
+                add_workload(rows, &workloads[w], &isas[i]);
+    }
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The copies of K and V, and what is in them.
+ */
+#include "bench/rows/kv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------- the places */
+
+void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major, int64_t strides[3])
+{
+    strides[0] = heads * len * row;
+    strides[1] = token_major ? row : len * row;
+    strides[2] = token_major ? heads * row : row;
+}
+
+/* Makes room for K or V at the end of a copy. */
+static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size_t *end)
+{
+    const struct shape *const s = &row->shape;
+    const int64_t keys = tiled ? ATTNKIT_TILE_KEYS : 1; /* of what is a row */
+    const int64_t len = (s->kv_len + keys - 1) / keys;
+    const int64_t bytes = keys * type_row_bytes(row->type, dim);
+    const int64_t scale_bytes = keys * type_scale_bytes(row->type);
+    const size_t rows = (size_t)(s->batch * s->kv_heads) * (size_t)len;
+    struct kv_part part = {.dim = dim, .tiled = tiled, .rows = *end};
+    part.scales = part.rows + whole_lines(rows * (size_t)bytes);
+    *end = part.scales + whole_lines(rows * (size_t)scale_bytes);
+    set_strides(s->kv_heads, len, bytes, s->token_major, part.strides);
+    set_strides(s->kv_heads, len, scale_bytes, s->token_major, part.scale_strides);
+    return part;
+}
+
+void kv_plan(const struct row *row, bool cold, struct kv *kv)
+{
+    size_t bytes = 0; /* stays so where a row is too short for the type */
+    kv->k = place(row, row->shape.head_dim, row->shape.tiled, &bytes);
+    kv->v = place(row, row->shape.value_dim, false, &bytes);
+    kv->copies = copies_plan(row, bytes, cold);
+}
+
+static float *scales_of(const struct row *row, char *copy, const struct kv_part *part)
+{
+    return type_scale_bytes(row->type) ? (float *)(void *)(copy + part->scales) : NULL;
+}
+
+void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args)
+{
+    char *const copy = copies_next(&kv->copies);
+    args->k = copy + kv->k.rows;
+    args->v = copy + kv->v.rows;
+    args->k_scales = scales_of(row, copy, &kv->k);
+    args->v_scales = scales_of(row, copy, &kv->v);
+}
+
+/* ------------------------------------------------------------------------------- the values */
+
+/* Of K or V before it is converted. */
+static size_t source_floats(const struct shape *s, const struct kv_part *part)
+{
+    return (size_t)(s->batch * s->kv_heads) * (size_t)s->kv_len * (size_t)part->dim;
+}
+
+double kv_memory_bytes(const struct row *row, const struct kv *kv)
+{
+    const struct kv_part *const larger = kv->k.dim > kv->v.dim ? &kv->k : &kv->v;
+    return copies_memory_bytes(&kv->copies) +
+           (double)(source_floats(&row->shape, larger) * sizeof(float));
+}
+
+attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
+                                   const struct kv_part *part, const float *source)
+{
+    const struct shape *const s = &row->shape;
+    attnkit_append_args args = {
+        .size = sizeof args,
+        .flags = ATTNKIT_STRIDED | (part->tiled ? ATTNKIT_TILED : 0),
+        .batch = s->batch,
+        .heads = s->kv_heads,
+        .len = s->kv_len,
+        .dim = part->dim,
+        .capacity = s->kv_len,
+        .src = source,
+        .dst = kv->copies.memory + part->rows,
+        .dst_scales = scales_of(row, kv->copies.memory, part),
+        .dst_type = row->type,
+    };
+    const int64_t source_row = part->dim * (int64_t)sizeof(float);
+    set_strides(s->kv_heads, s->kv_len, source_row, false, args.src_strides);
+    memcpy(args.dst_strides, part->strides, sizeof part->strides);
+    memcpy(args.dst_scale_strides, part->scale_strides, sizeof part->scale_strides);
+    return args;
+}
+
+/* The largest that the header allows. */
+size_t kv_append_workspace(const struct kv_part *part)
+{
+    return (size_t)(17 * part->dim + 128);
+}
+
+static bool fill(const struct row *row, const struct kv *kv, const struct kv_part *part,
+                 uint64_t seed, struct result *result)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    float *const source = draw(source_floats(&row->shape, part), seed);
+    const attnkit_exec exec = {.size = sizeof exec,
+                               .isa = row->isa->name,
+                               .workspace = malloc(kv_append_workspace(part)),
+                               .workspace_size = kv_append_workspace(part)};
+    const attnkit_append_args args = kv_append_args(row, kv, part, source);
+    if (!source || !exec.workspace)
+        row_fails(result, "no memory for K and V");
+    else if (attnkit_append(&args, &exec, message) != ATTNKIT_OK)
+        row_fails(result, "%s", message);
+    free(source);
+    free(exec.workspace);
+    return !result->problem[0];
+}
+
+bool kv_make(const struct row *row, struct kv *kv, struct result *result)
+{
+    if (!copies_take(&kv->copies))
+        row_fails(result, "no memory for K and V");
+    else if (fill(row, kv, &kv->k, 1, result) && fill(row, kv, &kv->v, 2, result))
+        copies_repeat(&kv->copies);
+    return !result->problem[0];
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An item is a block of query rows of one batch entry and KV head, as many as share a walk over
+ * the keys. The cut depends on the instruction set, the shares on the number of threads; the bits
+ * of the result depend on neither.
+ */
+#include "dispatch/attention/schedule.h"
+
+#include "kernels/attention/block.h"
+#include "kernels/attention/mask.h"
+
+enum {
+    CACHE_LINE = 64, /* bytes; scratch of two threads shares none */
+};
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Whether heads can go together in a call of so few rows and keys. */
+static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
+{
+    return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts &&
+           !a->kv_starts && !a->extras.any && !a->extras.sinks && !a->extras.weights &&
+           a->batch * a->kv_heads > kernels->vector / 2;
+}
+
+/* The last rows of a head, fewer than an item has: first those for panels, then those for decode.
+ */
+struct rest {
+    int panel_rows, decode_rows;
+};
+
+static struct rest rest_of(const struct attention *a, const struct kernels *kernels, int64_t rows,
+                           int rows_per_item)
+{
+    const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
+    const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
+    int decode_rows = part <= kernels->vector / 2 ? part : 0;
+    if (rest <= most)
+        decode_rows = rest;
+    return (struct rest){rest - decode_rows, decode_rows};
+}
+
+/* What of the work is decode's, all of which it can only be if every sequence has the same rows. */
+static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
+                            struct rest rest)
+{
+    return a->q_starts ? kernels->decode_rows : rest.decode_rows;
+}
+
+static int64_t distance(int64_t stride)
+{
+    return stride < 0 ? -stride : stride;
+}
+
+/* Whether the rows of a key of all heads lie together, so that heads share pages of memory, as in
+ * token-major tensors: walked through one after the other, each head would find all of its pages
+ * forgotten by the tables of the CPU. */
+static bool heads_share_pages(const struct attention *a)
+{
+    const struct strides k = a->k.stride, v = a->v.stride;
+    return a->kv_heads > 1 && a->kv_len > CHUNK_KEYS && !a->pages.table &&
+           (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
+}
+
+/* More rows or keys need no less: a workspace for the longest call serves the shorter ones. */
+static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
+                            const struct schedule *s, struct rest rest)
+{
+    size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
+    if (s->walks > 1) {
+        const int64_t rows = a->q_len * a->group;
+        const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
+        bytes = larger(bytes, attnkit_decode_scratch(a, most, s->walks));
+    }
+    if (has_heads_to_join(a, kernels))
+        bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
+    if (a->q_starts || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
+        bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
+    return round_up(bytes);
+}
+
+struct schedule attnkit_schedule(const struct attention *a, const struct kernels *kernels,
+                                 int64_t threads)
+{
+    struct schedule s;
+    const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
+    s.kernels = kernels;
+    s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
+    s.items_per_head = divide_up(rows, s.rows_per_item);
+    s.heads_per_item = 1;
+    if (a->kv_len <= FEW_KEYS && rows <= kernels->lanes / kernels->vector &&
+        has_heads_to_join(a, kernels))
+        s.heads_per_item = kernels->vector;
+    s.walks = heads_share_pages(a) ? MAX_WALKS : 1;
+    s.items = divide_up(heads, s.heads_per_item) * s.items_per_head;
+    s.scratch = scratch_bytes(a, kernels, &s, rest_of(a, kernels, rows, s.rows_per_item));
+    s.threads = threads < s.items ? threads : s.items;
+    return s;
+}
+
+struct work_item attnkit_work_item(const struct attention *a, const struct schedule *s,
+                                   int64_t index)
+{
+    const int64_t head = index / s->items_per_head * s->heads_per_item;
+    const int64_t heads_left = a->batch * a->kv_heads - head;
+    struct work_item item = {
+        .batch = head / a->kv_heads,
+        .kv_head = head % a->kv_heads,
+        .first_row = index % s->items_per_head * s->rows_per_item,
+        .heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item,
+    };
+    const int64_t rows_left = sequence_rows(a, item.batch) * a->group - item.first_row;
+    if (rows_left >= s->rows_per_item) {
+        item.panel_rows = s->rows_per_item;
+    } else if (rows_left > 0) {
+        const struct rest rest = rest_of(a, s->kernels, rows_left, s->rows_per_item);
+        item.panel_rows = rest.panel_rows;
+        item.decode_rows = rest.decode_rows;
+    }
+    return item;
+}
+
+/* In (row, key) pairs; packing and writing a row costs about as much as this many keys. */
+static double cost(const struct attention *a, struct work_item item)
+{
+    const double row_cost = 16;
+    const int rows = item.panel_rows + item.decode_rows;
+    if (rows == 0)
+        return 0;
+    const struct visible v =
+        all_visible(visible_keys(a, item.batch, item.first_row / a->group),
+                    visible_keys(a, item.batch, (item.first_row + rows - 1) / a->group));
+    const int64_t first = v.first > v.keep ? v.first : v.keep;
+    const double keys = (double)v.keep + (v.end > first ? (double)(v.end - first) : 0);
+    return rows * (keys + row_cost);
+}
+
+static double total_cost(const struct attention *a, const struct schedule *s)
+{
+    double total = 0;
+    for (int64_t i = 0; i < s->items; i++)
+        total += cost(a, attnkit_work_item(a, s, i));
+    return total;
+}
+
+/* An item belongs to the thread in whose part of the total its middle lies. Every thread adds up
+ * the same numbers in the same order, so no item is done twice or never. */
+static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
+{
+    if (total == 0) /* no item has rows */
+        return 0;
+    const int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
+    return owner < s->threads ? owner : s->threads - 1; /* by rounding */
+}
+
+struct cut attnkit_begin_cut(const struct attention *a, const struct schedule *s)
+{
+    return (struct cut){.total = s->threads == 1 ? 0 : total_cost(a, s)};
+}
+
+struct range attnkit_next_share(const struct attention *a, const struct schedule *s,
+                                struct cut *cut)
+{
+    struct range share = {cut->item, cut->item};
+    if (cut->thread == s->threads - 1)
+        share.end = s->items;
+    for (; share.end < s->items; share.end++) {
+        const double item_cost = cost(a, attnkit_work_item(a, s, share.end));
+        if (owner_of(s, cut->done, item_cost, cut->total) > cut->thread)
+            break;
+        cut->done += item_cost;
+    }
+    cut->item = share.end;
+    cut->thread++;
+    return share;
+}
+
+struct range attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread)
+{
+    struct cut cut = attnkit_begin_cut(a, s);
+    struct range share = {0, 0};
+    while (cut.thread <= thread)
+        share = attnkit_next_share(a, s, &cut);
+    return share;
+}
+
+double attnkit_imbalance(const struct attention *a, const struct schedule *s)
+{
+    const double total = total_cost(a, s);
+    double done = 0, share = 0, largest = 0;
+    int64_t thread = 0;
+    for (int64_t i = 0; i < s->items; i++) {
+        const double item_cost = cost(a, attnkit_work_item(a, s, i));
+        const int64_t owner = owner_of(s, done, item_cost, total);
+        share = owner == thread ? share + item_cost : item_cost;
+        largest = share > largest ? share : largest;
+        thread = owner;
+        done += item_cost;
+    }
+    return largest / total * (double)s->threads;
+}
+
+/* Whether all rows of an item are in decode tiles. */
+static bool is_decode(const struct work_item *item)
+{
+    return item->panel_rows == 0 && item->decode_rows > 0;
+}
+
+/* A vector of heads, or what is left of them: few of those are better off one by one. */
+static void run_heads(const struct attention *a, const struct kernels *kernels,
+                      const struct work_item *item, char *scratch)
+{
+    if (item->heads > kernels->vector / 4) {
+        attnkit_heads(a, kernels, item, scratch);
+        return;
+    }
+    struct work_item one = *item;
+    for (int left = item->heads; left > 0; left--) {
+        attnkit_decode(a, kernels, &one, 1, scratch);
+        if (++one.kv_head == a->kv_heads) {
+            one.kv_head = 0;
+            one.batch++;
+        }
+    }
+}
+
+void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
+                   struct group *group)
+{
+    group->item[0] = attnkit_work_item(a, s, items.first);
+    group->count = 1;
+    if (s->walks == 1 || s->items_per_head > 1 || !is_decode(group->item))
+        return;
+    for (int64_t i = items.first + 1; i < items.end && group->count < s->walks; i++) {
+        const struct work_item item = attnkit_work_item(a, s, i);
+        if (!is_decode(&item) || item.batch != group->item->batch)
+            break;
+        group->item[group->count++] = item;
+    }
+}
+
+void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
+                       const struct schedule *s, const struct group *group, char *scratch)
+{
+    const struct work_item *const item = group->item;
+    if (s->heads_per_item > 1) {
+        run_heads(a, kernels, item, scratch);
+        return;
+    }
+    if (item->panel_rows > 0)
+        attnkit_prefill(a, kernels, item, scratch);
+    if (item->decode_rows > 0)
+        attnkit_decode(a, kernels, item, group->count, scratch);
+}
+
+void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
+                       const struct schedule *s, struct range items, char *scratch)
+{
+    struct group group;
+    while (items.first < items.end) {
+        attnkit_group(a, s, items, &group);
+        attnkit_run_group(a, kernels, s, &group, scratch);
+        items.first += group.count;
+    }
+}

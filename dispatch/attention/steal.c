@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads claim groups of items from the queues of their shares, and then units of the tail: a unit
+ * is a chunk of the keys of a group. Units are claimed in order, and the state of each waits in a
+ * slot of a ring until those of its group before it have been joined, which whoever brings the next
+ * one does for all that are there.
+ *
+ * In shared memory lie struct tail, the queues, the groups of the tail, joined states of as many
+ * groups as there are threads, the slots, and a word for each of them.
+ */
+#include "dispatch/attention/steal.h"
+
+#include "kernels/attention/mask.h"
+#include "dispatch/common/queue.h"
+
+enum {
+    CACHE_LINE = 64,
+    LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
+    SLOT_BYTES = 1 << 16, /* of slots for each thread, unless two states need more */
+    MANY_ITEMS = 8,       /* for each thread, that are small enough not to be split */
+    CLAIMS = 2,           /* a thread claims this part of its even share of what is left */
+    MOST_LOOKS = 1 << 18, /* some 10 ms */
+};
+
+/* Items that are worked on chunk by chunk. */
+struct split_group {
+    _Alignas(CACHE_LINE) _Atomic int64_t joined; /* units before this one */
+    _Atomic int64_t joining;                     /* 1 while a thread changes the joined state */
+    struct range items, units;
+};
+
+struct tail {
+    _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one */
+    _Alignas(CACHE_LINE) int64_t queues;
+    int64_t groups, units, slots;
+    int64_t state_floats; /* of the largest group */
+};
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t whole_lines(int64_t n, int64_t line)
+{
+    return divide_up(n, line) * line;
+}
+
+/* Floats of the state of an item of so many rows. */
+static int64_t item_floats(const struct attention *a, const struct kernels *kernels, int panel_rows,
+                           int decode_rows)
+{
+    return whole_lines(attnkit_prefill_state(a, kernels, panel_rows) +
+                           attnkit_decode_state(a, decode_rows),
+                       LINE_FLOATS);
+}
+
+/* The most bytes that the state of a group takes, however its rows are divided. */
+static int64_t most_state_bytes(const struct attention *a, const struct kernels *kernels,
+                                const struct schedule *s)
+{
+    const int rows = (int)smaller(a->q_len * a->group, s->rows_per_item);
+    const int64_t one = item_floats(a, kernels, rows, 0),
+                  walks = s->walks * item_floats(a, kernels, 0, MAX_DECODE_ROWS);
+    return (s->walks > 1 ? larger(one, walks) : one) * (int64_t)sizeof(float);
+}
+
+struct steal attnkit_steal(const struct attention *a, const struct kernels *kernels,
+                           const struct schedule *s, int64_t threads)
+{
+    struct steal steal = {.threads = s->threads};
+    const int64_t chunks = divide_up(a->kv_len, CHUNK_KEYS);
+    int64_t units, each = sizeof(struct queue), bytes;
+    if (threads == 1)
+        return steal;
+    if (chunks > 1) {
+        if (__builtin_mul_overflow(s->items, chunks, &units))
+            units = INT64_MAX; /* more than there are threads */
+        steal.threads = smaller(threads, units);
+        steal.splits = s->items / MANY_ITEMS < threads;
+        const int64_t state = most_state_bytes(a, kernels, s);
+        each += state + CACHE_LINE + larger(SLOT_BYTES, 2 * state);
+        each += MANY_ITEMS * (int64_t)sizeof(struct split_group);
+    }
+    steal.bytes = SIZE_MAX; /* refused where it is added up */
+    if (!__builtin_mul_overflow(steal.threads, each, &bytes) &&
+        !__builtin_add_overflow(bytes, sizeof(struct tail), &bytes))
+        steal.bytes = (size_t)bytes;
+    return steal;
+}
+
+bool attnkit_goes_round(const struct attention *a, const struct schedule *s,
+                        const struct steal *steal)
+{
+    const double even_enough = 1.25;
+    return steal->threads == s->threads && !(attnkit_imbalance(a, s) >= even_enough);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* What a thread works with. */
+struct thread {
+    const struct attention *a;
+    const struct kernels *kernels;
+    const struct schedule *s;
+    const struct steal *steal;
+    struct tail *tail;
+    char *scratch;
+};
+
+static struct queue *queues_of(const struct thread *t)
+{
+    return (struct queue *)(void *)(t->tail + 1);
+}
+
+static struct split_group *groups_of(const struct thread *t)
+{
+    return (struct split_group *)(void *)(queues_of(t) + t->steal->threads);
+}
+
+static float *states_of(const struct thread *t)
+{
+    return (float *)(void *)(groups_of(t) + MANY_ITEMS * t->steal->threads);
+}
+
+/* A group begins when the one that had its place before is through. */
+static float *joined_state(const struct thread *t, int64_t group)
+{
+    return states_of(t) + group % t->steal->threads * t->tail->state_floats;
+}
+
+static float *slots_of(const struct thread *t)
+{
+    return states_of(t) + t->steal->threads * t->tail->state_floats;
+}
+
+static float *slot_state(const struct thread *t, int64_t unit)
+{
+    return slots_of(t) + unit % t->tail->slots * t->tail->state_floats;
+}
+
+/* The slot of a unit holds the unit's number while it is free for it, and the number's complement
+ * when the state of the unit is there. */
+static _Atomic int64_t *slot_word(const struct thread *t, int64_t unit)
+{
+    float *const words = slots_of(t) + t->tail->slots * t->tail->state_floats;
+    return (_Atomic int64_t *)(void *)words + unit % t->tail->slots;
+}
+
+static bool is_free(const struct thread *t, int64_t unit)
+{
+    return atomic_load(slot_word(t, unit)) == unit;
+}
+
+static bool is_there(const struct thread *t, int64_t unit)
+{
+    return atomic_load(slot_word(t, unit)) == ~unit;
+}
+
+/* --- Units ------------------------------------------------------------------------------------ */
+
+/* The chunks of an item's keys that a row of it may see: the first `keep`, and first .. end - 1,
+ * which come later. */
+struct chunks {
+    int64_t keep, first, end;
+};
+
+static struct chunks chunks_of(const struct attention *a, const struct work_item *item)
+{
+    const int64_t last = (item->first_row + item->panel_rows + item->decode_rows - 1) / a->group;
+    const struct visible v = all_visible(visible_keys(a, item->batch, item->first_row / a->group),
+                                         visible_keys(a, item->batch, last));
+    const int64_t keep = divide_up(v.keep, CHUNK_KEYS);
+    const int64_t first = larger(keep, v.first / CHUNK_KEYS);
+    return (struct chunks){keep, first, larger(first, divide_up(v.end, CHUNK_KEYS))};
+}
+
+/* How many they are, and one if there are none. */
+static int64_t units_of(const struct attention *a, const struct work_item *item)
+{
+    if (item->panel_rows + item->decode_rows == 0)
+        return 0;
+    const struct chunks chunks = chunks_of(a, item);
+    return larger(1, chunks.keep + chunks.end - chunks.first);
+}
+
+/* Unit i of an item. */
+static int64_t key_of_unit(const struct attention *a, const struct work_item *item, int64_t i)
+{
+    const struct chunks chunks = chunks_of(a, item);
+    return (i < chunks.keep ? i : chunks.first + i - chunks.keep) * CHUNK_KEYS;
+}
+
+/* --- Beginning -------------------------------------------------------------------------------- */
+
+/* The first item of the group that ends before `end`. */
+static int64_t group_before(const struct thread *t, int64_t end)
+{
+    struct group group;
+    for (int64_t first = end - smaller(end, t->s->walks); first < end - 1; first++) {
+        attnkit_group(t->a, t->s, (struct range){first, end}, &group);
+        if (first + group.count == end)
+            return first;
+    }
+    return end - 1;
+}
+
+/* How many groups the tail has: all where items do not go round, else the last ones, so that a
+ * thread that has worked on its own longer than others leaves them enough to do. */
+static int64_t groups_to_split(const struct thread *t)
+{
+    if (!t->steal->splits)
+        return 0;
+    return attnkit_goes_round(t->a, t->s, t->steal) ? t->steal->threads : t->s->items;
+}
+
+/* Makes the last groups that have rows those of the tail; returns the first item of them. */
+static int64_t begin_groups(const struct thread *t)
+{
+    struct tail *const tail = t->tail;
+    const int64_t most = groups_to_split(t);
+    int64_t first = t->s->items;
+    for (int64_t end; first > 0 && tail->groups < most;) {
+        end = first;
+        first = group_before(t, end);
+        const struct work_item item = attnkit_work_item(t->a, t->s, first);
+        const int64_t units = units_of(t->a, &item),
+                      floats = item_floats(t->a, t->kernels, item.panel_rows, item.decode_rows);
+        if (units == 0)
+            continue;
+        struct split_group *const g = groups_of(t) + tail->groups++;
+        g->items = (struct range){first, end};
+        g->units = (struct range){tail->units, tail->units + units};
+        atomic_init(&g->joined, g->units.first);
+        atomic_init(&g->joining, 0);
+        tail->units += units;
+        tail->state_floats = larger(tail->state_floats, (end - first) * floats);
+    }
+    return first;
+}
+
+/* As many slots as there is memory for, at least two for each thread. */
+static void begin_slots(const struct thread *t, const char *shared)
+{
+    struct tail *const tail = t->tail;
+    const int64_t used = (char *)slots_of(t) - shared,
+                  slot = tail->state_floats * (int64_t)sizeof(float) + (int64_t)sizeof(int64_t);
+    tail->slots = smaller(tail->units, ((int64_t)t->steal->bytes - used) / slot);
+    for (int64_t unit = 0; unit < tail->slots; unit++)
+        atomic_init(slot_word(t, unit), unit);
+}
+
+/* Shares of the items before `end`. */
+static void begin_queues(const struct thread *t, int64_t end)
+{
+    struct schedule before = *t->s;
+    before.items = end;
+    before.threads = t->tail->queues = smaller(t->steal->threads, end);
+    if (end == 0)
+        return;
+    struct cut cut = attnkit_begin_cut(t->a, &before);
+    for (int64_t i = 0; i < before.threads; i++) {
+        const struct range share = attnkit_next_share(t->a, &before, &cut);
+        atomic_init(&queues_of(t)[i].next, share.first);
+        queues_of(t)[i].end = share.end;
+    }
+}
+
+void attnkit_steal_begin(const struct attention *a, const struct kernels *kernels,
+                         const struct schedule *s, const struct steal *steal, char *shared)
+{
+    struct tail *const tail = (struct tail *)(void *)shared;
+    const struct thread t = {.a = a, .kernels = kernels, .s = s, .steal = steal, .tail = tail};
+    atomic_init(&tail->claimed, 0);
+    tail->groups = tail->units = tail->state_floats = tail->slots = 0;
+    begin_queues(&t, begin_groups(&t));
+    if (tail->units > 0)
+        begin_slots(&t, shared);
+}
+
+/* --- Whole groups ----------------------------------------------------------------------------- */
+
+static bool claim_group(const struct thread *t, struct queue *queue, struct group *group)
+{
+    int64_t first = atomic_load(&queue->next);
+    do {
+        if (first >= queue->end)
+            return false;
+        attnkit_group(t->a, t->s, (struct range){first, queue->end}, group);
+    } while (!atomic_compare_exchange_weak(&queue->next, &first, first + group->count));
+    return true;
+}
+
+/* The thread's own queue first. */
+static void work_on_queues(const struct thread *t, int64_t thread)
+{
+    struct group group;
+    for (int64_t i = 0; i < t->tail->queues; i++) {
+        struct queue *const queue = &queues_of(t)[(thread + i) % t->tail->queues];
+        while (claim_group(t, queue, &group))
+            attnkit_run_group(t->a, t->kernels, t->s, &group, t->scratch);
+    }
+}
+
+/* --- The tail --------------------------------------------------------------------------------- */
+
+static int64_t group_of_unit(const struct thread *t, int64_t unit)
+{
+    int64_t i = 0;
+    while (groups_of(t)[i].units.end <= unit)
+        i++;
+    return i;
+}
+
+/* Whether the joined state of a group is free for it. */
+static bool can_begin(const struct thread *t, int64_t group)
+{
+    const int64_t before = group - t->steal->threads;
+    return before < 0 ||
+           atomic_load(&groups_of(t)[before].joined) == groups_of(t)[before].units.end;
+}
+
+/* Units of one group, or none where all are claimed or there is no room yet for the next one's
+ * state. Fewer towards the end, so that threads are through at about the same time. */
+static struct range claim_units(const struct thread *t)
+{
+    struct tail *const tail = t->tail;
+    int64_t first = atomic_load(&tail->claimed), end;
+    do {
+        if (first >= tail->units)
+            return (struct range){0, 0};
+        const int64_t group = group_of_unit(t, first);
+        if (!can_begin(t, group))
+            return (struct range){0, 0};
+        const int64_t at_hand = smaller(tail->units - first, tail->slots),
+                      even = at_hand / (CLAIMS * t->steal->threads),
+                      rest_of_group = groups_of(t)[group].units.end - first,
+                      most = smaller(rest_of_group, larger(1, even));
+        for (end = first; end < first + most && is_free(t, end);)
+            end++;
+        if (end == first)
+            return (struct range){0, 0};
+    } while (!atomic_compare_exchange_weak(&tail->claimed, &first, end));
+    return (struct range){first, end};
+}
+
+static void attend_unit(const struct thread *t, const struct split_group *g,
+                        const struct group *group, int64_t unit)
+{
+    const struct work_item *const item = group->item;
+    const int64_t key = key_of_unit(t->a, item, unit - g->units.first),
+                  panels = attnkit_prefill_state(t->a, t->kernels, item->panel_rows),
+                  step = item_floats(t->a, t->kernels, item->panel_rows, item->decode_rows);
+    float *const state = slot_state(t, unit);
+    if (item->panel_rows > 0)
+        attnkit_prefill_chunk(t->a, t->kernels, item, key, state, t->scratch);
+    if (item->decode_rows > 0)
+        attnkit_decode_chunk(t->a, t->kernels, item, group->count, key, state + panels, step,
+                             t->scratch);
+    atomic_store(slot_word(t, unit), ~unit);
+}
+
+/* The run of decode's states, which follow those of prefill. */
+static struct chunk_run after_prefill(struct chunk_run run, int64_t offset)
+{
+    run.before = run.before ? run.before + offset : NULL;
+    run.states += offset;
+    run.after = run.after ? run.after + offset : NULL;
+    return run;
+}
+
+static void join_item(const struct thread *t, const struct work_item *item,
+                      const struct chunk_run *run)
+{
+    if (item->panel_rows > 0)
+        attnkit_prefill_join(t->a, t->kernels, item, run, t->scratch);
+    if (item->decode_rows > 0) {
+        const struct chunk_run decode =
+            after_prefill(*run, attnkit_prefill_state(t->a, t->kernels, item->panel_rows));
+        attnkit_decode_join(t->a, t->kernels, item, &decode, t->scratch);
+    }
+}
+
+static bool next_is_there(const struct thread *t, struct split_group *g)
+{
+    const int64_t next = atomic_load(&g->joined);
+    return next < g->units.end && is_there(t, next);
+}
+
+/* Units that are there, from the next one of the group on and one after the other in memory; the
+ * last of all makes the result. */
+static void join_some(const struct thread *t, int64_t number, const struct group *group)
+{
+    struct split_group *const g = groups_of(t) + number;
+    const struct work_item *const item = group->item;
+    const int64_t first = atomic_load(&g->joined),
+                  ring_end = first + t->tail->slots - first % t->tail->slots,
+                  most = smaller(g->units.end, ring_end),
+                  step = item_floats(t->a, t->kernels, item->panel_rows, item->decode_rows);
+    int64_t end = first;
+    while (end < most && is_there(t, end))
+        end++;
+    for (int i = 0; i < group->count; i++) {
+        float *const joined = joined_state(t, number) + i * step;
+        const struct chunk_run run = {
+            .before = first > g->units.first ? joined : NULL,
+            .states = slot_state(t, first) + i * step,
+            .step = t->tail->state_floats,
+            .first_chunk = first - g->units.first,
+            .count = (int)(end - first),
+            .after = end < g->units.end ? joined : NULL,
+        };
+        join_item(t, item + i, &run);
+    }
+    atomic_store(&g->joined, end);
+    for (int64_t unit = first; unit < end; unit++)
+        atomic_store(slot_word(t, unit), unit + t->tail->slots);
+}
+
+/* One thread at a time joins. Another one leaves its states to it, which sees them when it looks
+ * again after it has said that it is through. */
+static void join_units(const struct thread *t, int64_t number, const struct group *group)
+{
+    struct split_group *const g = groups_of(t) + number;
+    while (next_is_there(t, g)) {
+        if (atomic_exchange(&g->joining, 1))
+            return;
+        while (next_is_there(t, g))
+            join_some(t, number, group);
+        atomic_store(&g->joining, 0);
+    }
+}
+
+/* A thread that finds no room looks again, for the one that is at work on the oldest unit most
+ * likely is nearly through; without a system call, of which a call makes none. If that does not get
+ * on, it leaves: whoever is at work makes room by itself, and so the last one does all that is
+ * left. */
+static void work_on_tail(const struct thread *t)
+{
+    int64_t claimed = 0, before = 0;
+    for (int looks = 0; looks < MOST_LOOKS; before = claimed) {
+        claimed = atomic_load(&t->tail->claimed);
+        if (claimed >= t->tail->units)
+            return;
+        const struct range units = claim_units(t);
+        if (units.first == units.end) {
+            looks = claimed == before ? looks + 1 : 0;
+            continue;
+        }
+        const int64_t number = group_of_unit(t, units.first);
+        const struct split_group *const g = groups_of(t) + number;
+        struct group group;
+        attnkit_group(t->a, t->s, g->items, &group);
+        for (int64_t unit = units.first; unit < units.end; unit++)
+            attend_unit(t, g, &group, unit);
+        join_units(t, number, &group);
+        looks = 0;
+    }
+}
+
+void attnkit_steal_run(const struct attention *a, const struct kernels *kernels,
+                       const struct schedule *s, const struct steal *steal, int64_t thread,
+                       char *shared, char *scratch)
+{
+    const struct thread t = {.a = a,
+                             .kernels = kernels,
+                             .s = s,
+                             .steal = steal,
+                             .tail = (struct tail *)(void *)shared,
+                             .scratch = scratch};
+    work_on_queues(&t, thread);
+    work_on_tail(&t);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Threads and memory are the caller's; this is where they are looked at.
+ */
+#include "dispatch/common/exec.h"
+
+#include "dispatch/common/versioned.h"
+
+enum {
+    SCRATCH_ALIGNMENT = 64, /* bytes; a vector of any instruction set */
+};
+
+attnkit_status attnkit_read_exec(const attnkit_exec *theirs, attnkit_exec *ours, char *message)
+{
+    *ours = (attnkit_exec){.threads = 1};
+    if (!theirs)
+        return ATTNKIT_OK;
+    const attnkit_status status =
+        read_struct(ours, sizeof *ours, sizeof *ours, theirs, "attnkit_exec", message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (ours->threads == 0)
+        ours->threads = 1;
+    if (ours->threads < 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "exec.threads is %lld: must be at least 1",
+                      (long long)ours->threads);
+    if (ours->thread < 0 || ours->thread >= ours->threads)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "exec.thread is %lld: must be between 0 and threads - 1 (%lld)",
+                      (long long)ours->thread, (long long)ours->threads - 1);
+    if (ours->parallel_for && ours->thread != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "exec.thread is %lld: must be 0 with parallel_for", (long long)ours->thread);
+    return ATTNKIT_OK;
+}
+
+attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,
+                                       size_t *bytes, char *message)
+{
+    if (__builtin_mul_overflow(scratch, (size_t)threads, bytes) ||
+        __builtin_add_overflow(*bytes, shared, bytes) ||
+        __builtin_add_overflow(*bytes, SCRATCH_ALIGNMENT - 1, bytes) || *bytes > INT64_MAX)
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "workspace is %zu bytes for each of %lld threads: beyond 63 bits", scratch,
+                      (long long)threads);
+    return ATTNKIT_OK;
+}
+
+attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, char **scratch,
+                                      char *message)
+{
+    if (!exec->workspace)
+        return refuse(message, ATTNKIT_BAD_WORKSPACE, "exec.workspace is NULL: %zu bytes needed",
+                      bytes);
+    if (exec->workspace_size < bytes)
+        return refuse(message, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is %zu: %zu needed",
+                      exec->workspace_size, bytes);
+    *scratch = (char *)exec->workspace + (-(uintptr_t)exec->workspace & (SCRATCH_ALIGNMENT - 1));
+    return ATTNKIT_OK;
+}
+
+void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
+                       void (*task)(void *arg, int64_t i), void *arg)
+{
+    if (exec->parallel_for)
+        exec->parallel_for(exec->pool, threads, task, arg);
+    else
+        task(arg, exec->thread);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * 64-bit ARM: the kernel's hardware capabilities, which hold only what it also saves.
+ */
+#include "dispatch/cpu/cpu.h"
+
+#if defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+struct cpu attnkit_cpu(void)
+{
+    const uint32_t has = getauxval(AT_HWCAP) & HWCAP_ASIMD ? CPU_NEON : 0;
+    return (struct cpu){has, has};
+}
+#else
+/* NEON is part of the base architecture on every other system with 64-bit ARM. */
+struct cpu attnkit_cpu(void)
+{
+    return (struct cpu){CPU_NEON, CPU_NEON};
+}
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * x86: CPUID for what the CPU has, XGETBV for what the operating system saves at a task switch
+ * (Intel SDM volume 1, sections 14.3, 15.2 and volume 3, section 2.6). A feature whose registers
+ * are not saved must not be used, whatever CPUID says.
+ */
+#include <cpuid.h>
+
+#include "dispatch/cpu/cpu.h"
+
+enum {
+    XCR0_YMM = 0x06,    /* SSE and AVX state */
+    XCR0_ZMM = 0xe6,    /* those, the mask registers and both parts of the ZMM state */
+    LEAF1_OSXSAVE = 27, /* bit of ECX: XGETBV may be used */
+};
+
+static uint32_t bit(uint32_t reg, int index, uint32_t feature)
+{
+    return reg >> index & 1 ? feature : 0;
+}
+
+static uint64_t xcr0(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+struct cpu attnkit_cpu(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    struct cpu cpu = {0, 0};
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        return cpu;
+    cpu.has = bit(ecx, 28, CPU_AVX) | bit(ecx, 12, CPU_FMA) | bit(ecx, 29, CPU_F16C);
+    const uint64_t saved = bit(ecx, LEAF1_OSXSAVE, 1) ? xcr0() : 0;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        cpu.has |= bit(ebx, 5, CPU_AVX2) | bit(ebx, 16, CPU_AVX512F) | bit(ebx, 17, CPU_AVX512DQ) |
+                   bit(ebx, 30, CPU_AVX512BW) | bit(ebx, 31, CPU_AVX512VL);
+
+    const uint32_t ymm = CPU_AVX | CPU_FMA | CPU_F16C | CPU_AVX2;
+    const uint32_t zmm = CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL;
+    if ((saved & XCR0_YMM) == XCR0_YMM)
+        cpu.usable |= cpu.has & ymm;
+    if ((saved & XCR0_ZMM) == XCR0_ZMM)
+        cpu.usable |= cpu.has & zmm;
+    return cpu;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one list of instruction sets, what this machine can run of it, and the choice. Nothing
+ * global but the machine's features and the choice, each found out once and then kept; two
+ * threads that do it at the same time come to the same result.
+ */
+#include "dispatch/cpu/isa.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dispatch/cpu/cpu.h"
+#include "isa_config.h"
+#include "dispatch/common/message.h"
+#include "dispatch/common/versioned.h"
+
+extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_neon;
+
+/* From worst to best. KERNELS_* is the address of the table, or NULL where it is not built. */
+static const struct isa isas[] = {
+    {"scalar", "any CPU", 0, KERNELS_SCALAR},
+    {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
+    {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
+     CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL,
+     KERNELS_AVX512},
+    {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON},
+};
+
+enum {
+    ISA_COUNT = sizeof isas / sizeof isas[0],
+    NOT_KNOWN = -1,        /* of the choice: none was made */
+    FROM_ENVIRONMENT = 64, /* added to the index of a choice that ATTNKIT_ISA made */
+};
+
+int attnkit_isas(const struct isa **list)
+{
+    *list = isas;
+    return ISA_COUNT;
+}
+
+/* The machine, asked once. */
+static struct cpu machine(void)
+{
+    static _Atomic uint64_t kept;
+    const uint64_t known = UINT64_C(1) << 63;
+    uint64_t word = atomic_load_explicit(&kept, memory_order_relaxed);
+    if (!(word & known)) {
+        const struct cpu cpu = attnkit_cpu();
+        word = known | (uint64_t)cpu.has << 32 | cpu.usable;
+        atomic_store_explicit(&kept, word, memory_order_relaxed);
+    }
+    return (struct cpu){(uint32_t)(word >> 32) & 0x7fffffffu, (uint32_t)word};
+}
+
+bool attnkit_isa_can_run(const struct isa *isa)
+{
+    return isa->kernels && (machine().usable & isa->needs_mask) == isa->needs_mask;
+}
+
+static const char *why(const struct isa *isa)
+{
+    const struct cpu cpu = machine();
+    if (!isa->kernels)
+        return "not built into this library";
+    if ((cpu.has & isa->needs_mask) != isa->needs_mask)
+        return "the CPU does not have what it needs";
+    if ((cpu.usable & isa->needs_mask) != isa->needs_mask)
+        return "the operating system does not save its registers";
+    return "CPU and operating system have what it needs";
+}
+
+static const struct isa *find(const char *name)
+{
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (strcmp(isas[i].name, name) == 0)
+            return &isas[i];
+    return NULL;
+}
+
+static const struct isa *best(void)
+{
+    const struct isa *chosen = &isas[0];
+    for (int i = 1; i < ISA_COUNT; i++)
+        if (attnkit_isa_can_run(&isas[i]))
+            chosen = &isas[i];
+    return chosen;
+}
+
+/* ATTNKIT_ISA, or NULL where it is not set, is empty, or must not be trusted. */
+static const char *environment(void)
+{
+#if ATTNKIT_HAVE_SECURE_GETENV
+    const char *name = secure_getenv("ATTNKIT_ISA");
+#else
+    const bool trusted = getuid() == geteuid() && getgid() == getegid();
+    const char *name = trusted ? getenv("ATTNKIT_ISA") : NULL;
+#endif
+    return name && name[0] ? name : NULL;
+}
+
+/* The choice of a call that names nothing, made once: an index, perhaps + FROM_ENVIRONMENT. While
+ * ATTNKIT_ISA names what cannot run there is none, and `bad_name` is that name. */
+static int automatic(const char **bad_name)
+{
+    static _Atomic int kept = NOT_KNOWN;
+    int choice = atomic_load_explicit(&kept, memory_order_relaxed);
+    if (choice == NOT_KNOWN) {
+        const char *name = environment();
+        const struct isa *isa = name ? find(name) : best();
+        if (!isa || !attnkit_isa_can_run(isa)) {
+            *bad_name = name;
+            return NOT_KNOWN;
+        }
+        choice = (int)(isa - isas) + (name ? FROM_ENVIRONMENT : 0);
+        atomic_store_explicit(&kept, choice, memory_order_relaxed);
+    }
+    return choice;
+}
+
+/* "scalar, avx2" */
+static void list_possible(char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (attnkit_isa_can_run(&isas[i]) && used < size)
+            used +=
+                (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", isas[i].name);
+}
+
+static attnkit_status refuse_name(const char *source, const char *name, char *message)
+{
+    char possible[64];
+    list_possible(possible, sizeof possible);
+    const struct isa *isa = find(name);
+    return refuse(message, ATTNKIT_BAD_ISA, "%s is \"%.32s\": %s; possible here: %s", source, name,
+                  isa ? why(isa) : "no such instruction set", possible);
+}
+
+attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message)
+{
+    if (name) {
+        const struct isa *isa = find(name);
+        if (!isa || !attnkit_isa_can_run(isa))
+            return refuse_name("exec.isa", name, message);
+        *choice = (struct isa_choice){isa, "named by attnkit_exec.isa"};
+        return ATTNKIT_OK;
+    }
+    const char *bad_name = "";
+    const int chosen = automatic(&bad_name);
+    if (chosen == NOT_KNOWN)
+        return refuse_name("ATTNKIT_ISA", bad_name, message);
+    if (chosen >= FROM_ENVIRONMENT)
+        *choice = (struct isa_choice){&isas[chosen - FROM_ENVIRONMENT], "named by ATTNKIT_ISA"};
+    else
+        *choice = (struct isa_choice){&isas[chosen], "the best this machine can run"};
+    return ATTNKIT_OK;
+}
+
+int32_t attnkit_isa_count(void)
+{
+    return ISA_COUNT;
+}
+
+attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message)
+{
+    if (!info)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "info is NULL");
+    if (index < 0 || index >= ISA_COUNT)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "index is %d: must be between 0 and %d",
+                      (int)index, ISA_COUNT - 1);
+    const struct isa *isa = &isas[index];
+    const attnkit_isa_info ours = {
+        .name = isa->name,
+        .needs = isa->needs,
+        .built = isa->kernels != NULL,
+        .can_run = attnkit_isa_can_run(isa),
+        .reason = why(isa),
+    };
+    return write_struct(info, &ours, sizeof ours, sizeof ours, "attnkit_isa_info", message);
+}
+
+attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice, char *message)
+{
+    if (!choice)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "choice is NULL");
+    struct isa_choice picked;
+    const attnkit_status status = attnkit_isa_pick(isa, &picked, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    const attnkit_isa_choice ours = {
+        .prefill = picked.isa->name,
+        .decode = picked.isa->name,
+        .reason = picked.reason,
+    };
+    return write_struct(choice, &ours, sizeof ours, sizeof ours, "attnkit_isa_choice", message);
+}

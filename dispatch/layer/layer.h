@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What packed weights of a multi-head attention layer are: a description, then the four matrices as
+ * attnkit_pack writes them, then their biases as binary32, each part at a multiple of 64 bytes.
+ */
+#ifndef ATTNKIT_LAYER_H
+#define ATTNKIT_LAYER_H
+
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+#include "attnkit.h"
+
+enum projection { Q, K, V, O, PROJECTIONS };
+
+struct projection_shape {
+    int64_t out_dim, in_dim;
+    bool has_bias;
+    int64_t w, bias; /* bytes from the beginning of the packed weights */
+};
+
+struct layer {
+    int64_t q_heads, kv_heads, head_dim, value_dim;
+    enum type type; /* of the packed matrices */
+    struct projection_shape projection[PROJECTIONS];
+    int64_t bytes;
+    const char *packed;
+};
+
+/* Reads the description and checks that all it speaks of is there. */
+attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer *layer,
+                                  char *message);
+
+/* The fields of a linear map that follow from a projection; w_type, w, bias and dims. */
+void attnkit_set_projection(const struct layer *layer, enum projection projection,
+                            attnkit_linear_args *args);
+
+#endif

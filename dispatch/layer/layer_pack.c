@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls that pack the weights of a layer, and the way back from what they packed. The
+ * description is 128 bytes in the byte order of the machine: what follows it is, too.
+ */
+#include "dispatch/layer/layer.h"
+
+#include "kernels/linear/linear.h"
+#include "dispatch/cache/cache.h"
+#include "dispatch/common/exec.h"
+#include "dispatch/common/fp_modes.h"
+#include "dispatch/cpu/isa.h"
+#include "dispatch/linear/matrix.h"
+#include "dispatch/common/versioned.h"
+
+/* Its first 8 bytes say what it is; another layout of anything after them gets another number. */
+struct description {
+    char name[8];
+    int64_t d_model, d_key, d_value, d_out;
+    int64_t q_heads, kv_heads, head_dim, value_dim;
+    int64_t type;
+    int64_t biases; /* bit p: projection p has one */
+    int64_t unused[5];
+};
+
+static const char NAME[8] = {'a', 't', 't', 'n', 'k', 'i', 't', '1'};
+
+_Static_assert(sizeof(struct description) % MATRIX_ALIGNMENT == 0, "matrices follow it");
+
+/* ------------------------------------------------------------------------------- the shape */
+
+static attnkit_status check_dims(const struct description *d, char *message)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } dims[] = {{"d_model", d->d_model},   {"d_key", d->d_key},        {"d_value", d->d_value},
+                {"d_out", d->d_out},       {"q_heads", d->q_heads},    {"kv_heads", d->kv_heads},
+                {"head_dim", d->head_dim}, {"value_dim", d->value_dim}};
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        if (dims[i].value < 1)
+            return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least 1",
+                          dims[i].name, (long long)dims[i].value);
+    if (d->type < ATTNKIT_F32 || d->type > ATTNKIT_Q8_0)
+        return refuse(message, ATTNKIT_UNSUPPORTED, "packed_type is %lld: not known",
+                      (long long)d->type);
+    if (d->q_heads % d->kv_heads != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "q_heads is %lld: must be a multiple of kv_heads (%lld)",
+                      (long long)d->q_heads, (long long)d->kv_heads);
+    return ATTNKIT_OK;
+}
+
+/* Defaults filled in. */
+static attnkit_status describe(const attnkit_layer_weights *w, struct description *d, char *message)
+{
+    *d = (struct description){.d_model = w->d_model,
+                              .d_key = w->d_key ? w->d_key : w->d_model,
+                              .d_out = w->d_out ? w->d_out : w->d_model,
+                              .q_heads = w->q_heads,
+                              .kv_heads = w->kv_heads ? w->kv_heads : w->q_heads,
+                              .head_dim = w->head_dim,
+                              .type = w->packed_type};
+    d->d_value = w->d_value ? w->d_value : d->d_key;
+    if (w->head_dim == 0 && w->q_heads > 0) {
+        if (w->d_model % w->q_heads != 0)
+            return refuse(
+                message, ATTNKIT_BAD_ARGUMENT,
+                "d_model is %lld: must be a multiple of q_heads (%lld), or head_dim given",
+                (long long)w->d_model, (long long)w->q_heads);
+        d->head_dim = w->d_model / w->q_heads;
+    }
+    d->value_dim = w->value_dim ? w->value_dim : d->head_dim;
+    d->biases = (w->b_q || w->b_qkv) << Q | (w->b_k || w->b_qkv) << K | (w->b_v || w->b_qkv) << V |
+                !!w->b_o << O;
+    memcpy(d->name, NAME, sizeof NAME);
+    return check_dims(d, message);
+}
+
+static attnkit_status multiply(const char *names, int64_t a, int64_t b, int64_t *product,
+                               char *message)
+{
+    if (__builtin_mul_overflow(a, b, product))
+        return refuse(message, ATTNKIT_OVERFLOW, "%s is %lld x %lld: beyond 63 bits", names,
+                      (long long)a, (long long)b);
+    return ATTNKIT_OK;
+}
+
+static bool add_bytes(int64_t *total, int64_t bytes)
+{
+    return !__builtin_add_overflow(*total, bytes, total) &&
+           !__builtin_add_overflow(*total, -*total & (MATRIX_ALIGNMENT - 1), total);
+}
+
+/* Where the parts lie. */
+static attnkit_status place_parts(struct layer *layer, char *message)
+{
+    int64_t end = sizeof(struct description);
+    for (int i = 0; i < PROJECTIONS; i++) {
+        struct projection_shape *p = &layer->projection[i];
+        attnkit_status status = attnkit_check_matrix_type("packed_type", (attnkit_type)layer->type,
+                                                          "the input dim", p->in_dim, message);
+        if (status == ATTNKIT_OK)
+            status = attnkit_check_matrix_size("out_dim", p->out_dim, "in_dim", p->in_dim, message);
+        if (status != ATTNKIT_OK)
+            return status;
+        p->w = end;
+        if (!add_bytes(&end, matrix_tiles(p->out_dim) * matrix_tile_bytes(layer->type, p->in_dim)))
+            return refuse(message, ATTNKIT_OVERFLOW, "the weights are beyond 63 bits");
+    }
+    for (int i = 0; i < PROJECTIONS; i++) {
+        struct projection_shape *p = &layer->projection[i];
+        p->bias = end;
+        if (p->has_bias && !add_bytes(&end, p->out_dim * (int64_t)sizeof(float)))
+            return refuse(message, ATTNKIT_OVERFLOW, "the weights are beyond 63 bits");
+    }
+    layer->bytes = end;
+    return ATTNKIT_OK;
+}
+
+static attnkit_status set_layer(const struct description *d, struct layer *layer, char *message)
+{
+    int64_t q, k, v, result;
+    attnkit_status status = multiply("q_heads x head_dim", d->q_heads, d->head_dim, &q, message);
+    if (status == ATTNKIT_OK)
+        status = multiply("kv_heads x head_dim", d->kv_heads, d->head_dim, &k, message);
+    if (status == ATTNKIT_OK)
+        status = multiply("kv_heads x value_dim", d->kv_heads, d->value_dim, &v, message);
+    if (status == ATTNKIT_OK)
+        status = multiply("q_heads x value_dim", d->q_heads, d->value_dim, &result, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    *layer = (struct layer){
+        .q_heads = d->q_heads,
+        .kv_heads = d->kv_heads,
+        .head_dim = d->head_dim,
+        .value_dim = d->value_dim,
+        .type = (enum type)d->type,
+        .projection = {[Q] = {.out_dim = q, .in_dim = d->d_model},
+                       [K] = {.out_dim = k, .in_dim = d->d_key},
+                       [V] = {.out_dim = v, .in_dim = d->d_value},
+                       [O] = {.out_dim = d->d_out, .in_dim = result}},
+    };
+    for (int i = 0; i < PROJECTIONS; i++)
+        layer->projection[i].has_bias = d->biases >> i & 1;
+    return place_parts(layer, message);
+}
+
+attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer *layer,
+                                  char *message)
+{
+    struct description d;
+    if (!packed)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "packed is NULL");
+    if ((uintptr_t)packed % MATRIX_ALIGNMENT != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "packed is %p: must be aligned to %d bytes",
+                      packed, MATRIX_ALIGNMENT);
+    if (size >= sizeof d)
+        memcpy(&d, packed, sizeof d);
+    if (size < sizeof d || memcmp(d.name, NAME, sizeof NAME) != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "packed (%p, %zu bytes) is not what attnkit_layer_pack wrote", packed, size);
+    attnkit_status status = check_dims(&d, message);
+    if (status == ATTNKIT_OK)
+        status = set_layer(&d, layer, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (size < (size_t)layer->bytes)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "packed_size is %zu: the layer has %lld bytes",
+                      size, (long long)layer->bytes);
+    layer->packed = packed;
+    return ATTNKIT_OK;
+}
+
+void attnkit_set_projection(const struct layer *layer, enum projection projection,
+                            attnkit_linear_args *args)
+{
+    const struct projection_shape *p = &layer->projection[projection];
+    args->in_dim = p->in_dim;
+    args->out_dim = p->out_dim;
+    args->w = layer->packed + p->w;
+    args->w_type = (attnkit_type)layer->type;
+    args->bias = p->has_bias ? (const float *)(layer->packed + p->bias) : NULL;
+}
+
+/* -------------------------------------------------------------------------------- packing */
+
+/* A matrix and a bias of the caller's. */
+struct source {
+    const char *w_name, *b_name;
+    const char *w, *b;
+};
+
+/* From the packed QKV matrix and bias, where there is one, as from three of them. */
+static void find_sources(const attnkit_layer_weights *w, const struct layer *layer,
+                         struct source source[PROJECTIONS])
+{
+    const struct projection_shape *p = layer->projection;
+    const struct source all[PROJECTIONS] = {
+        {"w_q", "b_q", w->w_q, w->b_q},
+        {"w_k", "b_k", w->w_k, w->b_k},
+        {"w_v", "b_v", w->w_v, w->b_v},
+        {"w_o", "b_o", w->w_o, w->b_o},
+    };
+    int64_t row = 0;
+    for (int i = 0; i < PROJECTIONS; i++) {
+        source[i] = all[i];
+        if (w->w_qkv && i != O) {
+            source[i].w_name = "w_qkv";
+            source[i].w =
+                (const char *)w->w_qkv + row * bytes_of((enum type)w->w_type, p[i].in_dim);
+        }
+        if (w->b_qkv && i != O) {
+            source[i].b_name = "b_qkv";
+            source[i].b = (const char *)w->b_qkv + bytes_of((enum type)w->bias_type, row);
+        }
+        row += p[i].out_dim;
+    }
+}
+
+static attnkit_status check_joined(const attnkit_layer_weights *w, const struct layer *layer,
+                                   char *message)
+{
+    const struct projection_shape *p = layer->projection;
+    if (w->w_qkv && (w->w_q || w->w_k || w->w_v))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given, but w_qkv, too",
+                      w->w_q   ? "w_q"
+                      : w->w_k ? "w_k"
+                               : "w_v");
+    if (w->b_qkv && (w->b_q || w->b_k || w->b_v))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given, but b_qkv, too",
+                      w->b_q   ? "b_q"
+                      : w->b_k ? "b_k"
+                               : "b_v");
+    if (w->w_qkv && (p[K].in_dim != p[Q].in_dim || p[V].in_dim != p[Q].in_dim))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "w_qkv is given, but d_model, d_key and d_value are %lld, %lld and %lld",
+                      (long long)p[Q].in_dim, (long long)p[K].in_dim, (long long)p[V].in_dim);
+    return ATTNKIT_OK;
+}
+
+static attnkit_status check_shape(const attnkit_layer_weights *theirs, attnkit_layer_weights *ours,
+                                  struct description *d, struct layer *layer, char *message)
+{
+    if (!theirs)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "weights is NULL");
+    attnkit_status status =
+        read_struct(ours, sizeof *ours, sizeof *ours, theirs, "attnkit_layer_weights", message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (ours->flags)
+        return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
+                      (unsigned)ours->flags, (unsigned)ours->flags);
+    status = describe(ours, d, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_rounded("bias_type", ours->bias_type, message);
+    if (status == ATTNKIT_OK)
+        status = set_layer(d, layer, message);
+    for (int i = 0; status == ATTNKIT_OK && i < PROJECTIONS; i++)
+        status = attnkit_check_matrix_type("w_type", ours->w_type, "the input dim",
+                                           layer->projection[i].in_dim, message);
+    if (status == ATTNKIT_OK)
+        status = check_joined(ours, layer, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (ours->w_type == ATTNKIT_Q8_0 && ours->packed_type != ATTNKIT_Q8_0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "packed_type is %d: must be ATTNKIT_Q8_0 (4), as w_type is",
+                      (int)ours->packed_type);
+    return ATTNKIT_OK;
+}
+
+attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights, size_t *bytes,
+                                         char *message)
+{
+    attnkit_layer_weights ours = {0};
+    struct description d;
+    struct layer layer;
+    if (!bytes)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
+    const attnkit_status status = check_shape(weights, &ours, &d, &layer, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    *bytes = (size_t)layer.bytes;
+    return accept(message);
+}
+
+/* Pointers, alignment and overlaps. */
+static attnkit_status check_memory(const attnkit_layer_weights *w, const struct layer *layer,
+                                   const struct source source[PROJECTIONS], void *packed,
+                                   size_t bytes, char *message)
+{
+    struct matrix matrices[1 + 2 * PROJECTIONS];
+    struct tensor tensors[1 + 2 * PROJECTIONS];
+    attnkit_set_matrix(&matrices[0], "packed", NULL, packed, TYPE_F32, 1, 1, 0);
+    matrices[0].tensor.row_bytes = layer->bytes;
+    matrices[0].tensor.alignment = MATRIX_ALIGNMENT;
+    matrices[0].tensor.output = true;
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const struct projection_shape *p = &layer->projection[i];
+        attnkit_set_matrix(&matrices[1 + i], source[i].w_name, NULL, source[i].w,
+                           (enum type)w->w_type, p->out_dim, p->in_dim, 0);
+        attnkit_set_matrix(&matrices[1 + PROJECTIONS + i], source[i].b_name, NULL, source[i].b,
+                           (enum type)w->bias_type, p->has_bias ? 1 : 0, p->out_dim, 0);
+    }
+    for (int i = 0; i < 1 + 2 * PROJECTIONS; i++) {
+        const attnkit_status status = attnkit_set_strides(&matrices[i].tensor, 0, message);
+        if (status != ATTNKIT_OK)
+            return status;
+        tensors[i] = matrices[i].tensor;
+    }
+    if (bytes < (size_t)layer->bytes)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is %zu: %lld needed", bytes,
+                      (long long)layer->bytes);
+    return attnkit_check_tensors(tensors, 1 + 2 * PROJECTIONS, message);
+}
+
+/* What is between the parts is the same for the same weights, as all else. */
+static void clear_gap(char *packed, int64_t end)
+{
+    memset(packed + end, 0, (size_t)(-end & (MATRIX_ALIGNMENT - 1)));
+}
+
+static void clear_gaps(const struct layer *layer, char *packed)
+{
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const struct projection_shape *p = &layer->projection[i];
+        clear_gap(packed,
+                  p->w + matrix_tiles(p->out_dim) * matrix_tile_bytes(layer->type, p->in_dim));
+        if (p->has_bias)
+            clear_gap(packed, p->bias + p->out_dim * (int64_t)sizeof(float));
+    }
+}
+
+static void write_biases(const attnkit_layer_weights *w, const struct layer *layer,
+                         const struct kernels *kernels, const struct source source[PROJECTIONS],
+                         char *packed)
+{
+    const fp_modes callers = fp_modes_begin();
+    for (int i = 0; i < PROJECTIONS; i++)
+        if (layer->projection[i].has_bias)
+            kernels->widen((enum type)w->bias_type, source[i].b, NULL, 0,
+                           layer->projection[i].out_dim,
+                           (float *)(packed + layer->projection[i].bias));
+    fp_modes_end(callers);
+}
+
+static attnkit_status pack_matrix(const attnkit_layer_weights *w, const struct layer *layer, int i,
+                                  const struct source *source, const attnkit_exec *exec,
+                                  char *packed, char *message)
+{
+    const attnkit_pack_args args = {
+        .size = sizeof args,
+        .out_dim = layer->projection[i].out_dim,
+        .in_dim = layer->projection[i].in_dim,
+        .w = source->w,
+        .w_type = w->w_type,
+        .packed_type = w->packed_type,
+        .packed = packed + layer->projection[i].w,
+        .packed_size = (size_t)(layer->bytes - layer->projection[i].w),
+    };
+    return attnkit_pack(&args, exec, message);
+}
+
+attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *packed, size_t bytes,
+                                  const attnkit_exec *exec, char *message)
+{
+    attnkit_layer_weights w = {0};
+    struct description d;
+    struct layer layer;
+    struct source source[PROJECTIONS];
+    struct isa_choice choice;
+    attnkit_exec ours;
+    attnkit_status status = check_shape(weights, &w, &d, &layer, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    find_sources(&w, &layer, source);
+    status = check_memory(&w, &layer, source, packed, bytes, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_read_exec(exec, &ours, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_isa_pick(ours.isa, &choice, message);
+    for (int i = 0; status == ATTNKIT_OK && i < PROJECTIONS; i++)
+        status = pack_matrix(&w, &layer, i, &source[i], exec, packed, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (ours.thread == 0) {
+        write_biases(&w, &layer, choice.isa->kernels, source, packed);
+        clear_gaps(&layer, packed);
+        memcpy(packed, &d, sizeof d);
+    }
+    return accept(message);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From stored rows to rows that tiles take. For prefill bound by memory: each element is read once,
+ * and written to scratch that stays in the second cache. For decode a few cycles a row.
+ */
+#include "kernels/attention/block.h"
+
+#include <string.h>
+
+#include "kernels/attention/keys.h"
+
+bool attnkit_needs_wide(const struct attention *a)
+{
+    return a->q_type != TYPE_F32 || a->k.type != TYPE_F32 || a->v.type != TYPE_F32 ||
+           a->out_type != TYPE_F32 || a->k.tiled || a->pages.table;
+}
+
+bool attnkit_may_have_gaps(const struct attention *a)
+{
+    const struct extras *const x = &a->extras;
+    return x->q_docs || x->bytes.first || x->bits.first || x->bias.first ||
+           (x->window && x->keep_first > 0);
+}
+
+static bool has_wide(const struct attention *a)
+{
+    return attnkit_needs_wide(a) || attnkit_may_have_gaps(a);
+}
+
+int64_t attnkit_wide_floats(const struct attention *a)
+{
+    return has_wide(a) ? KEY_BLOCK * (a->head_dim + a->value_dim) : 0;
+}
+
+struct wide attnkit_take_wide(const struct attention *a, float *scratch)
+{
+    if (!has_wide(a))
+        return (struct wide){NULL, NULL};
+    return (struct wide){scratch, scratch + KEY_BLOCK * a->head_dim};
+}
+
+static bool is_at_one_stride(const struct attention *a, const struct cache *c, int64_t first,
+                             struct key_set keys)
+{
+    if (c->type != TYPE_F32 || c->tiled || !is_in_a_row(keys))
+        return false;
+    return !a->pages.table ||
+           (first + first_of(keys)) / a->pages.size == (first + end_of(keys) - 1) / a->pages.size;
+}
+
+/* Where K or V of some keys comes from, and the rows it is brought to. */
+struct widening {
+    const struct attention *a;
+    const struct kernels *kernels;
+    const struct cache *c;
+    int64_t batch, kv_head, first; /* key */
+    float *wide;
+};
+
+static float *wide_row(const struct widening *w, int i)
+{
+    return w->wide + i * w->c->dim;
+}
+
+static void widen_row(const struct widening *w, int key, int to)
+{
+    const struct cache *const c = w->c;
+    const struct key_row row = key_row(w->a, c, w->batch, w->kv_head, w->first + key);
+    w->kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide_row(w, to));
+}
+
+/* The keys of a tile that are wanted, which is widened as a whole: no more rows than its own have
+ * gone before, so that there is room. Returns how many rows there are then. */
+static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
+{
+    const struct cache *const c = w->c;
+    const struct key_row row = key_row(w->a, c, w->batch, w->kv_head, w->first + tile);
+    const size_t bytes = (size_t)c->dim * sizeof(float);
+    float *const from = wide_row(w, rows);
+    w->kernels->widen_tile(c->type, row.data, row.scales, c->scale_group, c->dim, from);
+    for (int i = 0; i < TILE_KEYS; i++)
+        if (has_key(keys, tile + i)) {
+            if (wide_row(w, rows) != from + i * c->dim)
+                memmove(wide_row(w, rows), from + i * c->dim, bytes);
+            rows++;
+        }
+    return rows;
+}
+
+static struct rows widen(const struct widening *w, struct key_set keys)
+{
+    int rows = 0;
+    const int first = first_of(keys), end = end_of(keys);
+    for (int key = first / TILE_KEYS * TILE_KEYS; key < end && w->c->tiled; key += TILE_KEYS)
+        if (!is_empty(intersection_of(keys, key_set_of(key, key + TILE_KEYS))))
+            rows = widen_tile(w, key, keys, rows);
+    for (int key = first; key < end && !w->c->tiled; key++)
+        if (has_key(keys, key))
+            widen_row(w, key, rows++);
+    return (struct rows){(const char *)w->wide, w->c->dim * (int64_t)sizeof *w->wide, w->c->dim};
+}
+
+static struct rows in_place(const struct attention *a, const struct cache *c, int64_t batch,
+                            int64_t kv_head, int64_t key)
+{
+    return (struct rows){key_row(a, c, batch, kv_head, key).data, c->stride.row, c->dim};
+}
+
+struct rows attnkit_rows(const struct attention *a, const struct kernels *kernels,
+                         const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
+                         struct key_set keys, float *wide)
+{
+    const struct widening w = {a, kernels, c, batch, kv_head, first, wide};
+    if (is_at_one_stride(a, c, first, keys))
+        return in_place(a, c, batch, kv_head, first + first_of(keys));
+    return widen(&w, keys);
+}
+
+struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
+                           int64_t kv_head, int64_t first, struct key_set keys, struct wide wide)
+{
+    return (struct block){
+        .k = attnkit_rows(a, kernels, &a->k, batch, kv_head, first, keys, wide.k),
+        .v = attnkit_rows(a, kernels, &a->v, batch, kv_head, first, keys, wide.v),
+        .in_place =
+            is_at_one_stride(a, &a->k, first, keys) && is_at_one_stride(a, &a->v, first, keys),
+    };
+}
+
+/* Whether a decode tile can read the rows as they are. */
+static bool is_readable(const struct cache *c)
+{
+    return c->type != TYPE_I8 || c->tiled || c->scale_group % MAX_VECTOR == 0 ||
+           c->scale_group == c->dim;
+}
+
+static int64_t unreadable_floats(const struct cache *c)
+{
+    return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
+}
+
+/* Whether a row of zeros may stand for one of V: tiles of K have keys that nobody sees. */
+static bool needs_zeros(const struct attention *a)
+{
+    return a->k.tiled && (a->extras.window || attnkit_may_have_gaps(a));
+}
+
+int64_t attnkit_row_floats(const struct attention *a)
+{
+    return unreadable_floats(&a->k) + unreadable_floats(&a->v) + (needs_zeros(a) ? a->v.dim : 0);
+}
+
+void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room)
+{
+    room->wide = (struct wide){scratch, scratch + unreadable_floats(&a->k)};
+    room->next = 0;
+    room->known = (struct key_range){0};
+    float *const zeros = room->wide.v + unreadable_floats(&a->v);
+    room->zeros = zeros;
+    if (needs_zeros(a))
+        memset(zeros, 0, (size_t)a->v.dim * sizeof *zeros);
+}
+
+static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes)
+{
+    return (struct key_row){
+        row.data + bytes, row.scales ? row.scales + scale_bytes / (ptrdiff_t)sizeof(float) : NULL};
+}
+
+/* `count` rows, of which `row` is the first, so many bytes apart. In numbers and without a
+ * condition, so that both addresses of a row are one vector: there are two rows for every few
+ * hundred cycles. */
+static void fill_rows(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes, int count,
+                      struct key_row *rows)
+{
+    const uintptr_t step = (uintptr_t)bytes, scale_step = row.scales ? (uintptr_t)scale_bytes : 0;
+    uintptr_t data = (uintptr_t)row.data, scales = (uintptr_t)row.scales;
+    for (int i = 0; i < count; i++, data += step, scales += scale_step)
+        rows[i] = (struct key_row){(const char *)data, (const float *)scales};
+}
+
+/* The sixteenths of tiles. */
+static void fill_tiles(const struct cache *c, struct key_row first, int count, struct key_row *rows)
+{
+    const ptrdiff_t bytes = bytes_of(c->type, c->dim),
+                    scale_bytes = c->dim / c->scale_group * (ptrdiff_t)sizeof(float);
+    for (int i = 0; i < count; i += TILE_KEYS) {
+        const int tile = i / TILE_KEYS;
+        fill_rows(row_after(first, tile * c->stride.row, tile * c->scale_stride.row), bytes,
+                  scale_bytes, TILE_KEYS, rows + i);
+    }
+}
+
+/* The addresses of `count` rows from key `first` on: page after page, because finding a page takes
+ * a division, and within it in steps. */
+static void point_in_place(const struct attention *a, const struct cache *c, int64_t batch,
+                           int64_t kv_head, int64_t first, int count, struct key_row *rows)
+{
+    for (int i = 0; i < count;) {
+        const int64_t left_in_page =
+            a->pages.table ? a->pages.size - (first + i) % a->pages.size : count;
+        const int end = left_in_page < count - i ? i + (int)left_in_page : count;
+        const struct key_row row = key_row(a, c, batch, kv_head, first + i);
+        if (c->tiled)
+            fill_tiles(c, row, end - i, rows + i);
+        else
+            fill_rows(row, c->stride.row, c->scale_stride.row, end - i, rows + i);
+        i = end;
+    }
+}
+
+static void repeat_last(struct key_row *rows, int count)
+{
+    for (int i = count; i % MAX_VECTOR != 0; i++)
+        rows[i] = rows[count - 1];
+}
+
+/* Tiles are read as a whole. */
+static int whole_tiles(const struct cache *c, int keys)
+{
+    return c->tiled ? (keys + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : keys;
+}
+
+static int keys_of_block(struct key_range keys)
+{
+    return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
+}
+
+static struct key_rows describe(const struct cache *c, const struct key_row *rows)
+{
+    return (struct key_rows){is_readable(c) ? c->type : TYPE_F32, c->tiled, c->dim, c->scale_group,
+                             rows};
+}
+
+/* K or V of a block, and no rows after it. */
+static struct key_rows point(const struct attention *a, const struct kernels *kernels,
+                             const struct cache *c, struct key_range keys, struct key_set seen,
+                             struct key_row *rows, float *wide)
+{
+    const int count = whole_tiles(c, keys_of_block(keys));
+    if (is_readable(c)) {
+        point_in_place(a, c, keys.batch, keys.kv_head, keys.first, count, rows);
+    } else {
+        const struct widening w = {a, kernels, c, keys.batch, keys.kv_head, keys.first, wide};
+        for (int i = 0; i < count; i++) {
+            rows[i] = (struct key_row){(const char *)wide_row(&w, i), NULL};
+            if (has_key(seen, i))
+                widen_row(&w, i, i);
+        }
+    }
+    repeat_last(rows, count);
+    return describe(c, rows);
+}
+
+static bool is_same(struct key_range a, struct key_range b)
+{
+    return a.batch == b.batch && a.kv_head == b.kv_head && a.first == b.first && a.end == b.end;
+}
+
+/* The rows of the keys that are seen, one after the other. */
+static const struct key_row *rows_of_seen(const struct key_row *rows, struct key_set seen,
+                                          struct key_row *left)
+{
+    int count = 0;
+    for (int i = 0; i < KEY_BLOCK; i++)
+        if (has_key(seen, i))
+            left[count++] = rows[i];
+    repeat_last(left, count);
+    return left;
+}
+
+static const struct key_row *zeros_for_unseen(const struct key_row *rows, struct key_set seen,
+                                              int count, const float *zeros, struct key_row *all)
+{
+    const struct key_row none = {(const char *)zeros, zeros};
+    for (int i = 0; i < count; i++)
+        all[i] = has_key(seen, i) ? rows[i] : none;
+    repeat_last(all, count);
+    return all;
+}
+
+/* Another tile stands for one of which no key is seen. */
+static const struct key_row *tiles_of_seen(const struct key_row *rows, struct key_set seen,
+                                           int count, struct key_row *all)
+{
+    for (int tile = 0; tile < count; tile += TILE_KEYS) {
+        const bool is_seen = !is_empty(intersection_of(seen, key_set_of(tile, tile + TILE_KEYS)));
+        const int from = is_seen ? tile : first_of(seen) / TILE_KEYS * TILE_KEYS;
+        memcpy(all + tile, rows + from, TILE_KEYS * sizeof *all);
+    }
+    return all;
+}
+
+static void leave_out_unseen(const struct attention *a, struct key_set seen, int count,
+                             struct row_room *room, struct decode_block *block)
+{
+    if (is_equal(seen, key_set_of(0, count)))
+        return;
+    if (a->k.tiled) {
+        block->k.row = tiles_of_seen(block->k.row, seen, count, room->seen_k);
+        block->v.row = zeros_for_unseen(block->v.row, seen, count, room->zeros, room->seen_v);
+        return;
+    }
+    block->k.row = rows_of_seen(block->k.row, seen, room->seen_k);
+    block->v.row = rows_of_seen(block->v.row, seen, room->seen_v);
+}
+
+void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
+                           struct key_range keys, struct key_set seen, struct key_range next,
+                           struct row_room *room, struct decode_block *block)
+{
+    if (is_same(room->known, keys))
+        block->k = describe(&a->k, room->k[room->next]);
+    else
+        block->k = point(a, kernels, &a->k, keys, seen, room->k[room->next], room->wide.k);
+    block->v = point(a, kernels, &a->v, keys, seen, room->v, room->wide.v);
+    leave_out_unseen(a, seen, keys_of_block(keys), room, block);
+    room->next = !room->next;
+    room->known = (struct key_range){0};
+    block->next_k = room->k[room->next];
+    block->next_keys = 0;
+    if (!block->far || next.first >= next.end || !is_readable(&a->k))
+        return;
+    if (a->k.tiled) /* a window may begin inside a tile */
+        next.first = next.first / TILE_KEYS * TILE_KEYS;
+    point(a, kernels, &a->k, next, seen, room->k[room->next], NULL);
+    block->next_keys = whole_tiles(&a->k, keys_of_block(next));
+    room->known = next;
+}

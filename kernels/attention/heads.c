@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention for many heads with few query rows and few keys each, where walking from head to head
+ * would take longer than the arithmetic. Lanes are heads: one vector of them goes through scores
+ * and softmax together, then every head through its weighted V. Called by
+ * dispatch/attention/schedule.c, and for binary32 without masks only.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/attention/keys.h"
+#include "kernels/attention/mask.h"
+
+enum {
+    MAX_ROWS = MAX_LANES / 4, /* a vector has at least 4 lanes */
+};
+
+/* What one item works with. Lanes are [row][head]; spare heads repeat the last one. */
+struct heads {
+    const struct attention *a;
+    const struct kernels *kernels;
+    int heads, vector, rows, lanes;
+    int keys;   /* most that a row of any head sees, at least 1 */
+    bool mixed; /* whether some see fewer */
+    int64_t batch[MAX_VECTOR], kv_head[MAX_VECTOR];
+    int32_t seen[MAX_VECTOR]; /* keys that the last row sees, and so at least all others */
+    int32_t visible[MAX_LANES];
+    const float *q[MAX_LANES];
+    float *out[MAX_LANES];
+    const char *k[MAX_VECTOR], *v[MAX_VECTOR]; /* row 0 */
+    float *q_t;                                /* [head_dim][lanes] */
+    float *k_t;                                /* [head_dim][keys of a tile][vector] */
+    float *scores;                             /* [FEW_KEYS][lanes] */
+    float *rescale;
+    struct state st; /* of no columns */
+};
+
+size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels)
+{
+    const int64_t lines = 2 * a->head_dim + FEW_KEYS + 3;
+    return (size_t)(lines * kernels->lanes) * sizeof(float);
+}
+
+static float *take(char **scratch, int64_t lines, int lanes)
+{
+    float *taken = (float *)*scratch;
+    *scratch += lines * lanes * (int64_t)sizeof(float);
+    return taken;
+}
+
+/* Where each head is, what its rows see, and where its queries lie. */
+static void begin_head(struct heads *w, int head, int64_t index)
+{
+    const struct attention *a = w->a;
+    w->batch[head] = index / a->kv_heads;
+    w->kv_head[head] = index % a->kv_heads;
+    struct place place = place_of_row(a, w->batch[head], w->kv_head[head], 0);
+    for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
+        const int lane = r * w->vector + head;
+        w->visible[lane] = (int32_t)causal_end(a, w->batch[head], place.position);
+        w->q[lane] = q_row(a, place);
+        w->out[lane] = out_row(a, place);
+    }
+    w->seen[head] = w->visible[(w->rows - 1) * w->vector + head];
+    w->k[head] = w->v[head] = NULL; /* where no row sees a key, there may be none */
+    if (w->seen[head] > 0) {
+        w->k[head] = key_row(a, &a->k, w->batch[head], w->kv_head[head], 0).data;
+        w->v[head] = key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data;
+    }
+}
+
+static void begin(struct heads *w, const struct work_item *item, char *scratch)
+{
+    const int lanes = w->lanes;
+    const int64_t first = item->batch * w->a->kv_heads + item->kv_head;
+    w->q_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
+    w->k_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
+    w->scores = take(&scratch, FEW_KEYS, w->kernels->lanes);
+    w->rescale = take(&scratch, 1, w->kernels->lanes);
+    w->st.out = w->scores;
+    w->st.row_max = take(&scratch, 1, w->kernels->lanes);
+    w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
+    for (int head = 0; head < w->vector; head++)
+        begin_head(w, head, first + (head < w->heads ? head : w->heads - 1));
+    w->keys = 1;
+    for (int lane = 0; lane < lanes; lane++) {
+        w->keys = w->visible[lane] > w->keys ? w->visible[lane] : w->keys;
+        w->st.row_max[lane] = -INFINITY;
+        w->st.row_sum[lane] = 0.0f;
+    }
+    w->mixed = false;
+    for (int lane = 0; lane < lanes; lane++)
+        w->mixed |= w->visible[lane] < w->keys;
+}
+
+/* Row `key` of K for each head; one that no row of the head sees may not be there, so that another
+ * row stands for it. */
+static void key_rows(const struct heads *w, int key, const float **rows)
+{
+    const int64_t stride = w->a->k.stride.row;
+    for (int head = 0; head < w->vector; head++) {
+        const int last = w->seen[head] - 1;
+        if (last < 0)
+            rows[head] = w->q[head];
+        else
+            rows[head] = (const float *)(w->k[head] + (key < last ? key : last) * stride);
+    }
+}
+
+/* The keys are shared out evenly among as few tiles as there may be. */
+static void score(const struct heads *w)
+{
+    const int most = w->kernels->lanes / w->vector;
+    const int tiles = (w->keys + most - 1) / most;
+    w->kernels->pack_q(w->q, w->lanes, w->a->head_dim, w->q_t);
+    int key = 0;
+    for (int tile = 0; tile < tiles; tile++) {
+        const int keys = (w->keys - key + tiles - tile - 1) / (tiles - tile);
+        const float *rows[MAX_LANES];
+        for (int i = 0; i < keys; i++)
+            key_rows(w, key + i, rows + i * w->vector);
+        w->kernels->pack_q(rows, keys * w->vector, w->a->head_dim, w->k_t);
+        w->kernels->head_scores(w->q_t, w->k_t, w->rows, keys, w->a->head_dim,
+                                w->scores + key * w->lanes);
+        key += keys;
+    }
+}
+
+static void finish_head(const struct heads *w, int head)
+{
+    float *out[MAX_ROWS];
+    for (int r = 0; r < w->rows; r++)
+        out[r] = w->out[r * w->vector + head];
+    const struct head_weights weights = {w->scores + head, w->st.row_sum + head, w->visible + head,
+                                         w->lanes};
+    const struct rows v = {w->v[head], w->a->v.stride.row, w->a->v.dim};
+    w->kernels->head_out(&weights, &v, w->rows, out);
+}
+
+static void finish_lse(const struct heads *w)
+{
+    float *lse[MAX_LANES], *out[MAX_LANES] = {0}, spare;
+    for (int head = 0; head < w->vector; head++) {
+        struct place place = place_of_row(w->a, w->batch[head], w->kv_head[head], 0);
+        for (int r = 0; r < w->rows; r++, place = next_place(w->a, place))
+            lse[r * w->vector + head] = head < w->heads ? lse_row(w->a, place) : &spare;
+    }
+    w->kernels->finish(&w->st, w->lanes, 0, w->lanes, out, lse);
+}
+
+void attnkit_heads(const struct attention *a, const struct kernels *kernels,
+                   const struct work_item *item, char *scratch)
+{
+    struct heads w;
+    w.a = a;
+    w.kernels = kernels;
+    w.heads = item->heads;
+    w.vector = kernels->vector;
+    w.rows = item->decode_rows;
+    w.lanes = w.rows * w.vector;
+    begin(&w, item, scratch);
+    score(&w);
+    kernels->softmax(w.scores, w.lanes, w.keys, w.mixed ? w.visible : NULL, a->scale_log2, &w.st,
+                     w.rescale);
+    for (int head = 0; head < w.heads; head++)
+        finish_head(&w, head);
+    if (a->lse)
+        finish_lse(&w);
+}

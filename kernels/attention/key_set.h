@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sets of the keys of a block. What a row sees of a block is one, and so is what all rows together
+ * see, which is what is read of K and V.
+ */
+#ifndef ATTNKIT_KEY_SET_H
+#define ATTNKIT_KEY_SET_H
+
+#include "kernels/kernels.h"
+
+/* Keys of a block, bit i of the words for the i-th. */
+struct key_set {
+    uint64_t word[KEY_BLOCK / 64];
+};
+
+static inline bool is_empty(struct key_set s)
+{
+    return !(s.word[0] | s.word[1]);
+}
+
+static inline bool is_equal(struct key_set s, struct key_set t)
+{
+    return s.word[0] == t.word[0] && s.word[1] == t.word[1];
+}
+
+static inline struct key_set union_of(struct key_set s, struct key_set t)
+{
+    return (struct key_set){{s.word[0] | t.word[0], s.word[1] | t.word[1]}};
+}
+
+static inline struct key_set intersection_of(struct key_set s, struct key_set t)
+{
+    return (struct key_set){{s.word[0] & t.word[0], s.word[1] & t.word[1]}};
+}
+
+static inline bool has_key(struct key_set s, int key)
+{
+    return s.word[key / 64] >> key % 64 & 1;
+}
+
+/* The first key, and the one after the last, of a set that is not empty. */
+static inline int first_of(struct key_set s)
+{
+    return s.word[0] ? __builtin_ctzll(s.word[0]) : 64 + __builtin_ctzll(s.word[1]);
+}
+
+static inline int end_of(struct key_set s)
+{
+    return s.word[1] ? 128 - __builtin_clzll(s.word[1]) : 64 - __builtin_clzll(s.word[0]);
+}
+
+/* The keys from `first` on, counted from there; 0 <= first < KEY_BLOCK. */
+static inline struct key_set counted_from(struct key_set s, int first)
+{
+    if (first >= 64)
+        return (struct key_set){{s.word[1] >> (first - 64), 0}};
+    if (first == 0)
+        return s;
+    return (struct key_set){{s.word[0] >> first | s.word[1] << (64 - first), s.word[1] >> first}};
+}
+
+/* Bits first .. end - 1 of a word, of those that it has. */
+static inline uint64_t bit_range(int first, int end)
+{
+    if (first >= 64 || end <= 0 || first >= end)
+        return 0;
+    const uint64_t from_first = first > 0 ? UINT64_MAX << first : UINT64_MAX;
+    return end < 64 ? from_first & ~(UINT64_MAX << end) : from_first;
+}
+
+/* Keys first .. end - 1; none where end <= first. */
+static inline struct key_set key_set_of(int first, int end)
+{
+    return (struct key_set){{bit_range(first, end), bit_range(first - 64, end - 64)}};
+}
+
+/* Whether no key is missing between the first and the last. */
+static inline bool is_in_a_row(struct key_set s)
+{
+    if (is_empty(s))
+        return true;
+    return is_equal(s, key_set_of(first_of(s), end_of(s)));
+}
+
+/* Most sets have their keys in a row, and not every CPU has an instruction to count bits. */
+static inline int count_of(struct key_set s)
+{
+    if (is_empty(s))
+        return 0;
+    if (is_in_a_row(s))
+        return end_of(s) - first_of(s);
+    return __builtin_popcountll(s.word[0]) + __builtin_popcountll(s.word[1]);
+}
+
+#endif

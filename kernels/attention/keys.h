@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the rows of a problem lie: query, output and log-sum-exp rows by their place, which follows
+ * from their number in the group (see attention.h), K and V rows, and tiles of K, by absolute key
+ * index.
+ */
+#ifndef ATTNKIT_KEYS_H
+#define ATTNKIT_KEYS_H
+
+#include "kernels/attention/attention.h"
+
+/* A query row. Its own type, because of the division: once for a run of rows, not once for each row
+ * and tensor. */
+struct place {
+    int64_t batch, group_head, head, position; /* group_head: the first of the group */
+    int64_t outer, row; /* in the tensors: batch entry and position, or where all are packed */
+};
+
+static inline struct place place_of_row(const struct attention *a, int64_t batch, int64_t kv_head,
+                                        int64_t row)
+{
+    const int64_t group_head = kv_head * a->group, position = row / a->group;
+    return (struct place){
+        .batch = batch,
+        .group_head = group_head,
+        .head = group_head + row % a->group,
+        .position = position,
+        .outer = a->q_starts ? 0 : batch,
+        .row = a->q_starts ? a->q_starts[batch] + position : position,
+    };
+}
+
+static inline struct place next_place(const struct attention *a, struct place p)
+{
+    p.head++;
+    if (p.head == p.group_head + a->group) {
+        p.head = p.group_head;
+        p.position++;
+        p.row++;
+    }
+    return p;
+}
+
+static inline ptrdiff_t place_offset(struct strides s, struct place p)
+{
+    return p.outer * s.batch + p.head * s.head + p.row * s.row;
+}
+
+static inline const void *q_row(const struct attention *a, struct place p)
+{
+    return a->q + place_offset(a->q_stride, p);
+}
+
+static inline void *out_row(const struct attention *a, struct place p)
+{
+    return a->out + place_offset(a->out_stride, p);
+}
+
+static inline float *lse_row(const struct attention *a, struct place p)
+{
+    return (float *)(a->lse + place_offset(a->lse_stride, p));
+}
+
+/* The line of a query row in the states of the caller. */
+static inline struct state state_row(const struct attention *a, struct state all, struct place p)
+{
+    const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_len + p.row;
+    return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
+}
+
+/* The row of a key, or the tile that has it, and its scales. */
+static inline struct key_row key_row(const struct attention *a, const struct cache *c,
+                                     int64_t batch, int64_t kv_head, int64_t key)
+{
+    struct index at = row_index(&a->pages, batch, key);
+    if (a->kv_starts)
+        at = (struct index){0, a->kv_starts[batch] + key};
+    if (c->tiled)
+        at.row /= TILE_KEYS;
+    const struct strides s = c->stride, scale = c->scale_stride;
+    const char *scales = c->scales;
+    if (scales)
+        scales += at.outer * scale.batch + kv_head * scale.head + at.row * scale.row;
+    return (struct key_row){c->first + at.outer * s.batch + kv_head * s.head + at.row * s.row,
+                            (const float *)scales};
+}
+
+#endif

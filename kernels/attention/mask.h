@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which keys a row sees, and what is added to their scores. By its index alone a row sees two
+ * ranges of keys, counted from the first key there is; masks and documents take some of them away,
+ * which is worked out for a block of keys at a time.
+ */
+#ifndef ATTNKIT_MASK_H
+#define ATTNKIT_MASK_H
+
+#include "kernels/attention/block.h"
+#include "kernels/attention/keys.h"
+
+static inline int64_t sequence_rows(const struct attention *a, int64_t batch)
+{
+    return a->q_starts ? a->q_starts[batch + 1] - a->q_starts[batch] : a->q_len;
+}
+
+static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
+{
+    if (a->kv_starts)
+        return a->kv_starts[batch + 1] - a->kv_starts[batch];
+    return a->kv_lens ? a->kv_lens[batch] : a->kv_len;
+}
+
+/* The position of query row 0, counted likewise. */
+static inline int64_t q_offset(const struct attention *a, int64_t batch)
+{
+    if (a->bottom_right)
+        return sequence_keys(a, batch) - sequence_rows(a, batch);
+    return (a->q_offsets ? a->q_offsets[batch] : 0) - a->first_key;
+}
+
+static inline int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* x + y, or the end of the range that it leaves. */
+static inline int64_t saturated_sum(int64_t x, int64_t y)
+{
+    int64_t sum;
+    if (__builtin_add_overflow(x, y, &sum))
+        return y < 0 ? INT64_MIN : INT64_MAX;
+    return sum;
+}
+
+/* The keys [0, keep) and [first, end), of which each may be empty. None of the three falls as the
+ * position rises. */
+struct visible {
+    int64_t keep, first, end;
+};
+
+/* The end of the keys that the rows at a query position of a batch entry may see. q_offset + q_len
+ * does not overflow: dispatch/attention/check.c made sure. */
+static inline int64_t causal_end(const struct attention *a, int64_t batch, int64_t position)
+{
+    const int64_t keys = sequence_keys(a, batch);
+    return a->causal ? clamp(q_offset(a, batch) + position + 1, 0, keys) : keys;
+}
+
+/* What they see by their index. */
+static inline struct visible visible_keys(const struct attention *a, int64_t batch,
+                                          int64_t position)
+{
+    const struct extras *const x = &a->extras;
+    int64_t keys = causal_end(a, batch, position);
+    if (x->any && x->columns < keys)
+        keys = x->columns;
+    if (!x->window)
+        return (struct visible){0, 0, keys};
+    const int64_t at = q_offset(a, batch) + position;
+    const int64_t end = saturated_sum(saturated_sum(at, x->right), 1);
+    return (struct visible){
+        .keep = clamp(x->keep_first - a->first_key, 0, keys),
+        .first = clamp(saturated_sum(at, -x->left), 0, keys),
+        .end = x->right == INT64_MAX ? keys : clamp(end, 0, keys),
+    };
+}
+
+/* The end of these keys. */
+static inline int64_t visible_end(const struct attention *a, int64_t batch, int64_t position)
+{
+    if (!a->extras.any)
+        return causal_end(a, batch, position);
+    const struct visible v = visible_keys(a, batch, position);
+    return v.end > v.keep ? v.end : v.keep;
+}
+
+/* How many keys of the block that starts at key `block` a row with this end sees, which sees all
+ * before it. */
+static inline int32_t visible_in_block(int64_t end, int64_t block)
+{
+    const int64_t keys = end - block;
+    return keys < 0 ? 0 : keys < KEY_BLOCK ? (int32_t)keys : KEY_BLOCK;
+}
+
+/* What several positions see, of which these are what the first and the last one see. */
+static inline struct visible all_visible(struct visible first, struct visible last)
+{
+    return (struct visible){last.keep, first.first, last.end};
+}
+
+/* Of `count` keys from `key` on those that lie in these ranges, as one range. */
+static inline struct key_range visible_part(struct visible v, int64_t key, int64_t count)
+{
+    const int64_t last = v.end > v.keep ? v.end : v.keep;
+    const int64_t end = key + count < last ? key + count : last;
+    if (key < v.keep || key >= v.first)
+        return (struct key_range){.first = key, .end = end};
+    return (struct key_range){.first = v.first, .end = end};
+}
+
+/* What a row sees of a block, and whether anything but 0 is added to a score of it. */
+struct seen {
+    struct key_set keys;
+    bool biased;
+};
+
+void attnkit_see(const struct attention *a, const struct kernels *kernels,
+                 const struct place *place, int64_t block, struct seen *seen);
+
+/* Whether heads of a position differ in what they see or add. */
+bool attnkit_heads_differ(const struct attention *a);
+
+/* Whether any two rows of a KV head do. */
+bool attnkit_rows_differ(const struct attention *a);
+
+/* What is added to the scores of a block, in log2 or, for scores that are not, as it is: -inf for
+ * keys that the row does not see. */
+void attnkit_bias_line(const struct attention *a, const struct kernels *kernels, struct place place,
+                       int64_t block, struct key_set seen, bool in_log2, float line[KEY_BLOCK]);
+
+/* What the weights of a block are multiplied by: 0 where dropout drops them, else 1 / (1 - rate).
+ */
+void attnkit_keep_line(const struct attention *a, struct place place, int64_t block,
+                       float line[KEY_BLOCK]);
+
+/* The entries of a line that belong to these keys, not none, brought to its beginning. */
+void attnkit_compact_line(struct key_set keys, float line[KEY_BLOCK]);
+
+/* The state of a sink: it has no key, so its o is 0. */
+void attnkit_sink(const struct attention *a, const struct kernels *kernels, int64_t head,
+                  float *row_max, float *row_sum);
+
+#endif

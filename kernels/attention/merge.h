@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The problem of a merge: the results of attention over several parts of the keys, to become one.
+ * dispatch/attention/merge.c checks the caller's arguments and makes it of them. Strides are in
+ * bytes.
+ */
+#ifndef ATTNKIT_MERGE_H
+#define ATTNKIT_MERGE_H
+
+#include "kernels/attention/attention.h"
+
+struct merge {
+    int64_t parts, batch, heads, q_len, value_dim;
+    const float *const *part_outs; /* [parts] first rows; one of them may be out itself */
+    const float *const *part_lses; /* [parts], the same with lse */
+    char *out, *lse;               /* lse may be NULL */
+    enum type out_type;
+    struct strides part_out_stride, part_lse_stride, out_stride, lse_stride;
+};
+
+/* Computes and writes the rows first .. end - 1 of all batch * heads * q_len. A row is written
+ * after all its parts have been read, and no other row is touched. */
+void attnkit_merge_rows(const struct merge *m, const struct kernels *kernels, int64_t first,
+                        int64_t end);
+
+#endif

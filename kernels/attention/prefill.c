@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention for many query rows of one KV head: blocks of keys outside, panels of query rows
+ * inside, so that every panel finds a block of K and V in the cache. Called for each work item by
+ * dispatch/attention/schedule.c, or for a chunk of its keys by dispatch/attention/steal.c.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/attention/block.h"
+#include "kernels/attention/keys.h"
+#include "kernels/attention/mask.h"
+#include "kernels/attention/weights.h"
+
+enum {
+    MAX_PANELS = ROW_BLOCK / 4, /* lanes are at least 4 */
+};
+
+/* Query rows that go through the tiles together. The pointers are into scratch. */
+struct panel {
+    int64_t first_row;
+    int rows;           /* real ones; spare lanes repeat the last */
+    int lanes;          /* rows, rounded up to whole vectors */
+    struct place first; /* row */
+    int64_t full;       /* keys that its first row sees, and so all of them, without masks */
+    int64_t end;        /* of the keys that its last row sees */
+    float *q_t;         /* [head_dim][lanes] */
+    struct state total; /* over the chunks so far */
+    struct state chunk; /* over the blocks of this chunk so far */
+    struct seen *seen;  /* with masks: what its rows see of the block */
+    bool is_begun;      /* the total holds something */
+    bool is_fresh;      /* this chunk's state holds nothing */
+};
+
+/* What one item works with. */
+struct prefill {
+    const struct attention *a;
+    const struct kernels *kernels;
+    int64_t batch, kv_head;
+    float *scores;          /* [KEY_BLOCK][lanes] of a panel */
+    float *rescale;         /* [lanes] */
+    float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and the other way round */
+    struct visible visible; /* to any row, by its index */
+    char *decode_scratch;   /* for rows that are computed again; until then it is `wide` */
+    struct wide wide;
+    int panels;
+    struct panel panel[MAX_PANELS];
+};
+
+static int panels_for(int64_t rows, int lanes)
+{
+    return (int)((rows + lanes - 1) / lanes);
+}
+
+static int whole_vectors(int rows, int vector)
+{
+    return (rows + vector - 1) / vector * vector;
+}
+
+/* Floats of scratch for each lane: its query and two states. */
+static int64_t panel_floats(const struct attention *a)
+{
+    return a->head_dim + 2 * (a->value_dim + 2);
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Floats of scratch that masks take. */
+static int64_t mask_floats(const struct attention *a, int lanes)
+{
+    const int64_t seen = ROW_BLOCK * sizeof(struct seen) / sizeof(float);
+    return a->extras.any ? 2 * KEY_BLOCK * lanes + seen : 0;
+}
+
+size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
+{
+    const int lanes = kernels->lanes;
+    const int64_t all_rows = a->q_len * a->group, most = ROW_BLOCK / lanes * lanes;
+    const int rows = (int)(all_rows < most ? all_rows : most);
+    const int64_t floats = (KEY_BLOCK + 1) * lanes + mask_floats(a, lanes) +
+                           panel_floats(a) * whole_vectors(rows, kernels->vector);
+    const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
+    return (size_t)floats * sizeof(float) + larger(attnkit_decode_scratch(a, 1, 1), wide);
+}
+
+/* Takes `lanes` times `lines` floats off the scratch: aligned to a vector, as lanes are. */
+static float *take(char **scratch, int64_t lines, int lanes)
+{
+    float *taken = (float *)*scratch;
+    *scratch += lines * lanes * (int64_t)sizeof(float);
+    return taken;
+}
+
+static struct state take_state(char **scratch, int64_t value_dim, int lanes)
+{
+    struct state st;
+    st.out = take(scratch, value_dim, lanes);
+    st.row_max = take(scratch, 1, lanes);
+    st.row_sum = take(scratch, 1, lanes);
+    return st;
+}
+
+/* The o of an empty state is 0, and stays unwritten: its first block does not read it. */
+static void reset(const struct state *st, int lanes)
+{
+    for (int lane = 0; lane < lanes; lane++)
+        st->row_max[lane] = -INFINITY;
+    memset(st->row_sum, 0, (size_t)lanes * sizeof(float));
+}
+
+/* That of the lane after `lane`. */
+static struct place next_lane(const struct prefill *w, const struct panel *p, int lane,
+                              struct place place)
+{
+    return lane + 1 < p->rows ? next_place(w->a, place) : place;
+}
+
+/* Rows of q and out are far apart, and no stream that the hardware would see coming. Inlined
+ * always, because gcc drops calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void prefetch_row(const void *row, int64_t bytes,
+                                                               const int write)
+{
+    enum { LINE = 64 }; /* bytes */
+    for (int64_t at = 0; at < bytes; at += LINE) {
+        if (write)
+            __builtin_prefetch((const char *)row + at, 1);
+        else
+            __builtin_prefetch((const char *)row + at, 0);
+    }
+}
+
+static void pack_panel(const struct prefill *w, const struct panel *p)
+{
+    const float *rows[MAX_LANES];
+    struct place place = p->first;
+    for (int lane = 0; lane < p->lanes; lane++) {
+        rows[lane] = q_row(w->a, place);
+        if (w->a->q_type != TYPE_F32) {
+            float *row = w->wide.k + lane * w->a->head_dim;
+            w->kernels->widen(w->a->q_type, rows[lane], NULL, 0, w->a->head_dim, row);
+            rows[lane] = row;
+        }
+        place = next_lane(w, p, lane, place);
+    }
+    w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
+}
+
+/* The total over the keys before these. */
+static void resume_panel(const struct prefill *w, const struct panel *p)
+{
+    const float *out[MAX_LANES];
+    struct place place = p->first;
+    for (int lane = 0; lane < p->lanes; lane++) {
+        const struct state row = state_row(w->a, w->a->before, place);
+        p->total.row_max[lane] = *row.row_max;
+        p->total.row_sum[lane] = *row.row_sum;
+        out[lane] = row.out;
+        place = next_lane(w, p, lane, place);
+    }
+    w->kernels->pack_q(out, p->lanes, w->a->value_dim, p->total.out);
+}
+
+static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, int rows,
+                        char **scratch)
+{
+    const int lanes = whole_vectors(rows, w->kernels->vector);
+    p->first_row = first_row;
+    p->first = place_of_row(w->a, w->batch, w->kv_head, first_row);
+    p->rows = rows;
+    p->lanes = lanes;
+    p->full = visible_end(w->a, w->batch, first_row / w->a->group);
+    p->end = visible_end(w->a, w->batch, (first_row + rows - 1) / w->a->group);
+    p->q_t = take(scratch, w->a->head_dim, lanes);
+    p->total = take_state(scratch, w->a->value_dim, lanes);
+    p->chunk = take_state(scratch, w->a->value_dim, lanes);
+    reset(&p->total, lanes);
+    p->is_begun = w->a->before.out;
+    if (p->is_begun)
+        resume_panel(w, p);
+    pack_panel(w, p);
+}
+
+static void begin(struct prefill *w, const struct work_item *item, char *scratch)
+{
+    const int lanes = w->kernels->lanes;
+    w->scores = take(&scratch, KEY_BLOCK, lanes);
+    w->rescale = take(&scratch, 1, lanes);
+    struct seen *seen = NULL;
+    if (w->a->extras.any) {
+        w->lines = take(&scratch, KEY_BLOCK, lanes);
+        w->plane = take(&scratch, KEY_BLOCK, lanes);
+        seen = (struct seen *)take(&scratch, ROW_BLOCK, sizeof *seen / sizeof(float));
+    }
+    w->panels = panels_for(item->panel_rows, lanes);
+    const int rows = whole_vectors(item->panel_rows, w->kernels->vector);
+    w->decode_scratch = scratch + panel_floats(w->a) * rows * (int64_t)sizeof(float);
+    w->wide = attnkit_take_wide(w->a, (float *)w->decode_scratch);
+    const struct place first = place_of_row(w->a, item->batch, item->kv_head, item->first_row);
+    struct place place = first;
+    for (int r = 0; r < item->panel_rows; r++, place = next_place(w->a, place))
+        prefetch_row(q_row(w->a, place), bytes_of(w->a->q_type, w->a->head_dim), 0);
+    for (int i = 0; i < w->panels; i++) {
+        const int rows_left = item->panel_rows - i * lanes;
+        w->panel[i].seen = seen ? seen + i * lanes : NULL;
+        begin_panel(w, &w->panel[i], item->first_row + i * lanes,
+                    rows_left < lanes ? rows_left : lanes, &scratch);
+    }
+    const int64_t last = (item->first_row + item->panel_rows - 1) / w->a->group;
+    w->visible = all_visible(visible_keys(w->a, item->batch, first.position),
+                             visible_keys(w->a, item->batch, last));
+}
+
+/* The state of the chunk. The first one needs none of its own: folding it into an empty total would
+ * leave it as it is. */
+static const struct state *chunk_state(const struct panel *p)
+{
+    return p->is_begun ? &p->chunk : &p->total;
+}
+
+/* What the first panel to see a block brings nearer meanwhile: its V, and K of the next one. */
+struct ahead {
+    const struct rows *v, *k; /* or NULL */
+};
+
+/* --- Without masks -----------------------------------------------------------------------------
+ */
+
+/* One block of keys for one panel. */
+static void attend_block(const struct prefill *w, struct panel *p, int64_t first,
+                         const struct block *block, struct ahead ahead)
+{
+    const struct kernels *kernels = w->kernels;
+    const int keys = visible_in_block(p->end, first);
+    int32_t visible[MAX_LANES];
+    const bool mixed = visible_in_block(p->full, first) < keys;
+    struct place place = p->first;
+    for (int lane = 0; mixed && lane < p->lanes; lane++) {
+        visible[lane] = visible_in_block(visible_end(w->a, w->batch, place.position), first);
+        place = next_lane(w, p, lane, place);
+    }
+
+    const struct state *st = chunk_state(p);
+    kernels->scores(p->q_t, p->lanes, &block->k, keys, w->scores,
+                    keys == KEY_BLOCK ? ahead.v : NULL);
+    kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
+                     w->rescale);
+    kernels->weighted_v(w->scores, p->lanes, p->is_fresh ? NULL : w->rescale, &block->v, keys,
+                        st->out, ahead.k);
+    p->is_fresh = false;
+}
+
+/* --- With masks --------------------------------------------------------------------------------
+ */
+
+/* What every row of the item sees of a block, and together. */
+static struct key_set look(const struct prefill *w, int64_t block)
+{
+    const bool heads_differ = attnkit_heads_differ(w->a), rows_differ = attnkit_rows_differ(w->a);
+    const struct seen *last = NULL;
+    struct key_set any = {{0, 0}};
+    for (int i = 0; i < w->panels; i++) {
+        const struct panel *const p = &w->panel[i];
+        struct seen *const seen = p->seen;
+        struct place place = p->first;
+        for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
+            if (last && (!rows_differ || (!heads_differ && place.head != place.group_head)))
+                seen[lane] = *last;
+            else
+                attnkit_see(w->a, w->kernels, &place, block, &seen[lane]);
+            last = &seen[lane];
+            any = union_of(any, last->keys);
+        }
+    }
+    return any;
+}
+
+/* What a panel sees of a block. */
+struct view {
+    struct key_set keys; /* from the first to the last that a row sees, of those that are there */
+    int first, count;    /* of them, among those that are there */
+    bool full;           /* every row sees all of them */
+    bool biased;
+};
+
+static struct view view_of(const struct panel *p, struct key_set there)
+{
+    struct view view = {.biased = false};
+    struct key_set any = {{0, 0}}, all = there;
+    for (int lane = 0; lane < p->rows; lane++) {
+        any = union_of(any, p->seen[lane].keys);
+        all = intersection_of(all, p->seen[lane].keys);
+        view.biased |= p->seen[lane].biased;
+    }
+    if (is_empty(any))
+        return view;
+    view.keys = intersection_of(there, key_set_of(first_of(any), end_of(any)));
+    view.first = count_of(intersection_of(there, key_set_of(0, first_of(any))));
+    view.count = count_of(view.keys);
+    view.full = is_equal(view.keys, all);
+    return view;
+}
+
+/* visible[lane], if every row sees the first so many of these keys: false where one does not. */
+static bool see_first_keys(const struct panel *p, const struct view *view, int32_t *visible)
+{
+    for (int lane = 0; lane < p->lanes; lane++) {
+        const struct key_set own = p->seen[lane < p->rows ? lane : p->rows - 1].keys;
+        visible[lane] = count_of(own);
+        if (!is_empty(own) &&
+            count_of(intersection_of(view->keys, key_set_of(0, end_of(own)))) != visible[lane])
+            return false;
+    }
+    return true;
+}
+
+/* A plane [keys of the view][lanes] of what is added to scores or, with `keep`, weights are
+ * multiplied by. Heads that do not differ share lines. */
+static void make_plane(const struct prefill *w, const struct panel *p, const struct view *view,
+                       int64_t block, bool keep)
+{
+    const struct attention *a = w->a;
+    const bool share = !keep && !attnkit_heads_differ(a);
+    const float *lines[MAX_LANES];
+    struct place place = p->first;
+    for (int lane = 0; lane < p->lanes; lane++, place = next_place(a, place)) {
+        float *const line = w->lines + lane * KEY_BLOCK;
+        lines[lane] = lane > 0 ? lines[lane - 1] : NULL;
+        if (lane >= p->rows || (lane > 0 && share && place.head != place.group_head))
+            continue;
+        if (keep)
+            attnkit_keep_line(a, place, block, line);
+        else
+            attnkit_bias_line(a, w->kernels, place, block, p->seen[lane].keys, true, line);
+        attnkit_compact_line(view->keys, line);
+        lines[lane] = line;
+    }
+    w->kernels->pack_q(lines, p->lanes, view->count, w->plane);
+}
+
+/* Scores to weights, by the shortest way that there is. */
+static void weigh(const struct prefill *w, const struct panel *p, const struct view *view,
+                  int64_t block, const struct state *st)
+{
+    const struct kernels *kernels = w->kernels;
+    const struct adjust *how = &w->a->extras.adjust;
+    const size_t scores = (size_t)view->count * (size_t)p->lanes;
+    int32_t counts[MAX_LANES];
+    const int32_t *visible = NULL;
+    float scale_log2 = w->a->scale_log2;
+    const bool bias = view->biased || (!view->full && !see_first_keys(p, view, counts));
+    if (!bias && !view->full)
+        visible = counts;
+    if (bias)
+        make_plane(w, p, view, block, false);
+    if (bias || how->capped) {
+        kernels->adjust(how, bias ? w->plane : NULL, scores, w->scores);
+        scale_log2 = 1.0f;
+    }
+    kernels->softmax(w->scores, p->lanes, view->count, visible, scale_log2, st, w->rescale);
+    if (!w->a->extras.drops)
+        return;
+    make_plane(w, p, view, block, true);
+    for (size_t i = 0; i < scores; i++)
+        w->scores[i] *= w->plane[i];
+}
+
+static struct rows rows_from(struct rows rows, int first)
+{
+    rows.first += first * rows.stride;
+    return rows;
+}
+
+/* One block of keys, of which these are there, for one panel. */
+static void attend_masked_block(const struct prefill *w, struct panel *p, int64_t first,
+                                const struct block *block, struct key_set there, struct ahead ahead)
+{
+    const struct view view = view_of(p, there);
+    if (view.count == 0)
+        return;
+    const struct rows k = rows_from(block->k, view.first), v = rows_from(block->v, view.first);
+    const struct state *st = chunk_state(p);
+    w->kernels->scores(p->q_t, p->lanes, &k, view.count, w->scores,
+                       view.count == KEY_BLOCK ? ahead.v : NULL);
+    weigh(w, p, &view, first, st);
+    w->kernels->weighted_v(w->scores, p->lanes, p->is_fresh ? NULL : w->rescale, &v, view.count,
+                           st->out, ahead.k);
+    p->is_fresh = false;
+}
+
+/* --- The walk over the keys --------------------------------------------------------------------
+ */
+
+/* The first panel that sees something of what begins at key `first`. Panels go by growing `end`:
+ * skipping those that see nothing is skipping the leading ones. */
+static struct panel *first_to_see(struct prefill *w, int64_t first)
+{
+    struct panel *panel = w->panel;
+    while (panel->end <= first)
+        panel++;
+    return panel;
+}
+
+static int64_t last_end(const struct prefill *w)
+{
+    return w->panel[w->panels - 1].end;
+}
+
+/* The keys of a block that rows see. */
+static struct key_set keys_of_block(const struct prefill *w, int64_t first)
+{
+    const struct key_range keys = visible_part(w->visible, first, KEY_BLOCK);
+    if (keys.first >= keys.end)
+        return key_set_of(0, 0);
+    if (w->a->extras.any)
+        return look(w, first);
+    return key_set_of(0, visible_in_block(last_end(w), first));
+}
+
+/* The blocks from key `first` to the end of its chunk, for states that have been reset. */
+static void attend_blocks(struct prefill *w, int64_t first)
+{
+    const struct panel *last = &w->panel[w->panels - 1];
+    const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
+    for (int64_t key = first; key < end; key += KEY_BLOCK) {
+        const struct key_set keys = keys_of_block(w, key);
+        if (is_empty(keys))
+            continue;
+        const struct block block =
+            attnkit_block(w->a, w->kernels, w->batch, w->kv_head, key, keys, w->wide);
+        struct rows next = block.k;
+        struct ahead ahead = {NULL, NULL};
+        if (block.in_place)
+            ahead.v = &block.v;
+        if (block.in_place && !w->a->pages.table && key + KEY_BLOCK < last->end) {
+            next = rows_from(next, KEY_BLOCK - first_of(keys));
+            ahead.k = &next;
+        }
+        for (struct panel *p = first_to_see(w, key); p <= last; p++) {
+            if (w->a->extras.any)
+                attend_masked_block(w, p, key, &block, keys, ahead);
+            else
+                attend_block(w, p, key, &block, ahead);
+            ahead = (struct ahead){NULL, NULL};
+        }
+    }
+}
+
+/* The chunk that begins at key `first`, and its state into the total. */
+static void attend_chunk(struct prefill *w, int64_t first)
+{
+    struct panel *const last = &w->panel[w->panels - 1], *const seeing = first_to_see(w, first);
+    const struct key_range keys = visible_part(w->visible, first, CHUNK_KEYS);
+    if (keys.first >= keys.end)
+        return;
+    for (struct panel *p = seeing; p <= last; p++) {
+        p->is_fresh = true;
+        if (p->is_begun)
+            reset(&p->chunk, p->lanes);
+    }
+    attend_blocks(w, first);
+    for (struct panel *p = seeing; p <= last; p++) {
+        if (!p->is_fresh && p->is_begun)
+            w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+        p->is_begun |= !p->is_fresh;
+    }
+}
+
+/* A lane that does not see a key multiplies its V by 0, which a NaN or an infinity survives. Such
+ * rows are computed again by the decode tile, which touches only what a row sees. */
+static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
+{
+    for (int lane = 0; lane < p->rows; lane++)
+        if (not_finite >> lane & 1) {
+            const struct work_item row = {w->batch, w->kv_head, p->first_row + lane, 0, 1, 1};
+            attnkit_decode(w->a, w->kernels, &row, 1, w->decode_scratch);
+        }
+}
+
+/* Where the results of a panel go. */
+struct outputs {
+    void *rows[MAX_LANES];
+    float *out[MAX_LANES], *lse[MAX_LANES]; /* out: as binary32 */
+};
+
+static void find_outputs(const struct prefill *w, const struct panel *p, struct outputs *o)
+{
+    const struct attention *a = w->a;
+    struct place place = p->first;
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
+        o->rows[lane] = a->after.out ? state_row(a, a->after, place).out : out_row(a, place);
+        o->out[lane] = o->rows[lane];
+        if (!a->after.out && a->out_type != TYPE_F32)
+            o->out[lane] = w->wide.v + lane * a->value_dim;
+        if (a->lse)
+            o->lse[lane] = lse_row(a, place);
+    }
+}
+
+/* Results of another type are made in scratch first, and rounded from there. */
+static uint64_t finish_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
+{
+    const struct attention *a = w->a;
+    const uint64_t not_finite = w->kernels->finish(&p->total, p->lanes, a->value_dim, p->rows,
+                                                   o->out, a->lse ? o->lse : NULL);
+    for (int lane = 0; lane < p->rows && a->out_type != TYPE_F32; lane++)
+        w->kernels->narrow(a->out_type, o->out[lane], a->value_dim, 0, o->rows[lane], NULL);
+    return not_finite;
+}
+
+/* The state as it is, but that a zero is +0: the result of one with a sum of 1. */
+static uint64_t export_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
+{
+    const struct attention *a = w->a;
+    _Alignas(64) float ones[MAX_LANES];
+    struct place place = p->first;
+    for (int lane = 0; lane < p->lanes; lane++)
+        ones[lane] = 1.0f;
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
+        const struct state row = state_row(a, a->after, place);
+        *row.row_max = p->total.row_max[lane] + 0.0f;
+        *row.row_sum = p->total.row_sum[lane];
+    }
+    const struct state st = {p->total.row_max, ones, p->total.out};
+    return w->kernels->finish(&st, p->lanes, a->value_dim, p->rows, o->out, NULL);
+}
+
+/* The o of a state that nothing has been added to. */
+static void clear_out(const struct state *st, int lanes, int64_t value_dim)
+{
+    memset(st->out, 0, (size_t)(value_dim * lanes) * sizeof(float));
+}
+
+static void fold_sinks(const struct prefill *w, const struct panel *p)
+{
+    struct place place = p->first;
+    reset(&p->chunk, p->lanes);
+    clear_out(&p->chunk, p->lanes, w->a->value_dim);
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place))
+        attnkit_sink(w->a, w->kernels, place.head, p->chunk.row_max + lane,
+                     p->chunk.row_sum + lane);
+    w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+}
+
+static void write_weights(const struct prefill *w, const struct panel *p)
+{
+    const size_t wide = (size_t)attnkit_wide_floats(w->a) * sizeof(float);
+    attnkit_weights_out(w->a, w->kernels, p->first, p->rows, p->total.row_max, p->total.row_sum,
+                        w->decode_scratch + wide);
+}
+
+static void finish_panel(const struct prefill *w, const struct panel *p)
+{
+    const struct attention *a = w->a;
+    struct outputs o;
+    find_outputs(w, p, &o);
+    if (!p->is_begun)
+        clear_out(&p->total, p->lanes, a->value_dim);
+    if (a->extras.sinks && !a->after.out)
+        fold_sinks(w, p);
+    if (a->extras.weights)
+        write_weights(w, p);
+    const uint64_t not_finite = a->after.out ? export_rows(w, p, &o) : finish_rows(w, p, &o);
+    if (not_finite && (p->full < p->end || a->extras.window || attnkit_may_have_gaps(a)))
+        redo_rows(w, p, not_finite);
+}
+
+static void begin_item(struct prefill *w, const struct attention *a, const struct kernels *kernels,
+                       const struct work_item *item, char *scratch)
+{
+    w->a = a;
+    w->kernels = kernels;
+    w->batch = item->batch;
+    w->kv_head = item->kv_head;
+    begin(w, item, scratch);
+}
+
+static void finish_item(const struct prefill *w, const struct work_item *item)
+{
+    const struct attention *a = w->a;
+    struct place place = place_of_row(a, item->batch, item->kv_head, item->first_row);
+    for (int r = 0; r < item->panel_rows && !a->after.out; r++, place = next_place(a, place))
+        prefetch_row(out_row(a, place), bytes_of(a->out_type, a->value_dim), 1);
+    for (int i = 0; i < w->panels; i++)
+        finish_panel(w, &w->panel[i]);
+}
+
+void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
+                     const struct work_item *item, char *scratch)
+{
+    struct prefill w; /* field by field: most panels are not there */
+    begin_item(&w, a, kernels, item, scratch);
+    const int64_t end = last_end(&w);
+    for (int64_t first = 0; first < end; first += CHUNK_KEYS)
+        attend_chunk(&w, first);
+    finish_item(&w, item);
+}
+
+int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows)
+{
+    return (a->value_dim + 2) * whole_vectors(rows, kernels->vector);
+}
+
+void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
+                           const struct work_item *item, int64_t first, float *state, char *scratch)
+{
+    struct prefill w;
+    char *states = (char *)state;
+    begin_item(&w, a, kernels, item, scratch);
+    for (int i = 0; i < w.panels; i++) {
+        struct panel *p = &w.panel[i];
+        p->total = p->chunk = take_state(&states, a->value_dim, p->lanes);
+        p->is_fresh = true;
+        reset(&p->chunk, p->lanes);
+    }
+    if (first < last_end(&w))
+        attend_blocks(&w, first);
+    for (int i = 0; i < w.panels; i++)
+        if (w.panel[i].is_fresh)
+            clear_out(&w.panel[i].chunk, w.panel[i].lanes, a->value_dim);
+}
+
+/* The states of a panel's chunks, `offset` floats into those of the item. */
+static void join_panel(const struct prefill *w, const struct panel *p, const struct chunk_run *run,
+                       int64_t offset)
+{
+    const size_t bytes = (size_t)((w->a->value_dim + 2) * p->lanes) * sizeof(float);
+    float *const total = p->total.out;                  /* the first of the state's floats */
+    const bool begun = run->before || w->a->before.out; /* with other chunks than these */
+    if (run->before || !begun)
+        memcpy(total, (run->before ? run->before : run->states) + offset, bytes);
+    for (int i = begun ? 0 : 1; i < run->count; i++) {
+        if (p->end <= (run->first_chunk + i) * CHUNK_KEYS)
+            break;
+        memcpy(p->chunk.out, run->states + i * run->step + offset, bytes);
+        w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+    }
+    if (run->after)
+        memcpy(run->after + offset, total, bytes);
+}
+
+void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
+                          const struct work_item *item, const struct chunk_run *run, char *scratch)
+{
+    struct prefill w;
+    int64_t offset = 0;
+    begin_item(&w, a, kernels, item, scratch);
+    for (int i = 0; i < w.panels; i++) {
+        join_panel(&w, &w.panel[i], run, offset);
+        w.panel[i].is_begun = true;
+        offset += (a->value_dim + 2) * w.panel[i].lanes;
+    }
+    if (!run->after)
+        finish_item(&w, item);
+}

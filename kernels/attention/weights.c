@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights out: 2^(t - M) / l for each key, with the M and l that the softmax of the row has come
+ * to, or its scores at one stage or another. K is gone through once more, in panels of query rows
+ * as in prefill.c. Called by prefill.c and decode.c when some rows are done.
+ */
+#include "kernels/attention/weights.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/attention/block.h"
+#include "kernels/attention/mask.h"
+
+enum { ALIGNMENT = 64 };
+
+/* What the rows of one call have in common. */
+struct weighing {
+    const struct attention *a;
+    const struct kernels *kernels;
+    struct place place[MAX_LANES];
+    int rows, lanes;
+    float *q_t;                                 /* [head_dim][lanes] */
+    float *s;                                   /* [KEY_BLOCK][lanes] */
+    float *bias;                                /* [KEY_BLOCK][lanes] */
+    float *lines;                               /* [lanes][KEY_BLOCK] */
+    float *wide;                                /* K of a block, or q */
+    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare is a sum that nobody needs */
+    struct key_set keys[MAX_LANES];             /* of the block that get a value */
+};
+
+size_t attnkit_weights_scratch(const struct attention *a)
+{
+    if (!a->extras.weights)
+        return 0;
+    const int64_t floats = MAX_LANES * (a->head_dim + 3 * KEY_BLOCK + 4) + KEY_BLOCK * a->head_dim;
+    return (size_t)floats * sizeof(float) + ALIGNMENT;
+}
+
+/* Whether keys get a value that rows do not see. */
+static bool is_of_all_keys(const struct attention *a)
+{
+    return a->extras.weights_kind == WEIGHTS_CAPPED || a->extras.weights_kind == WEIGHTS_SCALED;
+}
+
+static float *take(char **scratch, int64_t lines, int64_t length)
+{
+    float *const taken = (float *)*scratch;
+    *scratch += lines * length * (int64_t)sizeof(float);
+    return taken;
+}
+
+static void pack_rows(const struct weighing *w)
+{
+    const struct attention *a = w->a;
+    const float *rows[MAX_LANES];
+    for (int lane = 0; lane < w->lanes; lane++) {
+        rows[lane] = q_row(a, w->place[lane]);
+        if (a->q_type != TYPE_F32) {
+            float *const row = w->wide + lane * a->head_dim;
+            w->kernels->widen(a->q_type, rows[lane], NULL, 0, a->head_dim, row);
+            rows[lane] = row;
+        }
+    }
+    w->kernels->pack_q(rows, w->lanes, a->head_dim, w->q_t);
+}
+
+static void begin(struct weighing *w, struct place place, const float *row_max,
+                  const float *row_sum, char *scratch)
+{
+    const int vector = w->kernels->vector;
+    w->lanes = (w->rows + vector - 1) / vector * vector;
+    scratch += -(uintptr_t)scratch % ALIGNMENT;
+    w->s = take(&scratch, KEY_BLOCK, w->lanes);
+    w->bias = take(&scratch, KEY_BLOCK, w->lanes);
+    w->q_t = take(&scratch, w->a->head_dim, w->lanes);
+    w->row_max = take(&scratch, 1, w->lanes);
+    w->row_sum = take(&scratch, 1, w->lanes);
+    w->spare = take(&scratch, 1, w->lanes);
+    w->rescale = take(&scratch, 1, w->lanes);
+    w->lines = take(&scratch, KEY_BLOCK, w->lanes);
+    w->wide = take(&scratch, KEY_BLOCK, w->a->head_dim);
+    for (int lane = 0; lane < w->lanes; lane++) {
+        const bool is_softmax = w->a->extras.weights_kind == WEIGHTS_SOFTMAX;
+        const int row = lane < w->rows ? lane : w->rows - 1;
+        w->place[lane] = place;
+        w->row_max[lane] = row_max[row];
+        w->row_sum[lane] = is_softmax ? row_sum[row] : 1.0f;
+        w->spare[lane] = 0.0f;
+        if (lane + 1 < w->rows)
+            place = next_place(w->a, place);
+    }
+    pack_rows(w);
+}
+
+/* The keys of a block that any row gets a value for. */
+static struct key_set look(struct weighing *w, int64_t block)
+{
+    const struct attention *a = w->a;
+    const int64_t keys = sequence_keys(a, w->place->batch) - block;
+    const struct key_set all = key_set_of(0, (int)clamp(keys, 0, KEY_BLOCK));
+    struct key_set any = {{0, 0}};
+    struct seen seen;
+    for (int lane = 0; lane < w->lanes; lane++) {
+        attnkit_see(a, w->kernels, &w->place[lane], block, &seen);
+        w->keys[lane] = is_of_all_keys(a) ? all : seen.keys;
+        any = union_of(any, w->keys[lane]);
+    }
+    return any;
+}
+
+/* How scores become what is asked for. */
+static struct adjust adjust_of(const struct extras *x)
+{
+    if (x->weights_kind == WEIGHTS_SOFTMAX)
+        return x->adjust;
+    if (x->weights_kind == WEIGHTS_SCALED || !x->adjust.capped)
+        return (struct adjust){.factor = x->scale};
+    return (struct adjust){true, x->adjust.to_cap, x->cap};
+}
+
+static void adjust(const struct weighing *w, int64_t block, struct key_set any)
+{
+    const struct extras *const x = &w->a->extras;
+    const struct adjust how = adjust_of(x);
+    const int keys = count_of(any);
+    const float *lines[MAX_LANES];
+    for (int lane = 0; lane < w->lanes && !is_of_all_keys(w->a); lane++) {
+        float *const line = w->lines + lane * KEY_BLOCK;
+        attnkit_bias_line(w->a, w->kernels, w->place[lane], block, w->keys[lane],
+                          x->weights_kind == WEIGHTS_SOFTMAX, line);
+        attnkit_compact_line(any, line);
+        lines[lane] = line;
+    }
+    if (!is_of_all_keys(w->a))
+        w->kernels->pack_q(lines, w->lanes, keys, w->bias);
+    w->kernels->adjust(&how, is_of_all_keys(w->a) ? NULL : w->bias, (size_t)(keys * w->lanes),
+                       w->s);
+}
+
+/* Values of the keys in `any`, a line for each row. */
+static void weigh_block(const struct weighing *w, int64_t block, struct key_set any)
+{
+    const struct attention *a = w->a;
+    const int keys = count_of(any);
+    const struct rows k = attnkit_rows(a, w->kernels, &a->k, w->place->batch,
+                                       w->place->group_head / a->group, block, any, w->wide);
+    float *lines[MAX_LANES];
+    w->kernels->scores(w->q_t, w->lanes, &k, keys, w->s, NULL);
+    adjust(w, block, any);
+    if (a->extras.weights_kind == WEIGHTS_SOFTMAX) {
+        const struct state st = {w->row_max, w->spare, NULL};
+        w->kernels->softmax(w->s, w->lanes, keys, NULL, 1.0f, &st, w->rescale);
+    }
+    for (int lane = 0; lane < w->rows; lane++)
+        lines[lane] = w->lines + lane * KEY_BLOCK;
+    const struct state result = {w->row_max, w->row_sum, w->s};
+    w->kernels->finish(&result, w->lanes, keys, w->rows, lines, NULL);
+}
+
+/* A block of a row of the result. `line` has the values of the keys in `any`. */
+static void write_row(const struct weighing *w, int lane, int64_t block, struct key_set any,
+                      const float *line)
+{
+    const struct extras *const x = &w->a->extras;
+    const struct key_set own = w->keys[lane];
+    const float none = x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
+    float *const row =
+        (float *)(x->weights + place_offset(x->weights_stride, w->place[lane])) + block;
+    const int columns = (int)clamp(w->a->kv_len - block, 0, KEY_BLOCK);
+    for (int i = 0; i < columns; i++)
+        row[i] = none;
+    if (is_empty(own))
+        return;
+    const int first = first_of(own), end = end_of(own);
+    const float *value = line + count_of(intersection_of(any, key_set_of(0, first)));
+    if (is_in_a_row(own)) {
+        memcpy(row + first, value, (size_t)(end - first) * sizeof *row);
+        return;
+    }
+    for (int i = first; i < end; i++) {
+        if (has_key(own, i))
+            row[i] = *value;
+        value += has_key(any, i);
+    }
+}
+
+void attnkit_weights_out(const struct attention *a, const struct kernels *kernels,
+                         struct place first, int rows, const float *row_max, const float *row_sum,
+                         char *scratch)
+{
+    struct weighing w;
+    w.a = a;
+    w.kernels = kernels;
+    w.rows = rows;
+    begin(&w, first, row_max, row_sum, scratch);
+    for (int64_t block = 0; block < a->kv_len; block += KEY_BLOCK) {
+        const struct key_set any = look(&w, block);
+        if (!is_empty(any))
+            weigh_block(&w, block, any);
+        for (int lane = 0; lane < rows; lane++)
+            write_row(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
+    }
+}
+
+void attnkit_average_weights(const struct mean_weights *m, int64_t first, int64_t end)
+{
+    for (int64_t row = first; row < end; row++) {
+        const char *const line =
+            m->weights + row / m->q_len * m->stride.batch + row % m->q_len * m->stride.row;
+        float *const mean = m->out + row * m->keys;
+        memset(mean, 0, (size_t)m->keys * sizeof *mean);
+        for (int64_t h = 0; h < m->heads; h++) {
+            const float *const weights = (const float *)(line + h * m->stride.head);
+            for (int64_t j = 0; j < m->keys; j++)
+                mean[j] += weights[j];
+        }
+        for (int64_t j = 0; j < m->keys; j++)
+            mean[j] /= (float)m->heads;
+    }
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loop of an append: for each row its place in dst and the cos and sin of its position, then
+ * head after head from src by way of binary32 to dst. A row for a tile is made in scratch, and its
+ * elements go from there to their places.
+ */
+#include "kernels/cache/append.h"
+
+#include <string.h>
+
+#include "kernels/cache/rope.h"
+
+/* What a thread works in: two for cos and sin that are computed, one for any row, two for tiles. */
+struct scratch {
+    double *frequency; /* [pairs] */
+    float *cos_sin;    /* [2][pairs], of one position */
+    float *x;          /* [dim], a head's row as binary32 */
+    float *scales;     /* the row and its scales as dst would have them without tiles */
+    char *row;
+};
+
+/* A position's cos and sin, [pairs] each. */
+struct turn {
+    const float *cos, *sin;
+};
+
+static bool computes_angles(const struct append *a)
+{
+    return a->pairs > 0 && !a->cos;
+}
+
+static int64_t scales_in_row(const struct append *a)
+{
+    return a->dst_type == TYPE_I8 ? a->dim / a->group : 0;
+}
+
+static int64_t computed_pairs(const struct append *a)
+{
+    return computes_angles(a) ? a->pairs : 0;
+}
+
+size_t attnkit_append_scratch(const struct append *a)
+{
+    const int64_t pair = sizeof(double) + 2 * sizeof(float), number = sizeof(float); /* bytes */
+    const int64_t row = bytes_of(a->dst_type, a->dim) + scales_in_row(a) * number;
+    return (size_t)(computed_pairs(a) * pair + a->dim * number + (a->tiled ? row : 0));
+}
+
+static struct scratch cut_scratch(const struct append *a, char *memory)
+{
+    struct scratch s = {.frequency = (double *)memory};
+    s.cos_sin = (float *)(s.frequency + computed_pairs(a));
+    s.x = s.cos_sin + 2 * computed_pairs(a);
+    s.scales = s.x + a->dim;
+    s.row = (char *)(s.scales + scales_in_row(a));
+    return s;
+}
+
+static struct turn turn_at(const struct append *a, const struct scratch *s, int64_t position)
+{
+    if (a->pairs == 0)
+        return (struct turn){NULL, NULL};
+    if (a->cos)
+        return (struct turn){a->cos + position * a->pairs, a->sin + position * a->pairs};
+    attnkit_rope_cos_sin(position, s->frequency, a->pairs, s->cos_sin, s->cos_sin + a->pairs);
+    return (struct turn){s->cos_sin, s->cos_sin + a->pairs};
+}
+
+static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
+{
+    return at.outer * s.batch + head * s.head + at.row * s.row;
+}
+
+/* One head's row as dst has it, but for tiles. */
+static void convert_row(const struct append *a, const struct kernels *kernels, struct turn turn,
+                        const char *src, char *dst, float *scales, float *x)
+{
+    if (a->pairs == 0 && a->src_type == a->dst_type) {
+        memmove(dst, src, (size_t)bytes_of(a->src_type, a->dim)); /* dst may be src */
+        return;
+    }
+    kernels->widen(a->src_type, src, NULL, 0, a->dim, x);
+    if (a->pairs > 0)
+        kernels->rotate(x, turn.cos, turn.sin, a->pairs, a->interleaved);
+    kernels->narrow(a->dst_type, x, a->dim, a->group, dst, scales);
+}
+
+/* n elements of so many bytes to one key's places in a tile, of which `tile` is the first. */
+static inline void spread(const char *row, int64_t n, const size_t bytes, char *tile)
+{
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(tile, row, bytes);
+        row += bytes;
+        tile += TILE_KEYS * bytes;
+    }
+}
+
+static void spread_blocks(const char *row, int64_t n, int64_t key, char *tile)
+{
+    enum { SCALE = 2 }; /* bytes */
+    for (int64_t i = 0; i < n; i += Q8_BLOCK) {
+        spread(row, 1, SCALE, tile + key * SCALE);
+        spread(row + SCALE, Q8_BLOCK, 1, tile + TILE_KEYS * SCALE + key);
+        row += Q8_BLOCK_BYTES;
+        tile += TILE_KEYS * Q8_BLOCK_BYTES;
+    }
+}
+
+void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile)
+{
+    switch (type) {
+    case TYPE_F32:
+        spread(row, n, 4, tile + key * 4);
+        break;
+    case TYPE_F16:
+    case TYPE_BF16:
+        spread(row, n, 2, tile + key * 2);
+        break;
+    case TYPE_I8:
+        spread(row, n, 1, tile + key);
+        break;
+    case TYPE_Q8_0:
+        spread_blocks(row, n, key, tile);
+        break;
+    }
+}
+
+/* Where a head's row goes: to a row of dst and its scales, or to places of `key` in a tile. */
+struct target {
+    char *dst, *scales;
+    int64_t key;
+};
+
+static void append_row(const struct append *a, const struct kernels *kernels,
+                       const struct scratch *s, struct turn turn, const char *src, struct target to)
+{
+    if (!a->tiled) {
+        convert_row(a, kernels, turn, src, to.dst, (float *)to.scales, s->x);
+        return;
+    }
+    convert_row(a, kernels, turn, src, s->row, s->scales, s->x);
+    attnkit_spread_row(a->dst_type, s->row, a->dim, to.key, to.dst);
+    if (to.scales)
+        attnkit_spread_row(TYPE_F32, (const char *)s->scales, scales_in_row(a), to.key, to.scales);
+}
+
+/* Row i of a batch entry, all heads. */
+static void append_heads(const struct append *a, const struct kernels *kernels,
+                         const struct scratch *s, int64_t batch, int64_t i)
+{
+    const struct index from = {batch, i};
+    struct index to = row_index(&a->pages, batch, append_start(a, batch) + i);
+    const int64_t key = to.row % TILE_KEYS;
+    if (a->tiled)
+        to.row /= TILE_KEYS;
+    const struct turn turn = turn_at(a, s, append_position(a, batch) + i);
+    for (int64_t h = 0; h < a->heads; h++) {
+        char *const scales = a->scales ? a->scales + offset_of(a->scale_stride, to, h) : NULL;
+        append_row(a, kernels, s, turn, a->src + offset_of(a->src_stride, from, h),
+                   (struct target){a->dst + offset_of(a->dst_stride, to, h), scales, key});
+    }
+}
+
+void attnkit_append_rows(const struct append *a, const struct kernels *kernels, int64_t first,
+                         int64_t end, char *memory)
+{
+    const struct scratch s = cut_scratch(a, memory);
+    if (computes_angles(a))
+        attnkit_rope_frequencies(a->base, a->pairs, s.frequency);
+    int64_t row = 0; /* of entry b */
+    for (int64_t b = 0; b < a->batch && row < end; b++) {
+        const int64_t len = append_len(a, b);
+        const int64_t from = first > row ? first - row : 0;
+        for (int64_t i = from; i < len && i < end - row; i++)
+            append_heads(a, kernels, &s, b, i);
+        row += len;
+    }
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, with
+ * every default filled in, and the loop over its rows. A row here is all heads of one position of
+ * one batch entry; rows are counted through the batch, `lens` of them for each entry.
+ */
+#ifndef ATTNKIT_APPEND_H
+#define ATTNKIT_APPEND_H
+
+#include "kernels/attention/attention.h"
+#include "kernels/cache/pages.h"
+
+struct append {
+    int64_t batch, heads, len, dim;
+    enum type src_type, dst_type;
+    int64_t group; /* elements of a TYPE_I8 row that share a scale */
+    const char *src;
+    char *dst, *scales; /* scales for TYPE_I8 */
+    bool tiled;         /* dst, as K in struct key_rows */
+    /* Of pages, where batch is, if paged; of tiles, where row is, if tiled. */
+    struct strides src_stride, dst_stride, scale_stride;
+    const int64_t *starts; /* or NULL: 0 */
+    const int64_t *lens;   /* or NULL: len */
+    struct pages pages;
+
+    int64_t pairs; /* that are turned; 0: no rotation */
+    bool interleaved;
+    const int64_t *positions; /* or NULL: starts */
+    const float *cos, *sin;   /* [position][pairs], or NULL: from base */
+    double base;
+};
+
+static inline int64_t append_start(const struct append *a, int64_t batch)
+{
+    return a->starts ? a->starts[batch] : 0;
+}
+
+static inline int64_t append_len(const struct append *a, int64_t batch)
+{
+    return a->lens ? a->lens[batch] : a->len;
+}
+
+static inline int64_t append_position(const struct append *a, int64_t batch)
+{
+    return a->positions ? a->positions[batch] : append_start(a, batch);
+}
+
+/* A row of n elements to the places of key `key` in a tile. Writes no other byte of it. */
+void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile);
+
+/* Bytes of scratch for each thread. */
+size_t attnkit_append_scratch(const struct append *a);
+
+/* Appends rows first .. end - 1. `memory` is the scratch, aligned to 8 bytes. */
+void attnkit_append_rows(const struct append *a, const struct kernels *kernels, int64_t first,
+                         int64_t end, char *memory);
+
+#endif

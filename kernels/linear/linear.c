@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
+ * in groups of rows and cut along the inputs, so that a cut of a panel of the matrix stays in the
+ * second cache; then, panel by panel and cut by cut, the tile `product` takes all groups to the
+ * panel, with the sums carried in scratch from cut to cut, which rounds nothing. Few rows:
+ * `few_product` reads each tile of the matrix once, whatever its type. dispatch/linear/linear.c
+ * calls both.
+ */
+#include "kernels/linear/linear.h"
+
+#include <string.h>
+
+#include "kernels/cache/append.h"
+
+enum {
+    BLOCK_ROWS = 256,          /* that share a walk over the matrix */
+    PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
+    FEW_PANEL = 4 * TILE_KEYS, /* and of few rows */
+    SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
+    CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96, a block 512 */
+    INPUTS_AT_ONCE = 64,       /* that are converted, a multiple of Q8_BLOCK */
+    GATHER_PARTS = 2,          /* that take about as long as their rows to be put into scratch */
+    NEAR_BYTES = 1 << 22,      /* what no near cache keeps more of */
+};
+
+/* -------------------------------------------------------------------------------- packing */
+
+/* Inputs d .. d + n - 1 of a row of the matrix as the packed type has them. */
+static void convert(const struct packing *p, const struct kernels *kernels, const char *row,
+                    int64_t d, int64_t n, char *converted)
+{
+    const char *const from = row + bytes_of(p->type, d);
+    float x[INPUTS_AT_ONCE];
+    if (p->type == p->packed_type) {
+        memcpy(converted, from, (size_t)bytes_of(p->type, n));
+        return;
+    }
+    kernels->widen(p->type, from, NULL, 0, n, x);
+    kernels->narrow(p->packed_type, x, n, 0, converted, NULL);
+}
+
+static void pack_row(const struct packing *p, const struct kernels *kernels, const char *row,
+                     int64_t out, char *tile)
+{
+    char converted[INPUTS_AT_ONCE * sizeof(float)];
+    for (int64_t d = 0; d < p->in_dim; d += INPUTS_AT_ONCE) {
+        const int64_t n = p->in_dim - d < INPUTS_AT_ONCE ? p->in_dim - d : INPUTS_AT_ONCE;
+        convert(p, kernels, row, d, n, converted);
+        attnkit_spread_row(p->packed_type, converted, n, out,
+                           tile + matrix_tile_bytes(p->packed_type, d));
+    }
+}
+
+void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, int64_t first,
+                        int64_t end)
+{
+    const int64_t bytes = matrix_tile_bytes(p->packed_type, p->in_dim);
+    for (int64_t tile = first; tile < end; tile++) {
+        const int64_t out = tile * TILE_KEYS, left = p->out_dim - out;
+        if (left < TILE_KEYS)
+            memset(p->packed + tile * bytes, 0, (size_t)bytes);
+        for (int64_t i = 0; i < TILE_KEYS && i < left; i++)
+            pack_row(p, kernels, p->w + (out + i) * p->stride, i, p->packed + tile * bytes);
+    }
+}
+
+/* ------------------------------------------------------------------------------- work */
+
+static int few_rows(const struct linear *l, const struct kernels *kernels)
+{
+    return l->w_type == TYPE_F32 ? kernels->f32_matrix_rows : kernels->matrix_rows;
+}
+
+static bool has_few_rows(const struct linear *l, const struct kernels *kernels)
+{
+    return l->rows <= few_rows(l, kernels);
+}
+
+static int64_t panels(const struct linear *l, int64_t panel)
+{
+    return (l->out_dim - 1) / panel + 1;
+}
+
+int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels)
+{
+    if (has_few_rows(l, kernels))
+        return panels(l, FEW_PANEL);
+    return ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l, PANEL);
+}
+
+int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels)
+{
+    return has_few_rows(l, kernels) || l->rows <= BLOCK_ROWS ? 0 : GATHER_PARTS;
+}
+
+/* What a thread works in. x comes last: a read beyond it leaves the workspace, which tests see. */
+struct scratch {
+    float *w; /* a cut of a panel as binary32 */
+    float *y; /* [rows][SUMS]: sums, and y where it is not binary32 */
+    float *x; /* rows as binary32; of many rows cut after cut, in the groups of struct product */
+};
+
+/* Lanes of the groups of so many rows. */
+static int64_t group_lanes(int64_t rows)
+{
+    return (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
+}
+
+/* Rows in scratch: those of a block, but never so few that more rows would need less. */
+static int64_t scratch_rows(const struct linear *l)
+{
+    const int64_t rows = l->rows < MAX_MATRIX_ROWS ? MAX_MATRIX_ROWS : l->rows;
+    return group_lanes(rows < BLOCK_ROWS ? rows : BLOCK_ROWS);
+}
+
+static int64_t whole_lines(int64_t floats)
+{
+    const int64_t line = 16;
+    return (floats + line - 1) / line * line;
+}
+
+size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels)
+{
+    (void)kernels;
+    const int64_t floats =
+        CUT * PANEL + scratch_rows(l) * SUMS + whole_lines(scratch_rows(l) * l->in_dim);
+    return (size_t)floats * sizeof(float);
+}
+
+static struct scratch cut_scratch(const struct linear *l, char *memory)
+{
+    struct scratch s = {.w = (float *)memory};
+    s.y = s.w + CUT * PANEL;
+    s.x = s.y + scratch_rows(l) * SUMS;
+    return s;
+}
+
+/* A block of rows and the outputs of a panel. */
+struct part {
+    int64_t row, out;
+    int rows, outs;
+};
+
+static char *y_at(const struct linear *l, int64_t row, int64_t out)
+{
+    return l->y + row * l->y_stride + bytes_of(l->y_type, out);
+}
+
+static void narrow_part(const struct linear *l, const struct kernels *kernels,
+                        const struct part *part, const float *y)
+{
+    for (int i = 0; i < part->rows && l->y_type != TYPE_F32; i++)
+        kernels->narrow(l->y_type, y + i * SUMS, part->outs, 0, y_at(l, part->row + i, part->out),
+                        NULL);
+}
+
+/* n inputs of a row of x from d on as binary32: where they lie, or in `wide`. */
+static const float *find_x(const struct linear *l, const struct kernels *kernels, int64_t row,
+                           int64_t d, int64_t n, float *wide)
+{
+    const char *const from = l->x + row * l->x_stride + bytes_of(l->x_type, d);
+    if (l->x_type == TYPE_F32)
+        return (const float *)from;
+    kernels->widen(l->x_type, from, NULL, 0, n, wide);
+    return wide;
+}
+
+/* -------------------------------------------------------------------------------- few rows */
+
+static void run_few(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
+                    const float *const *x, const struct part *part, bool far)
+{
+    float *y[MAX_MATRIX_ROWS];
+    for (int i = 0; i < part->rows; i++)
+        y[i] = l->y_type == TYPE_F32 ? (float *)y_at(l, i, part->out) : s->y + i * SUMS;
+    const struct few_product product = {
+        .type = l->w_type,
+        .x = x,
+        .rows = part->rows,
+        .dim = l->in_dim,
+        .w = l->w + part->out / TILE_KEYS * matrix_tile_bytes(l->w_type, l->in_dim),
+        .far = far,
+        .y = y,
+        .outs = part->outs,
+        .bias = l->bias ? l->bias + part->out : NULL,
+    };
+    kernels->few_product(&product);
+    narrow_part(l, kernels, part, s->y);
+}
+
+static void find_few(const struct linear *l, const struct kernels *kernels, float *wide,
+                     const float **x)
+{
+    for (int64_t i = 0; i < l->rows; i++)
+        x[i] = find_x(l, kernels, i, 0, l->in_dim, wide + i * l->in_dim);
+}
+
+/* ------------------------------------------------------------------------------- many rows */
+
+static int64_t cut_inputs(const struct linear *l, int64_t d)
+{
+    return l->in_dim - d < CUT ? l->in_dim - d : CUT;
+}
+
+/* At most INPUTS_AT_ONCE inputs from d on of some rows for a group of struct product. */
+static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
+                          int rows, int64_t d, int64_t n, float *group)
+{
+    float wide[ROW_GROUP][INPUTS_AT_ONCE];
+    const float *x[ROW_GROUP];
+    for (int i = 0; i < rows; i++)
+        x[i] = find_x(l, kernels, row + i, d, n, wide[i]);
+    for (int i = rows; i < ROW_GROUP; i++)
+        x[i] = x[0];
+    kernels->pack_q(x, ROW_GROUP, n, group);
+}
+
+/* Rows of a block, cut after cut and group after group. */
+static void gather_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
+                     float *x)
+{
+    for (int64_t d = 0; d < l->in_dim; d += CUT)
+        for (int i = 0, height; i < rows; i += height) {
+            const int64_t end = d + cut_inputs(l, d);
+            height = tile_height(rows - i, ROW_GROUP);
+            for (int64_t e = d; e < end; e += INPUTS_AT_ONCE) {
+                const int64_t n = end - e < INPUTS_AT_ONCE ? end - e : INPUTS_AT_ONCE;
+                gather_inputs(l, kernels, row + i, height, e, n, x);
+                x += n * ROW_GROUP;
+            }
+        }
+}
+
+/* Inputs d on of a panel as binary32: where they lie, or in scratch. */
+static void find_w(const struct linear *l, const struct kernels *kernels, const struct part *part,
+                   int64_t d, float *wide, struct product *product)
+{
+    const int64_t n = cut_inputs(l, d), step = matrix_tile_bytes(l->w_type, l->in_dim);
+    const char *const w = l->w + part->out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, d);
+    product->w = (const float *)w;
+    product->tile_step = step;
+    if (l->w_type == TYPE_F32)
+        return;
+    product->w = wide;
+    product->tile_step = n * TILE_KEYS * (int64_t)sizeof(float);
+    for (int64_t t = 0; t < matrix_tiles(part->outs); t++)
+        kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
+}
+
+/* The cut after that of input d, of the same panel or of the one after it. */
+static struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
+{
+    const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
+    const int64_t out = part->out + (next > 0 ? 0 : part->outs), outs = l->out_dim - out;
+    const int64_t step = matrix_tile_bytes(l->w_type, l->in_dim);
+    if (outs <= 0)
+        return (struct next_tiles){0};
+    return (struct next_tiles){
+        .first = l->w + out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, next),
+        .tile_step = step,
+        .tiles = matrix_tiles(outs < PANEL ? outs : PANEL),
+        .tile_bytes = matrix_tile_bytes(l->w_type, cut_inputs(l, next)),
+    };
+}
+
+/* Where sums go after a cut, and y after the last one. */
+static void set_y(const struct linear *l, const struct scratch *s, const struct part *part,
+                  bool last, struct product *product)
+{
+    product->y = s->y;
+    product->y_stride = product->sums_stride;
+    if (!last)
+        return;
+    product->bias = l->bias ? l->bias + part->out : NULL;
+    if (l->y_type != TYPE_F32)
+        return;
+    product->y = (float *)y_at(l, part->row, part->out);
+    product->y_stride = l->y_stride;
+}
+
+static void run_many(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
+                     const struct part *part)
+{
+    struct product product = {
+        .rows = part->rows,
+        .sums_stride = SUMS * (ptrdiff_t)sizeof(float),
+        .outs = part->outs,
+    };
+    for (int64_t d = 0; d < l->in_dim; d += CUT) {
+        const int64_t n = cut_inputs(l, d);
+        product.x = s->x + group_lanes(part->rows) * d;
+        product.dim = n;
+        product.sums = d > 0 ? s->y : NULL;
+        set_y(l, s, part, d + n == l->in_dim, &product);
+        product.ahead = next_cut(l, part, d);
+        find_w(l, kernels, part, d, s->w, &product);
+        kernels->product(&product);
+    }
+    narrow_part(l, kernels, part, s->y);
+}
+
+static struct part part_at(const struct linear *l, int64_t panel, int64_t i)
+{
+    const int64_t out = i % panels(l, panel) * panel, outs = l->out_dim - out;
+    const int64_t row = i / panels(l, panel) * BLOCK_ROWS, rows = l->rows - row;
+    return (struct part){.row = row,
+                         .out = out,
+                         .rows = rows < BLOCK_ROWS ? (int)rows : BLOCK_ROWS,
+                         .outs = outs < panel ? (int)outs : (int)panel};
+}
+
+void attnkit_linear_run(const struct linear *l, const struct kernels *kernels,
+                        int64_t (*next)(void *arg), void *arg, char *memory)
+{
+    const struct scratch s = cut_scratch(l, memory);
+    const bool few = has_few_rows(l, kernels);
+    const bool far =
+        matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
+    const float *x[MAX_MATRIX_ROWS];
+    int64_t gathered = -1; /* the first row of the block that is in scratch */
+    for (int64_t i = next(arg); i >= 0; i = next(arg)) {
+        const struct part part = part_at(l, few ? FEW_PANEL : PANEL, i);
+        if (part.row != gathered && few)
+            find_few(l, kernels, s.x, x);
+        else if (part.row != gathered)
+            gather_x(l, kernels, part.row, part.rows, s.x);
+        gathered = part.row;
+        if (few)
+            run_few(l, kernels, &s, x, &part, far);
+        else
+            run_many(l, kernels, &s, &part);
+    }
+}

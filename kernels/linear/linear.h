@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A linear map y = x Wᵀ + bias and the packing of its matrix: the problems after dispatch/ has
+ * checked them, and the loops over their parts. A packed matrix is tiles of TILE_KEYS outputs,
+ * [inputs][TILE_KEYS] in each, without gaps, as K that is stored in tiles. Strides are in bytes.
+ */
+#ifndef ATTNKIT_LINEAR_H
+#define ATTNKIT_LINEAR_H
+
+#include "kernels/kernels.h"
+
+struct linear {
+    int64_t rows, in_dim, out_dim;
+    enum type x_type, w_type, y_type;
+    const char *x;
+    ptrdiff_t x_stride;
+    const char *w;     /* packed */
+    const float *bias; /* or NULL */
+    char *y;
+    ptrdiff_t y_stride;
+};
+
+struct packing {
+    int64_t out_dim, in_dim;
+    enum type type, packed_type;
+    const char *w;
+    ptrdiff_t stride;
+    char *packed;
+};
+
+/* Bytes of a tile of so many inputs. */
+static inline int64_t matrix_tile_bytes(enum type type, int64_t in_dim)
+{
+    return bytes_of(type, in_dim) * TILE_KEYS;
+}
+
+static inline int64_t matrix_tiles(int64_t out_dim)
+{
+    return out_dim / TILE_KEYS + (out_dim % TILE_KEYS > 0);
+}
+
+/* Packs tiles first .. end - 1. */
+void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, int64_t first,
+                        int64_t end);
+
+/* The parts of a linear map that threads share out: panels of outputs, for each block of rows. */
+int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels);
+
+/* Bytes of scratch for each thread. More rows need no less. */
+size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
+
+/* How many parts take about as long as bringing another block of rows into scratch does. */
+int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
+
+/* Computes the parts that next(arg) gives until it gives a negative number. `memory` is the
+ * scratch, aligned to 64 bytes. */
+void attnkit_linear_run(const struct linear *l, const struct kernels *kernels,
+                        int64_t (*next)(void *arg), void *arg, char *memory);
+
+#endif

@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The error of attnkit_merge: inside the bound of attnkit.h, which is derived here, for random
+ * parts and for parts that attnkit_attention made, and wrong merges are outside of it. On the
+ * chosen instruction set only, because merge.c shows that all have the same bits.
+ *
+ * Computed values have a hat; u = 2^-24 is a rounding, e = 2^-150 what a subnormal result loses;
+ * n parts, of which none is absent, with |lse_i| < 2^23.
+ *
+ * Weights. t^ is off by 2^-52 |t|, the difference t - M by u / 2 more, because it is within [-1,
+ * 0], and exp2 by 1 ulp of a result in [1/2, 1], which is 2 u at most. So l^_i = l_i (1 + a_i) with
+ * |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. It is the same in l and in o: the weights w_i
+ * change by a factor of 1 + a_i before they are divided by their sum, which moves the result by
+ * less than 2 * 2.38 u A.
+ *
+ * Roundings. out_i l^_i has one; the factors of a fold are powers of 2, so that each of n - 1 folds
+ * has one in l and one in o; the quotient has one. That is 2 n, and (2 n + 4.76) u A in all; the 5
+ * has room for products of errors while n <= 1000.
+ *
+ * Losses. The factor of a part is 0 if M is 101 larger, and else so large that l b is not
+ * subnormal. l_i <= 1, and of the part with the largest M_i l_i >= 1/2, so that a weight loses
+ * 2^-100 of the sum at most, which moves the result by n 2^-99 max |out_i|. In o the product
+ * out_i l_i, the product with b and the sum lose e = 2^-150 each, twice that after the division by
+ * l >= 1/2, and the quotient loses e: n 2^-147 at most.
+ *
+ * Logarithm. l^ is off by 2.38 u + (n - 1) u, and log l by 1 ulp: 2 u max(0.7, ln n) <= 1.4 u n. Of
+ * the two fused products that add M ln 2, the inner one rounds a number below
+ * max(0.7, ln n) + 2^-24 |M|, the outer one the result: u |lse|. LN2_HI + LN2_LO is off by
+ * 2^-50 |M|, and |M| < 2^24. Less than u |lse| + (3 n + 4) u in all.
+ *
+ * Errors of the parts. Where no lse_i is off by more than d, exp(lse_i) is off by a factor in
+ * [e^-d, e^d], and so is their sum: w_i by one in [e^-2d, e^2d], the result by (e^2d - 1) A.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attnkit.h"
+#include "tests/support/oracle.h"
+#include "tests/support/random.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+enum { MAX_PARTS = 1000 };
+
+typedef long double real;
+
+static const real U = 0x1p-24L;
+
+/* --- What is true ------------------------------------------------------------------------------
+ */
+
+/* The parts of one row. */
+struct row {
+    int64_t parts, dim;
+    const float *out, *lse; /* [parts][dim], [parts] */
+};
+
+/* The LSE of all parts, and their weights, from those of each. */
+static real merged_lse(const real *lse, int64_t parts, real *weights)
+{
+    real top = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < parts; i++)
+        top = fmaxl(top, lse[i]);
+    for (int64_t i = 0; i < parts; i++)
+        sum += weights[i] = lse[i] == -INFINITY ? 0 : expl(lse[i] - top);
+    for (int64_t i = 0; i < parts; i++)
+        weights[i] /= sum;
+    return top + logl(sum);
+}
+
+/* A merge of given parts: what is true, and how far a result may be off. */
+struct truth {
+    real value, magnitude, bound; /* magnitude: A */
+};
+
+static struct truth true_column(const struct row *row, const real *weights, int64_t column)
+{
+    struct truth t = {0, 0, 0};
+    real largest = 0;
+    for (int64_t i = 0; i < row->parts; i++) {
+        const real x = weights[i] == 0 ? 0 : row->out[i * row->dim + column];
+        t.value += weights[i] * x;
+        t.magnitude += weights[i] * fabsl(x);
+        largest = fmaxl(largest, fabsl(x));
+    }
+    const real n = row->parts;
+    t.bound = (2 * n + 5) * U * t.magnitude + n * (0x1p-147L + 0x1p-99L * largest);
+    return t;
+}
+
+static real true_lse(const struct row *row, real *weights)
+{
+    real lse[MAX_PARTS];
+    for (int64_t i = 0; i < row->parts; i++)
+        lse[i] = row->lse[i];
+    return merged_lse(lse, row->parts, weights);
+}
+
+static real lse_bound(const struct row *row, real lse)
+{
+    return U * fabsl(lse) + (3 * row->parts + 4) * U;
+}
+
+/* The worst |error| / bound of what was compared. */
+struct worst {
+    double out, lse;
+};
+
+static double ratio(real error, real bound)
+{
+    const real r = error == 0 ? 0 : fabsl(error) / bound;
+    return isfinite(r) ? (double)r : INFINITY;
+}
+
+static struct worst judge(const struct row *row, const float *out, float lse)
+{
+    real weights[MAX_PARTS];
+    const real expected = true_lse(row, weights);
+    struct worst w = {0, ratio(lse - expected, lse_bound(row, expected))};
+    for (int64_t c = 0; c < row->dim; c++) {
+        const struct truth t = true_column(row, weights, c);
+        w.out = fmax(w.out, ratio(out[c] - t.value, t.bound));
+    }
+    return w;
+}
+
+static struct worst worst_of(struct worst a, struct worst b)
+{
+    return (struct worst){fmax(a.out, b.out), fmax(a.lse, b.lse)};
+}
+
+/* --- Random parts ------------------------------------------------------------------------------
+ */
+
+/* lse = centre + spread * [-1, 1), out = (offset + [-1, 1)) * magnitude. */
+static const struct distribution {
+    const char *name;
+    float centre, spread, offset, magnitude;
+} distributions[] = {
+    {"plain", 0.0f, 4.0f, 0.0f, 1.0f},          {"one sign", 0.0f, 0.5f, 10.0f, 1.0f},
+    {"equal lse", 0.3f, 0.0f, 0.0f, 1.0f},      {"apart", 0.0f, 120.0f, 0.0f, 1.0f},
+    {"lse at 1000", 1000.0f, 1.0f, 3.0f, 1.0f}, {"lse at -1e4", -1e4f, 20.0f, 3.0f, 1.0f},
+    {"lse at 88", 88.0f, 1e-3f, 3.0f, 1.0f},    {"lse at 5e6", 5e6f, 3.0f, 3.0f, 1.0f},
+    {"lse near 0", 0.0f, 1e-30f, 1.0f, 1.0f},   {"large out", 0.0f, 4.0f, 0.0f, 1e35f},
+    {"tiny out", 0.0f, 4.0f, 0.0f, 1e-38f},     {"subnormal out", 0.0f, 60.0f, 0.0f, 1e-43f},
+};
+
+enum { DISTRIBUTIONS = COUNT(distributions), DIM = 24 };
+
+/* Rows of parts, dense: out [parts][rows][DIM], lse [parts][rows]. */
+struct parts {
+    int64_t count, rows;
+    float *out, *lse;
+};
+
+static struct parts draw_parts(const struct distribution *d, int64_t count, int64_t rows,
+                               uint64_t seed)
+{
+    struct parts p = {count, rows, malloc((size_t)(count * rows * DIM) * sizeof(float)),
+                      malloc((size_t)(count * rows) * sizeof(float))};
+    for (int64_t i = 0; i < count * rows; i++)
+        p.lse[i] = d->centre + d->spread * random_uniform(&seed);
+    for (int64_t i = 0; i < count * rows * DIM; i++)
+        p.out[i] = (d->offset + random_uniform(&seed)) * d->magnitude;
+    return p;
+}
+
+static void free_parts(struct parts *p)
+{
+    free(p->out);
+    free(p->lse);
+}
+
+/* out and lse are dense, like each part. */
+static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
+{
+    const float *outs[MAX_PARTS], *lses[MAX_PARTS];
+    for (int64_t i = 0; i < p->count; i++) {
+        outs[i] = p->out + i * p->rows * dim;
+        lses[i] = p->lse + i * p->rows;
+    }
+    const attnkit_merge_args args = {
+        .size = sizeof args,
+        .parts = p->count,
+        .batch = 1,
+        .q_heads = 1,
+        .q_len = p->rows,
+        .value_dim = dim,
+        .part_outs = outs,
+        .part_lses = lses,
+        .out = out,
+        .lse = lse,
+    };
+    char message[ATTNKIT_MESSAGE_SIZE];
+    if (attnkit_merge(&args, NULL, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+}
+
+/* The parts of row r, next to each other. */
+static struct row gather(const struct parts *p, int64_t dim, int64_t r, float *out, float *lse)
+{
+    for (int64_t i = 0; i < p->count; i++) {
+        memcpy(out + i * dim, p->out + (i * p->rows + r) * dim, (size_t)dim * sizeof *out);
+        lse[i] = p->lse[i * p->rows + r];
+    }
+    return (struct row){p->count, dim, out, lse};
+}
+
+static struct worst judge_parts(const struct parts *p)
+{
+    float *out = malloc((size_t)(p->rows * DIM) * sizeof *out);
+    float *lse = malloc((size_t)p->rows * sizeof *lse);
+    static float row_out[MAX_PARTS * DIM], row_lse[MAX_PARTS];
+    struct worst w = {0, 0};
+    merge(p, DIM, out, lse);
+    for (int64_t r = 0; r < p->rows; r++) {
+        const struct row row = gather(p, DIM, r, row_out, row_lse);
+        w = worst_of(w, judge(&row, out + r * DIM, lse[r]));
+    }
+    free(out);
+    free(lse);
+    return w;
+}
+
+static void random_parts_are_inside_the_bound(void **state)
+{
+    (void)state;
+    static const int64_t counts[] = {1, 2, 3, 7, 40, MAX_PARTS};
+    struct worst all = {0, 0};
+    for (int d = 0; d < DISTRIBUTIONS; d++) {
+        struct worst w = {0, 0};
+        for (size_t i = 0; i < COUNT(counts); i++) {
+            struct parts p = draw_parts(&distributions[d], counts[i], counts[i] > 40 ? 3 : 100, i);
+            w = worst_of(w, judge_parts(&p));
+            free_parts(&p);
+        }
+        printf("# %-14s error / bound %.3f, of LSE %.3f\n", distributions[d].name, w.out, w.lse);
+        assert_true(w.out <= 1.0 && w.lse <= 1.0);
+        all = worst_of(all, w);
+    }
+    /* A bound that is ten times too wide would let mistakes pass. */
+    assert_true(all.out > 0.1 && all.lse > 0.1);
+}
+
+static void absent_parts_do_not_count(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct parts p = draw_parts(&distributions[0], 7, 50, seed);
+        uint64_t random = seed;
+        for (int64_t i = 0; i < 6 * p.rows; i++) /* all but the last part */
+            if (random_below(&random, 2))
+                p.lse[i] = -INFINITY;
+        const struct worst w = judge_parts(&p);
+        assert_true(w.out <= 1.0 && w.lse <= 1.0);
+        free_parts(&p);
+    }
+}
+
+static void one_part_comes_back_within_two_roundings(void **state)
+{
+    (void)state;
+    int64_t changed = 0;
+    for (int d = 0; d < DISTRIBUTIONS; d++) {
+        enum { ROWS = 200 };
+        struct parts p = draw_parts(&distributions[d], 1, ROWS, 1);
+        float out[ROWS * DIM], lse[ROWS];
+        merge(&p, DIM, out, lse);
+        for (int i = 0; i < ROWS * DIM; i++) {
+            const double error = fabs((double)out[i] - p.out[i]);
+            assert_true(error <= 0x1p-23 * fabs((double)p.out[i]) + 0x1p-148);
+            changed += error != 0;
+        }
+        free_parts(&p);
+    }
+    assert_true(changed > 0); /* as attnkit.h says */
+}
+
+/* --- Parts that attention made ------------------------------------------------------------------
+ */
+
+enum {
+    BATCH = 2,
+    Q_HEADS = 4,
+    KV_HEADS = 2,
+    Q_LEN = 3,
+    KV_LEN = 1100,
+    HEAD_DIM = 32,
+    VALUE_DIM = 20,
+    ROWS = BATCH * Q_HEADS * Q_LEN,
+    KV_ROWS = BATCH * KV_HEADS * KV_LEN,
+    MOST_RANGES = 7,
+};
+
+static float q[ROWS * HEAD_DIM], k[KV_ROWS * HEAD_DIM], v[KV_ROWS * VALUE_DIM];
+
+static void fill(float *x, int count, float magnitude, uint64_t seed)
+{
+    for (int i = 0; i < count; i++)
+        x[i] = random_uniform(&seed) * magnitude;
+}
+
+static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t dim)
+{
+    strides[2] = dim * (int64_t)sizeof(float);
+    strides[1] = rows * strides[2];
+    strides[0] = heads * strides[1];
+}
+
+/* Attention over the keys first .. end - 1. */
+static attnkit_attention_args range_args(int64_t first, int64_t end, float *out, float *lse)
+{
+    attnkit_attention_args args = {
+        .size = sizeof args,
+        .flags = ATTNKIT_STRIDED,
+        .batch = BATCH,
+        .q_heads = Q_HEADS,
+        .kv_heads = KV_HEADS,
+        .q_len = Q_LEN,
+        .kv_len = end - first,
+        .head_dim = HEAD_DIM,
+        .value_dim = VALUE_DIM,
+        .q = q,
+        .k = k + first * HEAD_DIM,
+        .v = v + first * VALUE_DIM,
+        .out = out,
+        .lse = lse,
+    };
+    set_strides(args.q_strides, Q_HEADS, Q_LEN, HEAD_DIM);
+    set_strides(args.k_strides, KV_HEADS, KV_LEN, HEAD_DIM);
+    set_strides(args.v_strides, KV_HEADS, KV_LEN, VALUE_DIM);
+    set_strides(args.out_strides, Q_HEADS, Q_LEN, VALUE_DIM);
+    set_strides(args.lse_strides, Q_HEADS, Q_LEN, 1);
+    return args;
+}
+
+static void attend(const attnkit_attention_args *args)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {.size = sizeof exec};
+    if (attnkit_attention_workspace(args, &exec, &exec.workspace_size, message) == ATTNKIT_OK)
+        exec.workspace = malloc(exec.workspace_size + 1);
+    if (attnkit_attention(args, &exec, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    free(exec.workspace);
+}
+
+/* Cuts in ascending order, from 0 to KV_LEN; now and then a range is empty. */
+static void draw_cuts(uint64_t *random, int64_t ranges, int64_t cuts[MOST_RANGES + 1])
+{
+    cuts[0] = 0;
+    cuts[ranges] = KV_LEN;
+    for (int64_t i = 1; i < ranges; i++) {
+        const int64_t left = KV_LEN - cuts[i - 1];
+        cuts[i] = cuts[i - 1] + random_below(random, left / (random_below(random, 3) + 1) + 1);
+    }
+}
+
+/* What the oracle says of a row, over all keys and over those of each range. */
+struct oracle {
+    struct oracle_row whole, ranges[MOST_RANGES];
+    struct oracle_element whole_out[VALUE_DIM], out[MOST_RANGES][VALUE_DIM];
+};
+
+/* The merge of the parts that there are, and the errors of those parts. */
+static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
+                                         const float *out, float lse)
+{
+    real weights[MOST_RANGES], given_weights[MOST_RANGES], lses[MOST_RANGES], d = 0;
+    for (int64_t i = 0; i < row->parts; i++) {
+        const bool absent = o->ranges[i].keys == 0;
+        lses[i] = absent ? -INFINITY : o->ranges[i].lse;
+        d = absent ? d : fmaxl(d, o->ranges[i].lse_bound);
+    }
+    merged_lse(lses, row->parts, weights);
+    const real given_lse = true_lse(row, given_weights);
+    struct worst w = {0, ratio(lse - o->whole.lse, lse_bound(row, given_lse) + d)};
+    for (int64_t c = 0; c < row->dim; c++) {
+        real bound = true_column(row, given_weights, c).bound;
+        bound += expm1l(2 * d) * true_column(row, weights, c).magnitude;
+        for (int64_t i = 0; i < row->parts; i++)
+            bound += weights[i] * o->out[i][c].bound;
+        w.out = fmax(w.out, ratio(out[c] - o->whole_out[c].value, bound));
+    }
+    return w;
+}
+
+/* Parts by attention, merged, and the attention over all keys. */
+struct results {
+    int64_t cuts[MOST_RANGES + 1];
+    float part_out[MOST_RANGES * ROWS * VALUE_DIM], part_lse[MOST_RANGES * ROWS];
+    float out[ROWS * VALUE_DIM], lse[ROWS], whole_out[ROWS * VALUE_DIM], whole_lse[ROWS];
+};
+
+static struct parts attend_ranges(struct results *r, int64_t ranges)
+{
+    for (int64_t i = 0; i < ranges; i++) {
+        const attnkit_attention_args args = range_args(
+            r->cuts[i], r->cuts[i + 1], r->part_out + i * ROWS * VALUE_DIM, r->part_lse + i * ROWS);
+        attend(&args);
+    }
+    return (struct parts){ranges, ROWS, r->part_out, r->part_lse};
+}
+
+static struct oracle ask_oracle(const struct results *r, int64_t ranges, int64_t row)
+{
+    struct oracle o;
+    const int64_t b = row / Q_LEN / Q_HEADS, h = row / Q_LEN % Q_HEADS, i = row % Q_LEN;
+    attnkit_attention_args args = range_args(0, KV_LEN, NULL, NULL);
+    o.whole = oracle_row(&args, b, h, i, o.whole_out, NULL);
+    for (int64_t range = 0; range < ranges; range++) {
+        args = range_args(r->cuts[range], r->cuts[range + 1], NULL, NULL);
+        o.ranges[range] = oracle_row(&args, b, h, i, o.out[range], NULL);
+    }
+    return o;
+}
+
+/* Merged and whole are each as near to the truth as they should, and so to each other. */
+static void expect_near_whole(const struct results *r, const struct oracle *o, int64_t row,
+                              const struct worst *merged)
+{
+    assert_true(merged->out <= 1.0 && merged->lse <= 1.0);
+    for (int64_t c = 0; c < VALUE_DIM; c++) {
+        const double error = fabs(r->whole_out[row * VALUE_DIM + c] - o->whole_out[c].value);
+        assert_true(error <= o->whole_out[c].bound);
+    }
+    assert_true(fabs(r->whole_lse[row] - o->whole.lse) <= o->whole.lse_bound);
+}
+
+static struct worst judge_ranges(int64_t ranges, uint64_t seed)
+{
+    static struct results r;
+    struct worst w = {0, 0};
+    draw_cuts(&seed, ranges, r.cuts);
+    const struct parts p = attend_ranges(&r, ranges);
+    merge(&p, VALUE_DIM, r.out, r.lse);
+    const attnkit_attention_args whole = range_args(0, KV_LEN, r.whole_out, r.whole_lse);
+    attend(&whole);
+    for (int64_t row = 0; row < ROWS; row++) {
+        float out[MOST_RANGES * VALUE_DIM], lse[MOST_RANGES];
+        const struct row given = gather(&p, VALUE_DIM, row, out, lse);
+        const struct oracle o = ask_oracle(&r, ranges, row);
+        const struct worst of_row =
+            judge_against_oracle(&o, &given, r.out + row * VALUE_DIM, r.lse[row]);
+        expect_near_whole(&r, &o, row, &of_row);
+        w = worst_of(w, of_row);
+    }
+    return w;
+}
+
+/* Magnitudes of q, from flat scores to those of which one counts and whose LSE is large. */
+static void ranges_of_keys_merge_to_attention_over_all(void **state)
+{
+    (void)state;
+    static const float magnitudes[] = {1.0f, 30.0f, 3000.0f};
+    fill(k, KV_ROWS * HEAD_DIM, 1.0f, 2);
+    fill(v, KV_ROWS * VALUE_DIM, 1.0f, 3);
+    for (size_t m = 0; m < COUNT(magnitudes); m++) {
+        struct worst w = {0, 0};
+        fill(q, ROWS * HEAD_DIM, magnitudes[m], 1);
+        for (int64_t ranges = 2; ranges <= MOST_RANGES; ranges++)
+            w = worst_of(w, judge_ranges(ranges, (uint64_t)ranges));
+        printf("# q up to %-5g error / bound %.3f, of LSE %.3f\n", magnitudes[m], w.out, w.lse);
+    }
+}
+
+/* --- Wrong merges, which the bound must refuse ---------------------------------------------------
+ */
+
+enum mutant { SOUND, PART_LOST, EXPONENT_IN_BINARY32, WEIGHTS_IN_BF16, EQUAL_WEIGHTS, MUTANTS };
+
+static real rounded_to_bf16(real x)
+{
+    int exponent;
+    const real significand = frexpl(x, &exponent);
+    return ldexpl(rintl(ldexpl(significand, 8)), exponent - 8);
+}
+
+static real mutant_weight(enum mutant mutant, float lse, real top)
+{
+    const real log2_e = 1.442695040888963407359924681001892137L;
+    const real weight = expl(lse - top);
+    switch (mutant) {
+    case EXPONENT_IN_BINARY32:
+        return exp2l((float)(lse * log2_e) - top * log2_e);
+    case WEIGHTS_IN_BF16:
+        return rounded_to_bf16(weight);
+    case EQUAL_WEIGHTS:
+        return 1;
+    default:
+        return weight;
+    }
+}
+
+static void mutant_row(enum mutant mutant, const struct row *row, float *out)
+{
+    const int64_t parts = row->parts - (mutant == PART_LOST);
+    real weights[MAX_PARTS], sum = 0;
+    for (int64_t i = 0; i < parts; i++)
+        sum += weights[i] = mutant_weight(mutant, row->lse[i], row->lse[0]);
+    for (int64_t c = 0; c < row->dim; c++) {
+        real o = 0;
+        for (int64_t i = 0; i < parts; i++)
+            o += weights[i] * row->out[i * row->dim + c];
+        out[c] = (float)(o / sum);
+    }
+}
+
+static double judge_mutant(enum mutant mutant)
+{
+    float out[MAX_PARTS], lse[MAX_PARTS], mutant_out[DIM];
+    double worst = 0;
+    struct parts p = draw_parts(&distributions[4], 5, 100, 1);
+    for (int64_t r = 0; r < p.rows; r++) {
+        const struct row row = gather(&p, DIM, r, out, lse);
+        mutant_row(mutant, &row, mutant_out);
+        worst = fmax(worst, judge(&row, mutant_out, 0.0f).out);
+    }
+    free_parts(&p);
+    return worst;
+}
+
+static void mutants_are_outside_the_bound(void **state)
+{
+    (void)state;
+    static const char *const names[MUTANTS] = {"sound", "part lost", "t in binary32",
+                                               "weights in bf16", "equal weights"};
+    for (enum mutant mutant = 0; mutant < MUTANTS; mutant++) {
+        const double worst = judge_mutant(mutant);
+        printf("# %-14s error / bound %.3g\n", names[mutant], worst);
+        assert_true(mutant == SOUND ? worst <= 1.0 : worst > 1.0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_parts_are_inside_the_bound),
+        cmocka_unit_test(absent_parts_do_not_count),
+        cmocka_unit_test(one_part_comes_back_within_two_roundings),
+        cmocka_unit_test(ranges_of_keys_merge_to_attention_over_all),
+        cmocka_unit_test(mutants_are_outside_the_bound),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public call of an attention against bad and odd ways to say how its tensors are stored:
+ * types, scales and pages. What cannot be computed is refused with the documented status and a
+ * message that names the argument and its value, and nothing is written; what merely looks odd has
+ * the reference's result. api.c has all other arguments.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/attention/check.h"
+#include "dispatch/cpu/isa.h"
+#include "kernels/attention/keys.h"
+#include "kernels/scalar/reference.h"
+#include "attnkit.h"
+#include "tests/support/formats.h"
+#include "tests/support/random.h"
+
+enum {
+    BATCH = 2,
+    Q_HEADS = 4,
+    KV_HEADS = 2,
+    Q_LEN = 3,
+    KV_LEN = 10,
+    HEAD_DIM = 32,
+    VALUE_DIM = 64,
+    GROUP = 8, /* elements of K that share a scale; of V the whole row */
+    PAGE_SIZE = 4,
+    PAGES_EACH = 3,
+    PAGES = BATCH * PAGES_EACH,
+
+    ROOM = 40960,  /* bytes for each tensor */
+    MARGIN = 4096, /* of them before its first element */
+    PATTERN = 0xa5,
+};
+
+/* A call and all its memory but the workspace: what a refused call may not change. */
+struct call {
+    attnkit_attention_args args;
+    attnkit_exec exec;
+    int64_t kv_lens[BATCH];
+    int32_t page_table[PAGES];
+    _Alignas(64) char q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM], k_scales[ROOM],
+        v_scales[ROOM];
+};
+
+static char workspace[1 << 20];
+
+/* Numbers from 0 to 1, whatever type the bytes are taken for. */
+static void fill(char *memory, uint64_t seed)
+{
+    for (int i = 0; i < ROOM; i++)
+        memory[i] = (char)(random_bits(&seed) & 0x3b);
+}
+
+/* The call that is right: binary32, dense. There is one at a time. */
+static struct call *good_call(void)
+{
+    static struct call c;
+    memset(&c, PATTERN, sizeof c);
+    c.args = (attnkit_attention_args){
+        .size = sizeof c.args,
+        .batch = BATCH,
+        .q_heads = Q_HEADS,
+        .kv_heads = KV_HEADS,
+        .q_len = Q_LEN,
+        .kv_len = KV_LEN,
+        .head_dim = HEAD_DIM,
+        .value_dim = VALUE_DIM,
+        .q = c.q + MARGIN,
+        .k = c.k + MARGIN,
+        .v = c.v + MARGIN,
+        .out = c.out + MARGIN,
+        .lse = (float *)(c.lse + MARGIN),
+    };
+    c.exec = (attnkit_exec){
+        .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    c.kv_lens[0] = 5;
+    c.kv_lens[1] = 0;
+    for (int i = 0; i < PAGES; i++)
+        c.page_table[i] = PAGES - 1 - i;
+    char *const inputs[] = {c.q, c.k, c.v, c.k_scales, c.v_scales};
+    for (int i = 0; i < 5; i++)
+        fill(inputs[i], (uint64_t)i);
+    return &c;
+}
+
+/* Other calls that are right. */
+typedef void (*maker)(struct call *c);
+
+static void make_halves(struct call *c)
+{
+    c->args.q_type = c->args.k_type = ATTNKIT_F16;
+    c->args.v_type = c->args.out_type = ATTNKIT_BF16;
+}
+
+static void make_bytes(struct call *c)
+{
+    c->args.k_type = c->args.v_type = ATTNKIT_I8;
+    c->args.k_scales = (const float *)(c->k_scales + MARGIN);
+    c->args.v_scales = (const float *)(c->v_scales + MARGIN);
+    c->args.k_scale_group = GROUP;
+}
+
+/* K is of 16 bits. */
+static void make_value_bytes(struct call *c)
+{
+    make_bytes(c);
+    c->args.k_type = ATTNKIT_F16;
+    c->args.k_scales = NULL;
+    c->args.k_scale_group = 0;
+}
+
+static void make_blocks(struct call *c)
+{
+    c->args.k_type = c->args.v_type = ATTNKIT_Q8_0;
+}
+
+static void make_paged(struct call *c)
+{
+    c->args.page_table = c->page_table;
+    c->args.page_table_stride = PAGES_EACH;
+    c->args.page_size = PAGE_SIZE;
+    c->args.pages = PAGES;
+}
+
+static void make_paged_bytes(struct call *c)
+{
+    make_bytes(c);
+    make_paged(c);
+}
+
+static void make_tiled(struct call *c)
+{
+    c->args.flags |= ATTNKIT_TILED;
+}
+
+/* A page of one tile for each batch entry. */
+static void make_tiled_pages(struct call *c)
+{
+    make_paged(c);
+    make_tiled(c);
+    c->args.page_size = TILE_KEYS;
+    c->args.pages = BATCH;
+    c->page_table[0] = 1;
+    c->page_table[PAGES_EACH] = 0;
+}
+
+static void make_tiled_bytes(struct call *c)
+{
+    make_bytes(c);
+    make_tiled(c);
+}
+
+static const maker makers[] = {make_halves,      make_bytes, make_value_bytes,
+                               make_blocks,      make_paged, make_paged_bytes,
+                               make_tiled_bytes, make_tiled, make_tiled_pages};
+
+static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t row_bytes)
+{
+    strides[2] = row_bytes;
+    strides[1] = rows * row_bytes;
+    strides[0] = heads * rows * row_bytes;
+}
+
+/* The dense strides of the call as it is, given. */
+static void make_strided(struct call *c)
+{
+    attnkit_attention_args *a = &c->args;
+    const bool tiled = a->flags & ATTNKIT_TILED;
+    const int64_t rows = a->page_table ? a->page_size : KV_LEN;
+    const int64_t k_rows = tiled ? 1 : rows, keys = tiled ? TILE_KEYS : 1; /* of a row */
+    a->flags |= ATTNKIT_STRIDED;
+    set_strides(a->q_strides, Q_HEADS, Q_LEN, bytes_of((enum type)a->q_type, HEAD_DIM));
+    set_strides(a->k_strides, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k_type, HEAD_DIM));
+    set_strides(a->v_strides, KV_HEADS, rows, bytes_of((enum type)a->v_type, VALUE_DIM));
+    set_strides(a->out_strides, Q_HEADS, Q_LEN, bytes_of((enum type)a->out_type, VALUE_DIM));
+    set_strides(a->lse_strides, Q_HEADS, Q_LEN, 4);
+    set_strides(a->k_scale_strides, KV_HEADS, k_rows, keys * (HEAD_DIM / GROUP * 4));
+    set_strides(a->v_scale_strides, KV_HEADS, rows, 4);
+}
+
+static void make_strided_bytes(struct call *c)
+{
+    make_bytes(c);
+    make_strided(c);
+}
+
+/* --- What is expected -------------------------------------------------------------------- */
+
+static void fail_unless(bool right, const char *what, const char *text, attnkit_status status,
+                        const char *message)
+{
+    if (!right)
+        fail_msg("%s, expected \"%s\": got %s, \"%s\"", what, text, attnkit_status_string(status),
+                 message);
+}
+
+static void expect_refusal(struct call *c, attnkit_status expected, const char *text)
+{
+    static struct call before;
+    memcpy(&before, c, sizeof before);
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    const attnkit_status status = attnkit_attention(&c->args, &c->exec, message);
+    fail_unless(status == expected && strstr(message, text), "call", text, status, message);
+    const attnkit_status silent = attnkit_attention(&c->args, &c->exec, NULL);
+    fail_unless(silent == expected, "call without message", text, silent, message);
+    fail_unless(memcmp(&before, c, sizeof before) == 0, "memory has changed", text, status,
+                message);
+}
+
+static void expect_query_refusal(const struct call *c, attnkit_status expected, const char *text)
+{
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    size_t bytes = 12345;
+    const attnkit_status status = attnkit_attention_workspace(&c->args, &c->exec, &bytes, message);
+    fail_unless(status == expected && strstr(message, text), "query", text, status, message);
+    fail_unless(bytes == 12345, "bytes have changed", text, status, message);
+}
+
+static size_t workspace_needed(const struct call *c)
+{
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    size_t bytes = 0;
+    const attnkit_status status = attnkit_attention_workspace(&c->args, &c->exec, &bytes, message);
+    fail_unless(status == ATTNKIT_OK && message[0] == '\0', "query", "", status, message);
+    return bytes;
+}
+
+/* A NaN equals any NaN. */
+static bool row_is(enum type type, const float *expected, const char *row, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half;
+        float x;
+        if (type == TYPE_F32) {
+            memcpy(&x, row + 4 * i, sizeof x);
+            if (isnan(x) ? !isnan(expected[i]) : memcmp(&x, &expected[i], sizeof x) != 0)
+                return false;
+            continue;
+        }
+        memcpy(&half, row + 2 * i, sizeof half);
+        if (is_nan(format_of(type), half) ? !isnan(expected[i])
+                                          : !is_narrowed(format_of(type), expected[i], half))
+            return false;
+    }
+    return true;
+}
+
+/* Compares with the reference, row by row, wherever the rows lie. */
+static void expect_reference_rows(const attnkit_attention_args *args)
+{
+    struct problem p;
+    assert_int_equal(attnkit_check(args, &p, NULL), ATTNKIT_OK);
+    const struct attention *a = &p.a;
+    float *out = malloc((size_t)a->value_dim * sizeof *out), lse;
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t g = 0; g < a->kv_heads; g++)
+            for (int64_t r = 0; r < a->q_len * a->group; r++) {
+                const struct place place = place_of_row(a, b, g, r);
+                attnkit_reference_row(a, b, g, r, out, &lse);
+                assert_true(row_is(a->out_type, out, out_row(a, place), a->value_dim));
+                assert_true(row_is(TYPE_F32, &lse, (const char *)lse_row(a, place), 1));
+            }
+    free(out);
+}
+
+static void expect_ok(struct call *c)
+{
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    workspace_needed(c);
+    const attnkit_status status = attnkit_attention(&c->args, &c->exec, message);
+    fail_unless(status == ATTNKIT_OK && message[0] == '\0', "call", "", status, message);
+}
+
+static void expect_result(struct call *c)
+{
+    expect_ok(c);
+    expect_reference_rows(&c->args);
+}
+
+/* --- Tables of refusals ------------------------------------------------------------------ */
+
+/* A field of the call, and what it is to be. */
+struct change {
+    size_t field, size; /* size 0: no change */
+    int64_t value;
+};
+
+#define SET(name, value)                                                                           \
+    {                                                                                              \
+        offsetof(struct call, name), sizeof(((struct call *)0)->name), value                       \
+    }
+
+struct refusal {
+    const char *text; /* in the message */
+    struct change change[4];
+};
+
+static void apply(struct call *c, const struct change *change)
+{
+    char *field = (char *)c + change->field;
+    const int32_t narrow = (int32_t)change->value;
+    if (change->size == sizeof narrow)
+        memcpy(field, &narrow, sizeof narrow);
+    else if (change->size == sizeof change->value)
+        memcpy(field, &change->value, sizeof change->value);
+}
+
+/* The good call, made into another good one if there is `make`. */
+static struct call *made_call(maker make)
+{
+    struct call *c = good_call();
+    if (make)
+        make(c);
+    return c;
+}
+
+static struct call *changed_call(const struct refusal *r, maker make)
+{
+    struct call *c = made_call(make);
+    for (int i = 0; i < 4; i++)
+        apply(c, &r->change[i]);
+    return c;
+}
+
+#define COUNT(table) (sizeof(table) / sizeof(table)[0])
+
+/* What the call and the workspace query both refuse: it needs no look at tensors and arrays. */
+static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
+                                  attnkit_status expected)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct call *c = changed_call(&table[i], make);
+        expect_refusal(c, expected, table[i].text);
+        expect_query_refusal(c, expected, table[i].text);
+    }
+}
+
+/* What only the call can refuse. */
+static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
+                                 attnkit_status expected)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct call *c = changed_call(&table[i], make);
+        expect_refusal(c, expected, table[i].text);
+        workspace_needed(c);
+    }
+}
+
+static void the_good_calls_are_right(void **state)
+{
+    (void)state;
+    expect_result(good_call());
+    for (size_t i = 0; i < COUNT(makers); i++) {
+        expect_result(made_call(makers[i]));
+        struct call *c = made_call(makers[i]);
+        make_strided(c);
+        expect_result(c);
+    }
+}
+
+/* --- Types and scales -------------------------------------------------------------------- */
+
+static void unknown_types_are_unsupported(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"q_type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
+         {SET(args.q_type, ATTNKIT_I8)}},
+        {"q_type is 4: must be ATTNKIT_F32 (0)", {SET(args.q_type, ATTNKIT_Q8_0)}},
+        {"out_type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
+         {SET(args.out_type, ATTNKIT_I8)}},
+        {"out_type is -1", {SET(args.out_type, -1)}},
+        {"k_type is 5: not known", {SET(args.k_type, 5)}},
+        {"k_type is -1: not known", {SET(args.k_type, -1)}},
+        {"v_type is 5: not known", {SET(args.v_type, 5)}},
+        {"v_type is -2147483648: not known", {SET(args.v_type, INT32_MIN)}},
+        {"v_type is 5", {SET(args.batch, 0), SET(args.v_type, 5)}}, /* also with nothing to do */
+    };
+    expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_UNSUPPORTED);
+}
+
+static void scales_without_bytes_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"k_scale_group is 8, but k_type is 0 and not ATTNKIT_I8 (3)",
+         {SET(args.k_scale_group, 8)}},
+        {"v_scale_group is 64, but v_type is 1 and not ATTNKIT_I8 (3)",
+         {SET(args.v_scale_group, 64), SET(args.v_type, ATTNKIT_F16)}},
+        {"k_scale_group is 32, but k_type is 4",
+         {SET(args.k_scale_group, 32), SET(args.k_type, ATTNKIT_Q8_0)}},
+        {"k_scales is given, but k_type is 0 and not ATTNKIT_I8 (3)", {SET(args.k_scales, 64)}},
+        {"k_scales is given, but k_type is 4",
+         {SET(args.k_scales, 64), SET(args.k_type, ATTNKIT_Q8_0)}},
+        {"v_scales is given, but v_type is 2",
+         {SET(args.v_scales, 64), SET(args.v_type, ATTNKIT_BF16)}},
+        {"k_scale_group is -1: must be at least 0", {SET(args.k_scale_group, -1)}},
+        {"v_scale_group is -9223372036854775808: must be at least 0",
+         {SET(args.v_scale_group, INT64_MIN)}},
+    };
+    expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
+}
+
+static void groups_that_do_not_divide_a_row_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"k_scale_group is 5: must divide head_dim (32)", {SET(args.k_scale_group, 5)}},
+        {"k_scale_group is 64: must divide head_dim (32)", {SET(args.k_scale_group, 64)}},
+        {"k_scale_group is -8: must be at least 0", {SET(args.k_scale_group, -8)}},
+        {"v_scale_group is 65: must divide value_dim (64)", {SET(args.v_scale_group, 65)}},
+        {"v_scale_group is 9223372036854775807: must divide value_dim (64)",
+         {SET(args.v_scale_group, INT64_MAX)}},
+        {"v_scale_group is 64: must divide value_dim (32)", /* which is head_dim then */
+         {SET(args.v_scale_group, 64), SET(args.value_dim, 0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_bytes, ATTNKIT_BAD_ARGUMENT);
+}
+
+static void every_group_that_divides_a_row_is_taken(void **state)
+{
+    (void)state;
+    for (int64_t group = 0; group <= HEAD_DIM; group = group ? 2 * group : 1) {
+        struct call *c = made_call(make_bytes);
+        c->args.k_scale_group = c->args.v_scale_group = group;
+        expect_result(c);
+    }
+}
+
+static void missing_scales_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"k_scales is NULL", {SET(args.k_scales, 0)}},
+        {"v_scales is NULL", {SET(args.v_scales, 0)}},
+    };
+    expect_call_refusals(table, COUNT(table), make_bytes, ATTNKIT_BAD_ARGUMENT);
+}
+
+static void parts_of_blocks_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"head_dim is 48: must be a multiple of 32 for ATTNKIT_Q8_0", {SET(args.head_dim, 48)}},
+        {"head_dim is 1: must be a multiple of 32", {SET(args.head_dim, 1)}},
+        {"value_dim is 33: must be a multiple of 32 for ATTNKIT_Q8_0", {SET(args.value_dim, 33)}},
+        {"value_dim is 16: must be a multiple of 32", /* which is head_dim then */
+         {SET(args.k_type, 0), SET(args.head_dim, 16), SET(args.value_dim, 0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_blocks, ATTNKIT_BAD_ARGUMENT);
+}
+
+static void sizes_whose_products_leave_63_bits_are_refused(void **state)
+{
+    (void)state;
+    const int64_t two_32 = INT64_C(1) << 32;
+    const struct refusal table[] = {
+        {"head_dim is 2305843009213693952",
+         {SET(args.head_dim, INT64_C(1) << 61), SET(args.k_type, ATTNKIT_F16)}},
+        {"k has 2 x 2 x 9223372036854775807 rows of 34 bytes",
+         {SET(args.kv_len, INT64_MAX), SET(args.k_type, ATTNKIT_Q8_0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_OVERFLOW);
+    const struct refusal bytes[] = {
+        {"k_scales has 2 x 2 x 1152921504606846976 rows of 4 bytes",
+         {SET(args.kv_len, INT64_C(1) << 60), SET(args.head_dim, 1), SET(args.value_dim, 1),
+          SET(args.k_scale_group, 0)}},
+    };
+    expect_shape_refusals(bytes, COUNT(bytes), make_bytes, ATTNKIT_OVERFLOW);
+    const struct refusal value_bytes[] = {
+        {"v_scales has 2 x 2 x 576460752303423488 rows of 4 bytes",
+         {SET(args.kv_len, INT64_C(1) << 59), SET(args.head_dim, 1), SET(args.value_dim, 1)}},
+    };
+    expect_shape_refusals(value_bytes, COUNT(value_bytes), make_value_bytes, ATTNKIT_OVERFLOW);
+    const struct refusal paged[] = {
+        {"page_table_stride is 9223372036854775807: too large",
+         {SET(args.page_table_stride, INT64_MAX)}},
+        {"page_table_stride is 2305843009213693951: too large", /* for two batch entries */
+         {SET(args.page_table_stride, (INT64_C(1) << 61) - 1)}},
+        {"kv_len is 9223372036854775807: too large for pages of 1",
+         {SET(args.batch, 1), SET(args.kv_len, INT64_MAX), SET(args.page_size, 1)}},
+        {"k has 4294967296 x 2 x 4294967296 rows of 128 bytes",
+         {SET(args.pages, two_32), SET(args.page_size, two_32)}},
+    };
+    expect_shape_refusals(paged, COUNT(paged), make_paged, ATTNKIT_OVERFLOW);
+}
+
+/* --- Addresses and strides --------------------------------------------------------------- */
+
+/* The tensors of a call, to go through them by number. */
+enum { OUT, LSE, Q, K, V, K_SCALES, V_SCALES, TENSORS };
+
+static const char *const tensor_names[TENSORS] = {"out", "lse",      "q",       "k",
+                                                  "v",   "k_scales", "v_scales"};
+
+static const char *const stride_names[TENSORS] = {
+    "out_strides", "lse_strides",     "q_strides",      "k_strides",
+    "v_strides",   "k_scale_strides", "v_scale_strides"};
+
+static int64_t *strides_of(struct call *c, int tensor)
+{
+    int64_t *const strides[TENSORS] = {
+        c->args.out_strides, c->args.lse_strides,     c->args.q_strides,      c->args.k_strides,
+        c->args.v_strides,   c->args.k_scale_strides, c->args.v_scale_strides};
+    return strides[tensor];
+}
+
+static const char *data_of(const struct call *c, int tensor)
+{
+    const void *const data[TENSORS] = {c->args.out, c->args.lse,      c->args.q,       c->args.k,
+                                       c->args.v,   c->args.k_scales, c->args.v_scales};
+    return data[tensor];
+}
+
+static void set_data(struct call *c, int tensor, const char *data)
+{
+    void *fields[TENSORS] = {&c->args.out, &c->args.lse,      &c->args.q,       &c->args.k,
+                             &c->args.v,   &c->args.k_scales, &c->args.v_scales};
+    memcpy(fields[tensor], &data, sizeof data);
+}
+
+/* What a type's elements are aligned to. */
+static const struct {
+    attnkit_type type;
+    int bytes;
+} alignments[] = {
+    {ATTNKIT_F32, 4}, {ATTNKIT_F16, 2}, {ATTNKIT_BF16, 2}, {ATTNKIT_I8, 1}, {ATTNKIT_Q8_0, 2}};
+
+/* A call with this type wherever it may be. */
+static struct call *call_of_type(attnkit_type type)
+{
+    struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
+    c->args.k_type = c->args.v_type = type;
+    if (type < ATTNKIT_I8)
+        c->args.q_type = c->args.out_type = type;
+    return c;
+}
+
+static int alignment_of(attnkit_type type, int tensor)
+{
+    const bool has_it =
+        tensor == K || tensor == V || (type < ATTNKIT_I8 && (tensor == Q || tensor == OUT));
+    return has_it ? alignments[type].bytes : 4;
+}
+
+static void elements_at_odd_addresses_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(alignments); i++)
+        for (int t = 0; t < TENSORS; t++)
+            for (int offset = 1; offset <= 4; offset++) {
+                struct call *c = call_of_type(alignments[i].type);
+                const int alignment = alignment_of(alignments[i].type, t);
+                char text[96];
+                if (!data_of(c, t))
+                    continue;
+                set_data(c, t, data_of(c, t) + offset);
+                snprintf(text, sizeof text, "%s is %p: must be aligned to %d bytes",
+                         tensor_names[t], (const void *)data_of(c, t), alignment);
+                if (offset % alignment == 0)
+                    expect_result(c);
+                else
+                    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
+            }
+}
+
+static void strides_of_parts_of_an_element_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(alignments); i++)
+        for (int t = 0; t < TENSORS; t++)
+            for (int axis = 0; axis < 3; axis++) {
+                struct call *c = call_of_type(alignments[i].type);
+                const int alignment = alignment_of(alignments[i].type, t);
+                char text[96];
+                if (!data_of(c, t) || alignment == 1)
+                    continue;
+                make_strided(c);
+                strides_of(c, t)[axis] += alignment / 2;
+                snprintf(text, sizeof text, "is %lld: must be a multiple of %d",
+                         (long long)strides_of(c, t)[axis], alignment);
+                expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
+                expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, stride_names[t]);
+            }
+}
+
+static void bad_strides_of_scales_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal dense[] = {
+        {"k_scale_strides[0] (batch) is 64, but flags lacks ATTNKIT_STRIDED",
+         {SET(args.k_scale_strides[0], 64)}},
+        {"v_scale_strides[2] (row) is -4, but flags lacks ATTNKIT_STRIDED",
+         {SET(args.v_scale_strides[2], -4)}},
+    };
+    expect_shape_refusals(dense, COUNT(dense), make_bytes, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal large[] = {
+        {"k_scale_strides[1] (head) is 4611686018427387904: too large for 2 of them",
+         {SET(args.k_scale_strides[1], INT64_C(1) << 62)}},
+        {"v_scale_strides[2] (row) is -9223372036854775808: too large for 10 of them",
+         {SET(args.v_scale_strides[2], INT64_MIN)}},
+    };
+    expect_shape_refusals(large, COUNT(large), make_strided_bytes, ATTNKIT_OVERFLOW);
+    const struct refusal far[] = {
+        {"k_scales leaves the address space", {SET(args.k_scale_strides[0], -(INT64_C(1) << 60))}},
+        {"v_scales leaves the address space", {SET(args.v_scale_strides[0], -(INT64_C(1) << 60))}},
+    };
+    expect_call_refusals(far, COUNT(far), make_strided_bytes, ATTNKIT_OVERFLOW);
+}
+
+static void scales_may_repeat_overlap_and_go_backwards(void **state)
+{
+    (void)state;
+    static const int64_t strides[] = {0, 4, -4, 8};
+    for (int t = K_SCALES; t < TENSORS; t++)
+        for (int axis = 0; axis < 3; axis++)
+            for (size_t i = 0; i < COUNT(strides); i++) {
+                struct call *c = made_call(make_strided_bytes);
+                strides_of(c, t)[axis] = strides[i];
+                expect_result(c);
+            }
+}
+
+static void strides_of_absent_scales_are_not_looked_at(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_strided);
+    for (int axis = 0; axis < 3; axis++)
+        c->args.k_scale_strides[axis] = c->args.v_scale_strides[axis] = INT64_MIN + 1;
+    expect_result(c);
+}
+
+/* --- Pages ------------------------------------------------------------------------------- */
+
+static void fields_of_pages_without_a_table_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"page_size is 4, but page_table is NULL", {SET(args.page_size, 4)}},
+        {"page_table_stride is 3, but page_table is NULL", {SET(args.page_table_stride, 3)}},
+        {"pages is 6, but page_table is NULL", {SET(args.pages, 6)}},
+        {"page_size is -1: must be at least 0", {SET(args.page_size, -1)}},
+    };
+    expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
+}
+
+static void bad_fields_of_pages_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"page_size is 0: must be at least 1 with page_table", {SET(args.page_size, 0)}},
+        {"page_size is -4: must be at least 0", {SET(args.page_size, -4)}},
+        {"page_size is -9223372036854775808", {SET(args.page_size, INT64_MIN)}},
+        {"pages is -6: must be at least 0", {SET(args.pages, -6)}},
+        {"page_table_stride is -3: must be at least 0", {SET(args.page_table_stride, -3)}},
+        {"page_table_stride is -1", {SET(args.batch, 1), SET(args.page_table_stride, -1)}},
+        {"page_table_stride is 2: must be at least 3, the pages of kv_len (10)",
+         {SET(args.page_table_stride, 2)}},
+        {"page_table_stride is 0: must be at least 3", {SET(args.page_table_stride, 0)}},
+        {"page_table_stride is 3: must be at least 4, the pages of kv_len (13)",
+         {SET(args.kv_len, 13)}},
+        {"page_size is 0", {SET(args.batch, 0), SET(args.page_size, 0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_paged, ATTNKIT_BAD_ARGUMENT);
+}
+
+static void one_batch_entry_needs_no_table_stride(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_paged);
+    c->args.batch = 1;
+    c->args.page_table_stride = 0;
+    expect_result(c);
+}
+
+static void numbers_of_no_page_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"page_table[0] is -1: must be between 0 and pages - 1 (5)", {SET(page_table[0], -1)}},
+        {"page_table[2] is 6: must be between 0 and pages - 1 (5)", {SET(page_table[2], 6)}},
+        {"page_table[3] is 2147483647", {SET(page_table[3], INT32_MAX)}},
+        {"page_table[5] is -2147483648", {SET(page_table[5], INT32_MIN)}},
+        {"page_table[0] is 5: must be between 0 and pages - 1 (4)", {SET(args.pages, 5)}},
+        {"page_table[0] is 5: must be between 0 and pages - 1 (-1)", {SET(args.pages, 0)}},
+    };
+    expect_call_refusals(table, COUNT(table), make_paged, ATTNKIT_BAD_ARGUMENT);
+    expect_call_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
+}
+
+/* 5 keys of the first batch entry take two pages, none of the second take none. */
+static void only_table_entries_of_keys_that_exist_are_read(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_paged);
+    c->args.kv_lens = c->kv_lens;
+    c->page_table[2] = -1;
+    c->page_table[3] = c->page_table[4] = c->page_table[5] = INT32_MAX;
+    expect_result(c);
+    c->page_table[1] = 6;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[1] is 6");
+    c->page_table[1] = 0;
+    c->kv_lens[0] = 9;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[2] is -1");
+    c->kv_lens[0] = 8;
+    expect_result(c);
+    c->kv_lens[1] = 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[3] is 2147483647");
+}
+
+static void without_keys_there_need_be_no_pages(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_paged_bytes);
+    c->args.kv_len = 0;
+    c->args.pages = 0;
+    c->args.k = c->args.v = NULL;
+    c->args.k_scales = c->args.v_scales = NULL;
+    expect_result(c);
+}
+
+static void tables_are_not_read_where_there_is_nothing_to_do(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_paged);
+    c->args.q_len = 0;
+    c->args.page_table = (const int32_t *)16;
+    expect_ok(c);
+}
+
+static void strides_of_pages_are_named_so(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"k_strides[0] (page) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.k_strides[0], 4)}},
+        {"v_scale_strides[0] (page) is 4, but flags lacks ATTNKIT_STRIDED",
+         {SET(args.v_scale_strides[0], 4)}},
+        {"q_strides[0] (batch) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.q_strides[0], 4)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
+}
+
+/* Two sequences with a common beginning. */
+static void pages_may_be_shared(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_paged);
+    c->page_table[3] = c->page_table[0];
+    c->page_table[4] = c->page_table[0];
+    expect_result(c);
+}
+
+/* --- Tiles ------------------------------------------------------------------------------- */
+
+static void make_strided_tiles(struct call *c)
+{
+    make_tiled(c);
+    make_strided(c);
+    c->args.kv_len = 2 * TILE_KEYS + 1;
+    set_strides(c->args.k_strides, KV_HEADS, 3, TILE_KEYS * HEAD_DIM * 4);
+}
+
+static void tiles_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal pages[] = {
+        {"page_size is 20: must be a multiple of ATTNKIT_TILE_KEYS (16) with ATTNKIT_TILED",
+         {SET(args.page_size, 20)}},
+        {"page_size is 8: must be a multiple of ATTNKIT_TILE_KEYS (16)", {SET(args.page_size, 8)}},
+    };
+    expect_shape_refusals(pages, COUNT(pages), make_tiled_pages, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal dense[] = {
+        {"k_strides[2] (tile) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.k_strides[2], 4)}},
+        {"k_scale_strides[2] (tile) is 4, but flags lacks", {SET(args.k_scale_strides[2], 4)}},
+        {"v_strides[2] (row) is 4, but flags lacks", {SET(args.v_strides[2], 4)}},
+    };
+    expect_shape_refusals(dense, COUNT(dense), make_tiled_bytes, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal odd[] = {
+        {"k_strides[2] (tile) is 2050: must be a multiple of 4", {SET(args.k_strides[2], 2050)}}};
+    expect_shape_refusals(odd, COUNT(odd), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal huge[] = {
+        {"k has 2 x 2 x 576460752303423488 tiles of 2048 bytes", {SET(args.kv_len, INT64_MAX)}},
+        {"head_dim is 2305843009213693952", {SET(args.head_dim, INT64_C(1) << 61)}},
+    };
+    expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
+    const struct refusal large[] = {
+        {"k_strides[2] (tile) is 4611686018427387904: too large for 3 of them",
+         {SET(args.k_strides[2], INT64_C(1) << 62)}},
+    };
+    expect_shape_refusals(large, COUNT(large), make_strided_tiles, ATTNKIT_OVERFLOW);
+}
+
+static void packed_tiles_are_unsupported(void **state)
+{
+    (void)state;
+    static const int64_t starts[BATCH + 1] = {0, 5, KV_LEN};
+    struct call *c = made_call(make_tiled);
+    c->args.kv_starts = starts;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED,
+                   "kv_starts is given, but flags has ATTNKIT_TILED: keys in tiles are not packed");
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "kv_starts is given");
+    c->args.flags = 0;
+    expect_result(c);
+}
+
+static void tiles_may_repeat_overlap_and_go_backwards(void **state)
+{
+    (void)state;
+    static const int64_t strides[] = {0, 4, -4, -2048, 2052};
+    for (int axis = 0; axis < 3; axis++)
+        for (size_t i = 0; i < COUNT(strides); i++) {
+            struct call *c = made_call(make_strided_tiles);
+            c->args.k = c->k + ROOM / 2;
+            c->args.k_strides[0] = c->args.k_strides[1] = 0;
+            c->args.k_strides[axis] = strides[i];
+            expect_result(c);
+        }
+}
+
+/* A NaN wherever there is no key. */
+static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_tiled);
+    char *const tiles = c->k + MARGIN;
+    for (int64_t key = KV_LEN; key < TILE_KEYS; key++)
+        for (int64_t d = 0; d < BATCH * KV_HEADS * HEAD_DIM; d++)
+            memset(tiles + (d * TILE_KEYS + key) * 4, 0xff, 4);
+    expect_result(c);
+    for (int64_t i = 0; i < BATCH * Q_HEADS * Q_LEN * VALUE_DIM; i++)
+        assert_true(isfinite(((const float *)c->args.out)[i]));
+    c->args.kv_lens = c->kv_lens;
+    expect_result(c);
+}
+
+/* The last tile counts as a whole, half of which are no keys. */
+static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
+{
+    (void)state;
+    const int64_t bytes = BATCH * KV_HEADS * TILE_KEYS * HEAD_DIM;
+    struct call *c = made_call(make_tiled_bytes);
+    c->args.out = c->k + MARGIN + bytes - 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k (0x");
+    c->args.out = c->k + MARGIN + bytes;
+    expect_result(c);
+    c = made_call(make_tiled_bytes);
+    c->args.lse = (float *)(c->k_scales + MARGIN + bytes / GROUP * 4 - 4);
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k_scales (0x");
+    c->args.lse += 1;
+    expect_result(c);
+    c->exec.workspace = c->k + MARGIN + bytes - 1;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps k");
+}
+
+/* --- Overlaps ---------------------------------------------------------------------------- */
+
+/* Bytes of each dense tensor of make_bytes. */
+static const int64_t tensor_bytes[TENSORS] = {
+    4 * BATCH * Q_HEADS * Q_LEN * VALUE_DIM,
+    4 * BATCH *Q_HEADS *Q_LEN,
+    4 * BATCH *Q_HEADS *Q_LEN *HEAD_DIM,
+    BATCH *KV_HEADS *KV_LEN *HEAD_DIM,
+    BATCH *KV_HEADS *KV_LEN *VALUE_DIM,
+    4 * BATCH *KV_HEADS *KV_LEN *HEAD_DIM / GROUP,
+    4 * BATCH *KV_HEADS *KV_LEN,
+};
+
+static void expect_overlap(struct call *c, int output, int other, int64_t offset)
+{
+    char text[128];
+    set_data(c, output, data_of(c, other) + offset);
+    snprintf(text, sizeof text, "%s (%p) overlaps %s (%p)", tensor_names[output],
+             (const void *)data_of(c, output), tensor_names[other],
+             (const void *)data_of(c, other));
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
+}
+
+static void outputs_that_overlap_bytes_or_scales_are_refused(void **state)
+{
+    (void)state;
+    for (int output = OUT; output <= LSE; output++)
+        for (int other = K; other < TENSORS; other++) {
+            expect_overlap(made_call(make_bytes), output, other, 0);
+            expect_overlap(made_call(make_bytes), output, other, tensor_bytes[other] - 4);
+            expect_overlap(made_call(make_bytes), output, other, 4 - tensor_bytes[output]);
+            const int64_t beside[2] = {tensor_bytes[other], -tensor_bytes[output]};
+            for (int i = 0; i < 2; i++) {
+                struct call *c = made_call(make_bytes);
+                set_data(c, output, data_of(c, other) + beside[i]);
+                expect_result(c);
+            }
+        }
+}
+
+/* Any page, be it in the table or not. */
+static void outputs_that_overlap_pages_are_refused(void **state)
+{
+    (void)state;
+    const int64_t page = KV_HEADS * PAGE_SIZE * HEAD_DIM * 4;
+    for (int64_t i = 0; i < PAGES; i++) {
+        struct call *c = made_call(make_paged);
+        for (int j = 0; j < PAGES; j++)
+            c->page_table[j] = 1;
+        expect_overlap(c, LSE, K, i * page);
+    }
+    struct call *c = made_call(make_paged);
+    set_data(c, LSE, data_of(c, K) + PAGES * page);
+    expect_result(c);
+}
+
+/* Rows of K, each followed by its scales and by as much room as two log-sum-exps take. */
+static void make_one_tensor_of_bytes_and_scales(struct call *c)
+{
+    const int64_t row = HEAD_DIM + HEAD_DIM / GROUP * 4 + 8;
+    make_strided_bytes(c);
+    set_strides(c->args.k_strides, KV_HEADS, KV_LEN, row);
+    set_strides(c->args.k_scale_strides, KV_HEADS, KV_LEN, row);
+    set_strides(c->args.lse_strides, Q_HEADS, Q_LEN, row);
+    c->args.k_scales = (const float *)(c->k + MARGIN + HEAD_DIM);
+    c->args.lse = (float *)(c->k + MARGIN + row - 8);
+}
+
+static void outputs_may_lie_in_the_gaps_of_bytes_and_scales(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_one_tensor_of_bytes_and_scales);
+    expect_result(c);
+    c = made_call(make_one_tensor_of_bytes_and_scales);
+    c->args.lse -= 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k_scales");
+    c = made_call(make_one_tensor_of_bytes_and_scales);
+    c->args.lse += 2;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k ");
+}
+
+/* --- Workspace --------------------------------------------------------------------------- */
+
+static void a_workspace_inside_stored_tensors_is_refused(void **state)
+{
+    (void)state;
+    for (int t = K; t < TENSORS; t++) {
+        const int64_t offsets[3] = {0, 1, tensor_bytes[t] - 1};
+        for (int i = 0; i < 3; i++) {
+            struct call *c = made_call(make_bytes);
+            char text[64];
+            c->exec.workspace = (char *)(uintptr_t)data_of(c, t) + offsets[i];
+            snprintf(text, sizeof text, " bytes) overlaps %s", tensor_names[t]);
+            expect_refusal(c, ATTNKIT_BAD_WORKSPACE, text);
+        }
+    }
+    struct call *c = made_call(make_paged);
+    const int64_t page = KV_HEADS * PAGE_SIZE * VALUE_DIM * 4;
+    c->exec.workspace = (char *)(uintptr_t)data_of(c, V) + PAGES * page - 1;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps v");
+}
+
+static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    (void)pool;
+    for (int64_t i = 0; i < n; i++)
+        task(arg, i);
+}
+
+/* The bound that the header states, for each of the threads. */
+static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
+{
+    const int64_t rows = 256 * (head_dim + 2 * value_dim + 4), shared = 3 * 256 * (value_dim + 3);
+    const int64_t bytes = 4 * (rows + 128 * 64 + 2 * value_dim) + 4096 +
+                          4 * 129 * (head_dim + value_dim) + (threads > 1 ? 4 * shared + 65536 : 0);
+    return (size_t)(bytes * threads);
+}
+
+static void expect_workspace_within_bound(maker make, const char *isa, int64_t head_dim,
+                                          int64_t value_dim, int64_t q_len)
+{
+    for (int64_t threads = 1; threads <= 8; threads += 7) {
+        struct call *c = made_call(make);
+        c->args.head_dim = head_dim;
+        c->args.value_dim = value_dim;
+        c->args.q_len = q_len;
+        c->exec.threads = threads;
+        c->exec.isa = isa;
+        assert_true(workspace_needed(c) <= workspace_bound(head_dim, value_dim, threads));
+        c->exec.parallel_for = run_in_order;
+        c->args.kv_len = 100000;
+        c->args.page_table_stride *= 10000;
+        assert_true(workspace_needed(c) <= workspace_bound(head_dim, value_dim, threads));
+    }
+}
+
+static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {32, 64, 128, 576}, lengths[] = {1, 2, 7, 33, 1000, 1 << 20};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t d = 0; d < COUNT(dims) * COUNT(dims); d++)
+            for (size_t l = 0; l < COUNT(lengths); l++)
+                for (size_t m = 0; m < COUNT(makers) && attnkit_isa_can_run(&isas[i]); m++)
+                    expect_workspace_within_bound(makers[m], isas[i].name, dims[d % COUNT(dims)],
+                                                  dims[d / COUNT(dims)], lengths[l]);
+}
+
+static void the_workspace_does_not_grow_with_the_lengths(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < COUNT(makers); m++) {
+        struct call *c = made_call(makers[m]);
+        c->args.q_len = 1000;
+        const size_t needed = workspace_needed(c);
+        c->args.kv_len = 1 << 30;
+        if (c->args.page_table)
+            c->args.page_table_stride = 1 << 30;
+        assert_int_equal(workspace_needed(c), needed);
+        c->args.q_len = 1 << 30;
+        assert_int_equal(workspace_needed(c), needed);
+    }
+}
+
+/* So that one made for the longest of several calls does for all of them. */
+static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 16};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t n = 0; n < 2 * COUNT(makers) && attnkit_isa_can_run(&isas[i]); n++) {
+            struct call *c = made_call(makers[n / 2]);
+            c->exec.isa = isas[i].name;
+            c->exec.threads = threads[n % 2];
+            size_t before = 0;
+            for (c->args.q_len = 1; c->args.q_len < 600; c->args.q_len++) {
+                const size_t needed = workspace_needed(c);
+                assert_true(needed >= before);
+                before = needed;
+            }
+        }
+}
+
+/* The last row of V, or the last row of the page that all keys share. */
+static void make_last_value_nan(const struct call *c, char *v)
+{
+    const enum type type = (enum type)c->args.v_type;
+    const int64_t last = c->args.page_table ? c->args.page_size - 1 : c->args.kv_len - 1;
+    const uint16_t nan_half = type == TYPE_Q8_0 ? 0x7e00 : 0x7fc0;
+    const float nan_scale = NAN;
+    memset(v, 0, (size_t)bytes_of(type, (last + 1) * c->args.value_dim));
+    if (type == TYPE_I8)
+        memcpy((char *)(uintptr_t)(c->args.v_scales + last), &nan_scale, sizeof nan_scale);
+    else
+        for (int i = 0; i < 2; i++)
+            memcpy(v + last * bytes_of(type, c->args.value_dim) + 2 * i, &nan_half,
+                   sizeof nan_half);
+}
+
+/* A call that uses all scratch there is: a second chunk of keys, and with many rows a NaN, for
+ * which rows are computed again. */
+static struct call *call_that_uses_all_scratch(maker make, int q_len)
+{
+    enum { KEYS = 608 };
+    static char k[KEYS * HEAD_DIM * 4], v[KEYS * HEAD_DIM * 4];
+    static const int32_t table[KEYS / PAGE_SIZE];
+    struct call *c = made_call(make);
+    c->args.batch = c->args.q_heads = c->args.kv_heads = 1;
+    c->args.q_len = q_len;
+    c->args.kv_len = KEYS - 8; /* with half a tile */
+    c->args.value_dim = HEAD_DIM;
+    c->args.k = k;
+    c->args.v = v;
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    if (c->args.page_table)
+        c->args.page_table = table;
+    make_last_value_nan(c, v);
+    return c;
+}
+
+static void the_bytes_asked_for_are_enough(void **state)
+{
+    (void)state;
+    for (int alignment = 0; alignment < 64; alignment += 7)
+        for (size_t kind = 0; kind < 2 * COUNT(makers); kind++) {
+            struct call *c = call_that_uses_all_scratch(makers[kind / 2], kind % 2 ? 1 : 40);
+            const size_t needed = workspace_needed(c);
+            memset(workspace, PATTERN, needed + 128);
+            c->exec.workspace = workspace + 64 + alignment;
+            c->exec.workspace_size = needed - 1;
+            expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is ");
+            c->exec.workspace_size = needed;
+            expect_result(c);
+            for (int i = 0; i < 64 + alignment; i++)
+                assert_int_equal((unsigned char)workspace[i], PATTERN);
+            for (int i = alignment; i < 64; i++)
+                assert_int_equal((unsigned char)workspace[64 + needed + (size_t)i], PATTERN);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_good_calls_are_right),
+        cmocka_unit_test(unknown_types_are_unsupported),
+        cmocka_unit_test(scales_without_bytes_are_refused),
+        cmocka_unit_test(groups_that_do_not_divide_a_row_are_refused),
+        cmocka_unit_test(every_group_that_divides_a_row_is_taken),
+        cmocka_unit_test(missing_scales_are_refused),
+        cmocka_unit_test(parts_of_blocks_are_refused),
+        cmocka_unit_test(sizes_whose_products_leave_63_bits_are_refused),
+        cmocka_unit_test(elements_at_odd_addresses_are_refused),
+        cmocka_unit_test(strides_of_parts_of_an_element_are_refused),
+        cmocka_unit_test(bad_strides_of_scales_are_refused),
+        cmocka_unit_test(scales_may_repeat_overlap_and_go_backwards),
+        cmocka_unit_test(strides_of_absent_scales_are_not_looked_at),
+        cmocka_unit_test(fields_of_pages_without_a_table_are_refused),
+        cmocka_unit_test(bad_fields_of_pages_are_refused),
+        cmocka_unit_test(one_batch_entry_needs_no_table_stride),
+        cmocka_unit_test(numbers_of_no_page_are_refused),
+        cmocka_unit_test(only_table_entries_of_keys_that_exist_are_read),
+        cmocka_unit_test(without_keys_there_need_be_no_pages),
+        cmocka_unit_test(tables_are_not_read_where_there_is_nothing_to_do),
+        cmocka_unit_test(strides_of_pages_are_named_so),
+        cmocka_unit_test(pages_may_be_shared),
+        cmocka_unit_test(tiles_that_do_not_fit_are_refused),
+        cmocka_unit_test(packed_tiles_are_unsupported),
+        cmocka_unit_test(tiles_may_repeat_overlap_and_go_backwards),
+        cmocka_unit_test(what_a_tile_holds_of_no_key_changes_no_bit),
+        cmocka_unit_test(outputs_and_workspaces_that_overlap_tiles_are_refused),
+        cmocka_unit_test(outputs_that_overlap_bytes_or_scales_are_refused),
+        cmocka_unit_test(outputs_that_overlap_pages_are_refused),
+        cmocka_unit_test(outputs_may_lie_in_the_gaps_of_bytes_and_scales),
+        cmocka_unit_test(a_workspace_inside_stored_tensors_is_refused),
+        cmocka_unit_test(the_workspace_keeps_to_the_bound_of_the_header),
+        cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
+        cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
+        cmocka_unit_test(the_bytes_asked_for_are_enough),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

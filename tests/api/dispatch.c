@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The choice of the instruction set: the best that can run, or the one that is named. ATTNKIT_ISA
+ * is read once in a process, so every test of it runs in a process of its own: a fork of this one,
+ * which therefore makes no automatic choice itself. (Not an exec: that limits a variable to 128
+ * KiB, and emulators of other CPUs do not follow it.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dispatch/cpu/isa.h"
+#include "attnkit.h"
+
+static const struct isa *isas;
+static int isa_count;
+
+static int list_isas(void **state)
+{
+    (void)state;
+    isa_count = attnkit_isas(&isas);
+    return 0;
+}
+
+static const char *best_name(void)
+{
+    const char *name = NULL;
+    for (int i = 0; i < isa_count; i++)
+        if (attnkit_isa_can_run(&isas[i]))
+            name = isas[i].name;
+    return name;
+}
+
+/* --- The list ---------------------------------------------------------------------------- */
+
+static void every_instruction_set_is_described(void **state)
+{
+    (void)state;
+    assert_int_equal(attnkit_isa_count(), isa_count);
+    for (int32_t i = 0; i < isa_count; i++) {
+        attnkit_isa_info info = {.size = sizeof info};
+        char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+        assert_int_equal(attnkit_isa_get(i, &info, message), ATTNKIT_OK);
+        assert_string_equal(message, "");
+        assert_int_equal(info.size, sizeof info);
+        assert_string_equal(info.name, isas[i].name);
+        assert_true(info.needs[0] != '\0');
+        assert_true(info.reason[0] != '\0');
+        assert_int_equal(info.built, isas[i].kernels != NULL);
+        assert_int_equal(info.can_run, attnkit_isa_can_run(&isas[i]));
+        assert_true(info.built || !info.can_run);
+    }
+}
+
+static void the_reason_says_whether_it_is_built_and_can_run(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < isa_count; i++) {
+        attnkit_isa_info info = {.size = sizeof info};
+        assert_int_equal(attnkit_isa_get(i, &info, NULL), ATTNKIT_OK);
+        const bool not_built = strstr(info.reason, "not built") != NULL;
+        const bool lacking = strstr(info.reason, "does not") != NULL;
+        assert_int_equal(not_built, !info.built);
+        assert_int_equal(lacking, info.built && !info.can_run);
+    }
+}
+
+static void scalar_comes_first_and_always_runs(void **state)
+{
+    (void)state;
+    assert_string_equal(isas[0].name, "scalar");
+    assert_true(attnkit_isa_can_run(&isas[0]));
+}
+
+static void indices_out_of_range_are_refused(void **state)
+{
+    (void)state;
+    const int32_t indices[] = {-1, isa_count, INT32_MIN, INT32_MAX};
+    static const char *const texts[] = {"index is -1", "index is ", "index is -2147483648",
+                                        "index is 2147483647"};
+    for (int i = 0; i < 4; i++) {
+        attnkit_isa_info info = {.size = sizeof info};
+        const attnkit_isa_info before = info;
+        char message[ATTNKIT_MESSAGE_SIZE];
+        assert_int_equal(attnkit_isa_get(indices[i], &info, message), ATTNKIT_BAD_ARGUMENT);
+        assert_non_null(strstr(message, texts[i]));
+        assert_int_equal(attnkit_isa_get(indices[i], &info, NULL), ATTNKIT_BAD_ARGUMENT);
+        assert_memory_equal(&info, &before, sizeof info);
+    }
+}
+
+/* --- Structs to fill --------------------------------------------------------------------- */
+
+static void null_structs_are_refused(void **state)
+{
+    (void)state;
+    char message[ATTNKIT_MESSAGE_SIZE];
+    assert_int_equal(attnkit_isa_get(0, NULL, message), ATTNKIT_BAD_ARGUMENT);
+    assert_string_equal(message, "info is NULL");
+    assert_int_equal(attnkit_isa_get(0, NULL, NULL), ATTNKIT_BAD_ARGUMENT);
+    assert_int_equal(attnkit_isa_choose("scalar", NULL, message), ATTNKIT_BAD_ARGUMENT);
+    assert_string_equal(message, "choice is NULL");
+    assert_int_equal(attnkit_isa_choose("scalar", NULL, NULL), ATTNKIT_BAD_ARGUMENT);
+}
+
+static void structs_of_no_version_are_refused_and_not_filled(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {0, 8, sizeof(attnkit_isa_choice) - 1, 4097, SIZE_MAX};
+    for (int i = 0; i < 5; i++) {
+        char message[ATTNKIT_MESSAGE_SIZE];
+        attnkit_isa_info info = {.size = sizes[i]};
+        const attnkit_isa_info info_before = info;
+        assert_int_equal(attnkit_isa_get(0, &info, message), ATTNKIT_BAD_ARGUMENT);
+        assert_non_null(strstr(message, "attnkit_isa_info.size is "));
+        assert_memory_equal(&info, &info_before, sizeof info);
+        attnkit_isa_choice choice = {.size = sizes[i]};
+        const attnkit_isa_choice choice_before = choice;
+        assert_int_equal(attnkit_isa_choose("scalar", &choice, message), ATTNKIT_BAD_ARGUMENT);
+        assert_non_null(strstr(message, "attnkit_isa_choice.size is "));
+        assert_memory_equal(&choice, &choice_before, sizeof choice);
+    }
+}
+
+static void what_a_newer_caller_has_more_is_left_alone(void **state)
+{
+    (void)state;
+    struct {
+        attnkit_isa_info info;
+        char tail[64];
+    } newer;
+    memset(&newer, 0xa5, sizeof newer);
+    newer.info.size = sizeof newer;
+    assert_int_equal(attnkit_isa_get(0, &newer.info, NULL), ATTNKIT_OK);
+    assert_string_equal(newer.info.name, "scalar");
+    assert_int_equal(newer.info.size, sizeof newer);
+    for (size_t i = 0; i < sizeof newer.tail; i++)
+        assert_int_equal((unsigned char)newer.tail[i], 0xa5);
+}
+
+/* --- Names ------------------------------------------------------------------------------- */
+
+static void a_named_instruction_set_is_chosen_if_it_can_run(void **state)
+{
+    (void)state;
+    for (int i = 0; i < isa_count; i++) {
+        attnkit_isa_choice choice = {.size = sizeof choice};
+        char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+        const attnkit_status status = attnkit_isa_choose(isas[i].name, &choice, message);
+        if (attnkit_isa_can_run(&isas[i])) {
+            assert_int_equal(status, ATTNKIT_OK);
+            assert_string_equal(message, "");
+            assert_string_equal(choice.prefill, isas[i].name);
+            assert_string_equal(choice.decode, isas[i].name);
+            assert_non_null(strstr(choice.reason, "attnkit_exec.isa"));
+        } else {
+            assert_int_equal(status, ATTNKIT_BAD_ISA);
+            assert_non_null(strstr(message, isas[i].name));
+            assert_null(choice.prefill);
+        }
+    }
+}
+
+/* The message ends with the list of what can run. */
+static void expect_possible_names(const char *message)
+{
+    const char *possible = strstr(message, "possible here: ");
+    assert_non_null(possible);
+    for (int i = 0; i < isa_count; i++)
+        if (attnkit_isa_can_run(&isas[i]))
+            assert_non_null(strstr(possible, isas[i].name));
+        else
+            assert_null(strstr(possible, isas[i].name));
+}
+
+static void unknown_names_are_refused_with_the_possible_ones(void **state)
+{
+    (void)state;
+    const char *const names[] = {"sse9", "", "AVX2", "scalar,avx2", "\xc3\x28"};
+    for (int i = 0; i < 5; i++) {
+        attnkit_isa_choice choice = {.size = sizeof choice};
+        char message[ATTNKIT_MESSAGE_SIZE];
+        assert_int_equal(attnkit_isa_choose(names[i], &choice, message), ATTNKIT_BAD_ISA);
+        assert_non_null(strstr(message, "exec.isa is \""));
+        assert_non_null(strstr(message, names[i]));
+        expect_possible_names(message);
+        assert_int_equal(attnkit_isa_choose(names[i], &choice, NULL), ATTNKIT_BAD_ISA);
+    }
+}
+
+/* --- The automatic choice ---------------------------------------------------------------- */
+
+/* What a child process reports; plain bytes, as it goes through a pipe. */
+struct report {
+    attnkit_status choose, query, call; /* of the three calls that need a choice */
+    char chosen[32], reason[64], message[ATTNKIT_MESSAGE_SIZE];
+};
+
+static attnkit_status attend(const char *isa, attnkit_status *query, char *message)
+{
+    static char workspace[1 << 18];
+    const float one = 1.0f;
+    float out = 0.0f;
+    const attnkit_attention_args args = {
+        .size = sizeof args,
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = 1,
+        .kv_len = 1,
+        .head_dim = 1,
+        .q = &one,
+        .k = &one,
+        .v = &one,
+        .out = &out,
+    };
+    const attnkit_exec exec = {.size = sizeof exec,
+                               .workspace = workspace,
+                               .workspace_size = sizeof workspace,
+                               .isa = isa};
+    size_t bytes;
+    *query = attnkit_attention_workspace(&args, &exec, &bytes, NULL);
+    return attnkit_attention(&args, &exec, message);
+}
+
+static void make_report(const char *isa, struct report *r)
+{
+    attnkit_isa_choice choice = {.size = sizeof choice};
+    r->call = attend(isa, &r->query, r->message);
+    r->choose = attnkit_isa_choose(isa, &choice, NULL);
+    if (r->choose == ATTNKIT_OK) {
+        strncpy(r->chosen, choice.prefill, sizeof r->chosen - 1);
+        strncpy(r->reason, choice.reason, sizeof r->reason - 1);
+    }
+}
+
+/* Runs `make_report` in a process where ATTNKIT_ISA is `variable`, or not set. */
+static struct report report_with(const char *variable, const char *isa)
+{
+    struct report r = {.choose = ATTNKIT_OK};
+    int ends[2], how;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (variable)
+            setenv("ATTNKIT_ISA", variable, 1);
+        else
+            unsetenv("ATTNKIT_ISA");
+        make_report(isa, &r);
+        _exit(write(ends[1], &r, sizeof r) == sizeof r ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    assert_int_equal(read(ends[0], &r, sizeof r), sizeof r);
+    close(ends[0]);
+    close(ends[1]);
+    return r;
+}
+
+static void expect_choice(const struct report *r, const char *name, const char *reason)
+{
+    assert_int_equal(r->choose, ATTNKIT_OK);
+    assert_int_equal(r->query, ATTNKIT_OK);
+    assert_int_equal(r->call, ATTNKIT_OK);
+    assert_string_equal(r->message, "");
+    assert_string_equal(r->chosen, name);
+    assert_non_null(strstr(r->reason, reason));
+}
+
+static void expect_refusal(const struct report *r, const char *name)
+{
+    assert_int_equal(r->choose, ATTNKIT_BAD_ISA);
+    assert_int_equal(r->query, ATTNKIT_BAD_ISA);
+    assert_int_equal(r->call, ATTNKIT_BAD_ISA);
+    assert_non_null(strstr(r->message, "ATTNKIT_ISA is \""));
+    assert_non_null(strstr(r->message, name));
+    expect_possible_names(r->message);
+}
+
+static void the_choice_is_the_best_that_can_run(void **state)
+{
+    (void)state;
+    const struct report r = report_with(NULL, NULL);
+    expect_choice(&r, best_name(), "best");
+}
+
+static void an_empty_variable_is_one_that_is_not_set(void **state)
+{
+    (void)state;
+    const struct report r = report_with("", NULL);
+    expect_choice(&r, best_name(), "best");
+}
+
+static void the_variable_names_any_that_can_run_and_no_other(void **state)
+{
+    (void)state;
+    for (int i = 0; i < isa_count; i++) {
+        const struct report r = report_with(isas[i].name, NULL);
+        if (attnkit_isa_can_run(&isas[i]))
+            expect_choice(&r, isas[i].name, "ATTNKIT_ISA");
+        else
+            expect_refusal(&r, isas[i].name);
+    }
+}
+
+static void a_variable_without_sense_is_refused_by_every_call(void **state)
+{
+    (void)state;
+    const char *const values[] = {"avx9000", "Scalar", " ", "\xff\xfe\x80", "%s%n"};
+    for (int i = 0; i < 5; i++) {
+        const struct report r = report_with(values[i], NULL);
+        expect_refusal(&r, values[i]);
+    }
+}
+
+static void a_variable_of_a_megabyte_is_refused(void **state)
+{
+    (void)state;
+    const size_t megabyte = 1 << 20;
+    char *value = malloc(megabyte + 1);
+    memset(value, 'x', megabyte);
+    value[megabyte] = '\0';
+    const struct report r = report_with(value, NULL);
+    free(value);
+    expect_refusal(&r, "xxxx");
+}
+
+static void exec_isa_wins_over_the_variable(void **state)
+{
+    (void)state;
+    const char *const variables[] = {"scalar", "avx9000", best_name()};
+    for (int v = 0; v < 3; v++)
+        for (int i = 0; i < isa_count; i++)
+            if (attnkit_isa_can_run(&isas[i])) {
+                const struct report r = report_with(variables[v], isas[i].name);
+                expect_choice(&r, isas[i].name, "attnkit_exec.isa");
+            }
+}
+
+/* --- Tables ------------------------------------------------------------------------------ */
+
+typedef void (*entry)(void);
+
+enum { ENTRIES = 21 };
+
+_Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIES * sizeof(entry),
+               "every entry of struct kernels belongs into list_entries");
+
+static void list_entries(const struct kernels *k, entry entries[ENTRIES])
+{
+    const entry all[ENTRIES] = {
+        (entry)k->exp2,       (entry)k->widen,       (entry)k->widen_tile,    (entry)k->narrow,
+        (entry)k->rotate,     (entry)k->pack_q,      (entry)k->scores,        (entry)k->softmax,
+        (entry)k->adjust,     (entry)k->weighted_v,  (entry)k->fold,          (entry)k->finish,
+        (entry)k->decode,     (entry)k->decode_fold, (entry)k->decode_finish, (entry)k->head_scores,
+        (entry)k->head_out,   (entry)k->nonzero,     (entry)k->widen_matrix,  (entry)k->product,
+        (entry)k->few_product};
+    memcpy(entries, all, sizeof all);
+}
+
+static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
+{
+    (void)state;
+    for (int i = 0; i < isa_count; i++) {
+        const struct kernels *k = isas[i].kernels;
+        if (!k)
+            continue;
+        entry entries[ENTRIES];
+        list_entries(k, entries);
+        for (int e = 0; e < ENTRIES; e++)
+            assert_non_null(entries[e]);
+        assert_string_equal(k->name, isas[i].name);
+        assert_in_range(k->vector, 4, MAX_VECTOR);
+        assert_in_range(k->lanes, k->vector, MAX_LANES);
+        assert_int_equal(k->lanes % k->vector, 0);
+        assert_in_range(k->decode_rows, 1, MAX_DECODE_ROWS);
+        assert_in_range(k->f32_decode_rows, 1, k->decode_rows);
+        assert_in_range(k->matrix_rows, 1, MAX_MATRIX_ROWS);
+        assert_in_range(k->f32_matrix_rows, 1, MAX_MATRIX_ROWS);
+    }
+}
+
+static void no_table_borrows_from_another(void **state)
+{
+    (void)state;
+    for (int i = 0; i < isa_count; i++)
+        for (int j = 0; j < i; j++) {
+            if (!isas[i].kernels || !isas[j].kernels)
+                continue;
+            entry a[ENTRIES], b[ENTRIES];
+            list_entries(isas[i].kernels, a);
+            list_entries(isas[j].kernels, b);
+            for (int x = 0; x < ENTRIES; x++)
+                for (int y = 0; y < ENTRIES; y++)
+                    assert_true(a[x] != b[y]);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_instruction_set_is_described),
+        cmocka_unit_test(the_reason_says_whether_it_is_built_and_can_run),
+        cmocka_unit_test(scalar_comes_first_and_always_runs),
+        cmocka_unit_test(indices_out_of_range_are_refused),
+        cmocka_unit_test(null_structs_are_refused),
+        cmocka_unit_test(structs_of_no_version_are_refused_and_not_filled),
+        cmocka_unit_test(what_a_newer_caller_has_more_is_left_alone),
+        cmocka_unit_test(a_named_instruction_set_is_chosen_if_it_can_run),
+        cmocka_unit_test(unknown_names_are_refused_with_the_possible_ones),
+        cmocka_unit_test(the_choice_is_the_best_that_can_run),
+        cmocka_unit_test(an_empty_variable_is_one_that_is_not_set),
+        cmocka_unit_test(the_variable_names_any_that_can_run_and_no_other),
+        cmocka_unit_test(a_variable_without_sense_is_refused_by_every_call),
+        cmocka_unit_test(a_variable_of_a_megabyte_is_refused),
+        cmocka_unit_test(exec_isa_wins_over_the_variable),
+        cmocka_unit_test(tables_are_complete_and_within_the_limits_of_the_loops),
+        cmocka_unit_test(no_table_borrows_from_another),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, list_isas, NULL);
+}

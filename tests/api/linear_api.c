@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls of linear maps and of packing against bad and odd arguments. What cannot be done
+ * is refused with the documented status and a message that names the argument and its value, and
+ * nothing is written. Each test takes a small call that is right and changes one thing of it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attnkit.h"
+#include "tests/support/random.h"
+
+enum {
+    ROWS = 5,
+    IN_DIM = 64,
+    OUT_DIM = 20,
+    TILES = 2,
+    TILE = 16 * IN_DIM, /* elements */
+    ROOM = 8192,        /* floats for each tensor, of which one is PACKED */
+    MARGIN = 1024,      /* of them before its first element */
+    PATTERN = 0xa5,
+};
+
+/* A call of each kind and all memory but the workspace: what a refused call may not change. */
+struct call {
+    attnkit_pack_args pack;
+    attnkit_linear_args args;
+    attnkit_exec exec;
+    float w[ROOM], x[ROOM], y[ROOM], bias[ROOM];
+    _Alignas(64) float packed[ROOM];
+};
+
+static _Alignas(64) char workspace[1 << 20];
+
+static void fill(float *x, uint64_t seed)
+{
+    for (int i = 0; i < ROOM; i++)
+        x[i] = random_uniform(&seed);
+}
+
+/* The calls that are right, the matrix packed by the first. There is one at a time. */
+static struct call *good_call(void)
+{
+    static struct call c;
+    memset(&c, PATTERN, sizeof c);
+    fill(c.w, 1);
+    fill(c.x, 2);
+    fill(c.bias, 3);
+    c.pack = (attnkit_pack_args){.size = sizeof c.pack,
+                                 .out_dim = OUT_DIM,
+                                 .in_dim = IN_DIM,
+                                 .w = c.w + MARGIN,
+                                 .packed = c.packed + MARGIN,
+                                 .packed_size = TILES * TILE * sizeof(float)};
+    c.args = (attnkit_linear_args){.size = sizeof c.args,
+                                   .rows = ROWS,
+                                   .in_dim = IN_DIM,
+                                   .out_dim = OUT_DIM,
+                                   .x = c.x + MARGIN,
+                                   .w = c.packed + MARGIN,
+                                   .bias = c.bias + MARGIN,
+                                   .y = c.y + MARGIN};
+    c.exec = (attnkit_exec){
+        .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    assert_int_equal(attnkit_pack(&c.pack, NULL, NULL), ATTNKIT_OK);
+    return &c;
+}
+
+static struct call *good_strided(void)
+{
+    struct call *const c = good_call();
+    c->args.flags = c->pack.flags = ATTNKIT_STRIDED;
+    c->pack.w_stride = c->args.x_stride = IN_DIM * 4;
+    c->args.y_stride = OUT_DIM * 4;
+    return c;
+}
+
+/* --- What is expected ------------------------------------------------------------------------- */
+
+/* One of the calls, with its own args of struct call. */
+typedef attnkit_status (*caller)(const struct call *c, char *message);
+
+static attnkit_status pack(const struct call *c, char *message)
+{
+    return attnkit_pack(&c->pack, &c->exec, message);
+}
+
+static attnkit_status packed_size(const struct call *c, char *message)
+{
+    size_t bytes = 12345;
+    const attnkit_status status = attnkit_packed_size(&c->pack, &bytes, message);
+    assert_true((status == ATTNKIT_OK) == (bytes != 12345));
+    return status;
+}
+
+static attnkit_status linear(const struct call *c, char *message)
+{
+    return attnkit_linear(&c->args, &c->exec, message);
+}
+
+static attnkit_status linear_workspace(const struct call *c, char *message)
+{
+    size_t bytes = 12345;
+    const attnkit_status status = attnkit_linear_workspace(&c->args, &c->exec, &bytes, message);
+    assert_true((status == ATTNKIT_OK) == (bytes != 12345));
+    return status;
+}
+
+static void expect_refusal(struct call *c, caller call, attnkit_status expected, const char *text)
+{
+    static struct call before;
+    memcpy(&before, c, sizeof before);
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    const attnkit_status status = call(c, message);
+    if (status != expected || !strstr(message, text))
+        fail_msg("expected \"%s\": got %s, \"%s\"", text, attnkit_status_string(status), message);
+    assert_int_equal(call(c, NULL), expected);
+    assert_memory_equal(c, &before, sizeof before);
+}
+
+static void expect_ok(const struct call *c, caller call)
+{
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    const attnkit_status status = call(c, message);
+    if (status != ATTNKIT_OK || message[0] != '\0')
+        fail_msg("%s, \"%s\"", attnkit_status_string(status), message);
+}
+
+/* A field of the call, what it is to be, and what is said of that. */
+struct refusal {
+    const char *text;
+    size_t field, size;
+    int64_t value;
+    attnkit_status status;
+};
+
+#define SET(name, value) offsetof(struct call, name), sizeof(((struct call *)0)->name), value
+
+#define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
+
+static struct call *changed_call(const struct refusal *r)
+{
+    struct call *const c = good_call();
+    const int32_t narrow = (int32_t)r->value;
+    memcpy((char *)c + r->field, r->size == 4 ? (const void *)&narrow : &r->value, r->size);
+    return c;
+}
+
+/* By a call, and by the query that goes with it where it can see so much. */
+static void expect_refusals(const struct refusal *table, int64_t count, caller call, caller query)
+{
+    for (int64_t i = 0; i < count; i++) {
+        expect_refusal(changed_call(&table[i]), call, table[i].status, table[i].text);
+        if (query)
+            expect_refusal(changed_call(&table[i]), query, table[i].status, table[i].text);
+    }
+}
+
+static const attnkit_status bad = ATTNKIT_BAD_ARGUMENT, unsupported = ATTNKIT_UNSUPPORTED,
+                            overflow = ATTNKIT_OVERFLOW;
+
+/* --- Calls that are right --------------------------------------------------------------------- */
+
+static void the_good_calls_are_right(void **state)
+{
+    (void)state;
+    const caller calls[] = {pack, packed_size, linear, linear_workspace};
+    for (int64_t i = 0; i < COUNT(calls); i++) {
+        expect_ok(good_call(), calls[i]);
+        expect_ok(good_strided(), calls[i]);
+    }
+}
+
+static void no_rows_need_no_memory(void **state)
+{
+    (void)state;
+    struct call *const c = good_call();
+    size_t bytes = 1;
+    c->args.rows = 0;
+    c->args.x = c->args.w = NULL;
+    c->args.bias = NULL;
+    c->args.y = NULL;
+    c->exec.workspace = NULL;
+    c->exec.workspace_size = 0;
+    expect_ok(c, linear);
+    assert_int_equal(attnkit_linear_workspace(&c->args, &c->exec, &bytes, NULL), ATTNKIT_OK);
+    assert_int_equal(bytes, 0);
+}
+
+static void queries_look_at_no_memory(void **state)
+{
+    (void)state;
+    struct call *const c = good_call();
+    size_t size, without;
+    assert_int_equal(attnkit_linear_workspace(&c->args, NULL, &size, NULL), ATTNKIT_OK);
+    c->args.x = c->args.w = NULL;
+    c->args.y = NULL;
+    c->args.bias = (const float *)(uintptr_t)4;
+    assert_int_equal(attnkit_linear_workspace(&c->args, NULL, &without, NULL), ATTNKIT_OK);
+    assert_int_equal(size, without);
+    assert_int_equal(attnkit_packed_size(&c->pack, &size, NULL), ATTNKIT_OK);
+    c->pack.w = NULL;
+    c->pack.packed = NULL;
+    c->pack.packed_size = 0;
+    assert_int_equal(attnkit_packed_size(&c->pack, &without, NULL), ATTNKIT_OK);
+    assert_int_equal(size, without);
+}
+
+static void packed_size_is_that_of_whole_tiles(void **state)
+{
+    (void)state;
+    static const int64_t outs[][2] = {{1, 16}, {15, 16}, {16, 16}, {17, 32}, {4096, 4096}};
+    static const int64_t bytes_of_32[] = {128, 64, 64, 0, 34}; /* elements of each type */
+    for (int64_t i = 0; i < COUNT(outs); i++)
+        for (int type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++) {
+            if (type == ATTNKIT_I8)
+                continue;
+            size_t bytes;
+            const attnkit_pack_args args = {.size = sizeof args,
+                                            .out_dim = outs[i][0],
+                                            .in_dim = 96,
+                                            .packed_type = (attnkit_type)type};
+            assert_int_equal(attnkit_packed_size(&args, &bytes, NULL), ATTNKIT_OK);
+            assert_int_equal(bytes, outs[i][1] * 3 * bytes_of_32[type]);
+        }
+}
+
+static size_t bytes_for(int64_t rows, int64_t in_dim, int64_t out_dim, int types, int64_t threads)
+{
+    const attnkit_linear_args args = {.size = sizeof args,
+                                      .rows = rows,
+                                      .in_dim = in_dim,
+                                      .out_dim = out_dim,
+                                      .x_type = (attnkit_type)(types % 3),
+                                      .w_type = (attnkit_type)(types / 3 % 3),
+                                      .y_type = (attnkit_type)(types / 9)};
+    const attnkit_exec exec = {.size = sizeof exec, .threads = threads};
+    size_t bytes;
+    assert_int_equal(attnkit_linear_workspace(&args, &exec, &bytes, NULL), ATTNKIT_OK);
+    return bytes;
+}
+
+static void workspace_is_within_the_bound_of_the_header(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {1, 7, 8, 9, 255, 256, 257, 100000},
+                         dims[] = {1, 5, 64, 300, 4096, 70001}, threads[] = {1, 2, 64};
+    for (int64_t r = 0; r < COUNT(rows); r++)
+        for (int64_t i = 0; i < COUNT(dims); i++)
+            for (int64_t o = 0; o < COUNT(dims); o++)
+                for (int64_t t = 0; t < COUNT(threads); t++)
+                    for (int types = 0; types < 27; types++) {
+                        const size_t each = (size_t)(4 * 256 * (dims[i] + 512));
+                        assert_true(bytes_for(rows[r], dims[i], dims[o], types, threads[t]) <=
+                                    (size_t)threads[t] * (each + 4096));
+                    }
+}
+
+static void workspace_never_shrinks_as_rows_grow(void **state)
+{
+    (void)state;
+    for (int types = 0; types < 27; types++)
+        for (int64_t threads = 1; threads <= 3; threads += 2) {
+            size_t before = 0;
+            for (int64_t rows = 0; rows < 600; rows++) {
+                const size_t bytes = bytes_for(rows, 70, 100, types, threads);
+                assert_true(bytes >= before);
+                before = bytes;
+            }
+        }
+}
+
+/* --- Structs ---------------------------------------------------------------------------------- */
+
+static void null_structs_are_refused(void **state)
+{
+    (void)state;
+    struct call *const c = good_call();
+    char message[ATTNKIT_MESSAGE_SIZE];
+    size_t bytes = 12345;
+    assert_int_equal(attnkit_pack(NULL, NULL, message), bad);
+    assert_string_equal(message, "args is NULL");
+    assert_int_equal(attnkit_linear(NULL, NULL, message), bad);
+    assert_string_equal(message, "args is NULL");
+    assert_int_equal(attnkit_packed_size(NULL, &bytes, message), bad);
+    assert_string_equal(message, "args is NULL");
+    assert_int_equal(attnkit_linear_workspace(NULL, NULL, &bytes, message), bad);
+    assert_string_equal(message, "args is NULL");
+    assert_int_equal(attnkit_packed_size(&c->pack, NULL, message), bad);
+    assert_string_equal(message, "bytes is NULL");
+    assert_int_equal(attnkit_linear_workspace(&c->args, NULL, NULL, message), bad);
+    assert_string_equal(message, "bytes is NULL");
+    assert_int_equal(bytes, 12345);
+}
+
+static void struct_sizes_of_no_version_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal packs[] = {
+        {"attnkit_pack_args.size is 0", SET(pack.size, 0), bad},
+        {"attnkit_pack_args.size is ", SET(pack.size, sizeof(attnkit_pack_args) - 1), bad},
+        {"attnkit_pack_args.size is 4097", SET(pack.size, 4097), bad},
+    };
+    const struct refusal linears[] = {
+        {"attnkit_linear_args.size is 0", SET(args.size, 0), bad},
+        {"attnkit_linear_args.size is ", SET(args.size, sizeof(attnkit_linear_args) - 1), bad},
+        {"attnkit_linear_args.size is 4097", SET(args.size, 4097), bad},
+        {"attnkit_exec.size is 3", SET(exec.size, 3), bad},
+    };
+    expect_refusals(packs, COUNT(packs), pack, packed_size);
+    expect_refusals(linears, COUNT(linears), linear, linear_workspace);
+}
+
+static void newer_structs_may_have_a_tail_of_zeros(void **state)
+{
+    (void)state;
+    struct {
+        attnkit_pack_args args;
+        char tail[16];
+    } newer_pack = {.args = good_call()->pack};
+    struct {
+        attnkit_linear_args args;
+        char tail[16];
+    } newer_linear = {.args = good_call()->args};
+    struct call *const c = good_call();
+    char message[ATTNKIT_MESSAGE_SIZE];
+    newer_pack.args.size = sizeof newer_pack;
+    newer_linear.args.size = sizeof newer_linear;
+    assert_int_equal(attnkit_pack(&newer_pack.args, NULL, message), ATTNKIT_OK);
+    assert_int_equal(attnkit_linear(&newer_linear.args, &c->exec, message), ATTNKIT_OK);
+    newer_pack.tail[15] = newer_linear.tail[3] = 1;
+    assert_int_equal(attnkit_pack(&newer_pack.args, NULL, message), unsupported);
+    assert_non_null(strstr(message, "attnkit_pack_args.size is "));
+    assert_int_equal(attnkit_linear(&newer_linear.args, &c->exec, message), unsupported);
+    assert_non_null(strstr(message, "attnkit_linear_args.size is "));
+}
+
+static void an_unknown_instruction_set_is_refused(void **state)
+{
+    (void)state;
+    struct call *const c = good_call();
+    c->exec.isa = "none";
+    expect_refusal(c, pack, ATTNKIT_BAD_ISA, "none");
+    expect_refusal(c, linear, ATTNKIT_BAD_ISA, "none");
+    expect_refusal(c, linear_workspace, ATTNKIT_BAD_ISA, "none");
+}
+
+static void bad_threads_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"exec.threads is -1", SET(exec.threads, -1), bad},
+        {"exec.thread is 1: must be between 0 and threads - 1 (0)", SET(exec.thread, 1), bad},
+    };
+    expect_refusals(table, COUNT(table), linear, linear_workspace);
+    expect_refusals(table, COUNT(table), pack, NULL);
+}
+
+/* --- Shapes and types ------------------------------------------------------------------------- */
+
+static void unknown_flags_and_types_are_unsupported(void **state)
+{
+    (void)state;
+    const struct refusal packs[] = {
+        {"flags is 0x8: bits 0x8 are not known", SET(pack.flags, ATTNKIT_TILED), unsupported},
+        {"w_type is 3: must be", SET(pack.w_type, ATTNKIT_I8), unsupported},
+        {"w_type is -1: must be", SET(pack.w_type, -1), unsupported},
+        {"packed_type is 3: must be", SET(pack.packed_type, ATTNKIT_I8), unsupported},
+        {"packed_type is 5: must be", SET(pack.packed_type, 5), unsupported},
+        {"packed_type is 0: must be ATTNKIT_Q8_0", SET(pack.w_type, ATTNKIT_Q8_0), unsupported},
+    };
+    const struct refusal linears[] = {
+        {"flags is 0xc: bits 0x8 are not known", SET(args.flags, 8 | ATTNKIT_STRIDED), unsupported},
+        {"x_type is 4", SET(args.x_type, ATTNKIT_Q8_0), unsupported},
+        {"x_type is -1", SET(args.x_type, -1), unsupported},
+        {"w_type is 3: must be", SET(args.w_type, ATTNKIT_I8), unsupported},
+        {"w_type is 6: must be", SET(args.w_type, 6), unsupported},
+        {"y_type is 3", SET(args.y_type, ATTNKIT_I8), unsupported},
+        {"y_type is 4", SET(args.y_type, ATTNKIT_Q8_0), unsupported},
+    };
+    expect_refusals(packs, COUNT(packs), pack, packed_size);
+    expect_refusals(linears, COUNT(linears), linear, linear_workspace);
+}
+
+static void sizes_below_their_least_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal packs[] = {
+        {"out_dim is 0: must be at least 1", SET(pack.out_dim, 0), bad},
+        {"out_dim is -5: must be at least 1", SET(pack.out_dim, -5), bad},
+        {"in_dim is 0: must be at least 1", SET(pack.in_dim, 0), bad},
+        {"in_dim is -1: must be at least 1", SET(pack.in_dim, -1), bad},
+    };
+    const struct refusal linears[] = {
+        {"rows is -1: must be at least 0", SET(args.rows, -1), bad},
+        {"in_dim is 0: must be at least 1", SET(args.in_dim, 0), bad},
+        {"out_dim is 0: must be at least 1", SET(args.out_dim, 0), bad},
+        {"out_dim is -1: must be at least 1", SET(args.out_dim, -1), bad},
+    };
+    expect_refusals(packs, COUNT(packs), pack, packed_size);
+    expect_refusals(linears, COUNT(linears), linear, linear_workspace);
+}
+
+static void blocks_are_whole(void **state)
+{
+    (void)state;
+    struct call *const c = good_call();
+    c->pack.in_dim = c->args.in_dim = 48;
+    c->pack.packed_type = c->args.w_type = ATTNKIT_Q8_0;
+    expect_refusal(c, pack, bad, "in_dim is 48: must be a multiple of 32");
+    expect_refusal(c, packed_size, bad, "in_dim is 48: must be a multiple of 32");
+    expect_refusal(c, linear, bad, "in_dim is 48: must be a multiple of 32");
+    expect_refusal(c, linear_workspace, bad, "in_dim is 48: must be a multiple of 32");
+}
+
+static void sizes_beyond_63_bits_are_refused(void **state)
+{
+    (void)state;
+    const int64_t huge = INT64_C(1) << 61;
+    const struct refusal packs[] = {
+        {"out_dim x in_dim is 20 x 2305843009213693952", SET(pack.in_dim, huge), overflow},
+        {"out_dim x in_dim is 2305843009213693952 x 64", SET(pack.out_dim, huge), overflow},
+        {"out_dim x in_dim is 9223372036854775807 x 64", SET(pack.out_dim, INT64_MAX), overflow},
+    };
+    const struct refusal linears[] = {
+        {"rows x in_dim is 2305843009213693952 x 64", SET(args.rows, huge), overflow},
+        {"rows x in_dim is 5 x 2305843009213693952", SET(args.in_dim, huge), overflow},
+        {"rows x out_dim is 5 x 9223372036854775807", SET(args.out_dim, INT64_MAX), overflow},
+    };
+    expect_refusals(packs, COUNT(packs), pack, packed_size);
+    expect_refusals(linears, COUNT(linears), linear, linear_workspace);
+    struct call *const c = good_call();
+    c->exec.threads = INT64_MAX / 2;
+    expect_refusal(c, linear, overflow, "workspace is ");
+    expect_refusal(c, linear_workspace, overflow, "workspace is ");
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+static void missing_and_misaligned_tensors_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal packs[] = {
+        {"w is NULL", SET(pack.w, 0), bad},
+        {"packed is NULL", SET(pack.packed, 0), bad},
+    };
+    const struct refusal linears[] = {
+        {"x is NULL", SET(args.x, 0), bad},
+        {"w is NULL", SET(args.w, 0), bad},
+        {"y is NULL", SET(args.y, 0), bad},
+    };
+    expect_refusals(packs, COUNT(packs), pack, NULL);
+    expect_refusals(linears, COUNT(linears), linear, NULL);
+    struct call *c = good_call();
+    c->pack.w = (const char *)c->pack.w + 2;
+    expect_refusal(c, pack, bad, "must be aligned to 4 bytes");
+    c = good_call();
+    c->pack.packed = (char *)c->pack.packed + 32;
+    expect_refusal(c, pack, bad, "must be aligned to 64 bytes");
+    const void **const inputs[] = {&c->args.x, &c->args.w, (const void **)(uintptr_t)&c->args.y,
+                                   (const void **)(uintptr_t)&c->args.bias};
+    const char *const texts[] = {"x is 0x", "w is 0x", "y is 0x", "bias is 0x"};
+    for (int64_t i = 0; i < COUNT(inputs); i++) {
+        c = good_call();
+        *inputs[i] = (const char *)*inputs[i] + 2;
+        expect_refusal(c, linear, bad, texts[i]);
+    }
+}
+
+static void too_little_room_for_packed_is_refused(void **state)
+{
+    (void)state;
+    struct call *c = good_call();
+    c->pack.packed_size--;
+    expect_refusal(c, pack, bad, "packed_size is 8191: 8192 needed");
+    c->pack.packed_size = 0;
+    expect_refusal(c, pack, bad, "packed_size is 0: 8192 needed");
+    c->pack.packed_size = 8193;
+    expect_ok(c, pack);
+}
+
+static void bad_strides_are_refused(void **state)
+{
+    (void)state;
+    struct call *c = good_call();
+    c->args.x_stride = 256;
+    expect_refusal(c, linear, bad, "x_stride is 256, but flags lacks ATTNKIT_STRIDED");
+    c = good_call();
+    c->args.y_stride = 80;
+    expect_refusal(c, linear_workspace, bad, "y_stride is 80, but flags lacks ATTNKIT_STRIDED");
+    c = good_call();
+    c->pack.w_stride = 256;
+    expect_refusal(c, pack, bad, "w_stride is 256, but flags lacks ATTNKIT_STRIDED");
+    c = good_strided();
+    c->pack.w_stride = 257;
+    expect_refusal(c, pack, bad, "w_stride is 257: must be a multiple of 4");
+    c->args.x_stride = 2;
+    expect_refusal(c, linear, bad, "x_stride is 2: must be a multiple of 4");
+    c = good_strided();
+    c->args.x_stride = INT64_MAX / 2 - 3;
+    expect_refusal(c, linear, overflow, "x_stride is 4611686018427387900: too large");
+    c->args.x_stride = -(INT64_C(1) << 60);
+    expect_refusal(c, linear, overflow, "x leaves the address space");
+    c = good_strided();
+    c->args.y_stride = 4 * OUT_DIM - 4;
+    expect_refusal(c, linear, bad, "y_stride are {0, 0, 76}: rows of y (80 bytes) overlap");
+    c->args.y_stride = 0;
+    expect_refusal(c, linear, bad, "overlap or interleave");
+}
+
+static void strides_of_inputs_may_be_any(void **state)
+{
+    (void)state;
+    const int64_t strides[] = {0, 4, -4, -4 * IN_DIM, 4 * IN_DIM + 4};
+    for (int64_t i = 0; i < COUNT(strides); i++) {
+        struct call *const c = good_strided();
+        c->args.x_stride = c->pack.w_stride = strides[i];
+        c->pack.w = c->w + ROOM / 2;
+        c->args.x = c->x + ROOM / 2;
+        expect_ok(c, pack);
+        expect_ok(c, linear);
+    }
+}
+
+static void outputs_overlap_nothing(void **state)
+{
+    (void)state;
+    struct call *c = good_call();
+    c->args.y = c->x + MARGIN + ROWS * IN_DIM - 1;
+    expect_refusal(c, linear, bad, "overlaps x");
+    c->args.y = c->x + MARGIN + ROWS * IN_DIM;
+    expect_ok(c, linear);
+    c = good_call();
+    c->args.y = c->bias + MARGIN + OUT_DIM - 1;
+    expect_refusal(c, linear, bad, "overlaps bias");
+    c = good_call();
+    c->args.y = c->packed + MARGIN + TILES * TILE - 1;
+    expect_refusal(c, linear, bad, "overlaps w");
+    c = good_call();
+    c->pack.w = c->packed + MARGIN + TILES * TILE - 1;
+    expect_refusal(c, pack, bad, "overlaps w");
+    c->pack.w = c->packed + MARGIN + TILES * TILE;
+    expect_ok(c, pack);
+}
+
+static void y_may_lie_between_rows_of_x(void **state)
+{
+    (void)state;
+    struct call *const c = good_strided();
+    c->args.x_stride = c->args.y_stride = 4 * (IN_DIM + OUT_DIM);
+    c->args.y = (char *)(uintptr_t)c->args.x + 4 * IN_DIM;
+    expect_ok(c, linear);
+    c->args.y = (char *)c->args.y - 4;
+    expect_refusal(c, linear, bad, "overlaps x");
+}
+
+static void a_bad_workspace_is_refused(void **state)
+{
+    (void)state;
+    struct call *c = good_call();
+    size_t bytes;
+    assert_int_equal(attnkit_linear_workspace(&c->args, &c->exec, &bytes, NULL), ATTNKIT_OK);
+    c->exec.workspace = NULL;
+    expect_refusal(c, linear, ATTNKIT_BAD_WORKSPACE, "exec.workspace is NULL");
+    c = good_call();
+    c->exec.workspace_size = bytes - 1;
+    expect_refusal(c, linear, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is ");
+    c->exec.workspace_size = bytes;
+    expect_ok(c, linear);
+    const void **const tensors[] = {&c->args.x, &c->args.w, (const void **)(uintptr_t)&c->args.y,
+                                    (const void **)(uintptr_t)&c->args.bias};
+    const char *const texts[] = {"overlaps x", "overlaps w", "overlaps y", "overlaps bias"};
+    for (int64_t i = 0; i < COUNT(tensors); i++) {
+        c = good_call();
+        *tensors[i] = workspace + bytes / 64 * 64; /* its last bytes */
+        expect_refusal(c, linear, ATTNKIT_BAD_WORKSPACE, texts[i]);
+    }
+}
+
+/* Calls of the caller's own threads, of which some have nothing to do. */
+static void more_threads_than_parts_are_right(void **state)
+{
+    (void)state;
+    struct call *const c = good_call();
+    static float expected[ROOM];
+    expect_ok(c, linear);
+    memcpy(expected, c->y, sizeof expected);
+    memset(c->y, PATTERN, sizeof c->y);
+    c->exec.threads = 7;
+    assert_int_equal(attnkit_linear_workspace(&c->args, &c->exec, &c->exec.workspace_size, NULL),
+                     ATTNKIT_OK);
+    c->exec.workspace = malloc(c->exec.workspace_size);
+    for (c->exec.thread = 6; c->exec.thread >= 0; c->exec.thread--)
+        expect_ok(c, linear);
+    assert_memory_equal(c->y, expected, sizeof expected);
+    free(c->exec.workspace);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_good_calls_are_right),
+        cmocka_unit_test(no_rows_need_no_memory),
+        cmocka_unit_test(queries_look_at_no_memory),
+        cmocka_unit_test(packed_size_is_that_of_whole_tiles),
+        cmocka_unit_test(workspace_is_within_the_bound_of_the_header),
+        cmocka_unit_test(workspace_never_shrinks_as_rows_grow),
+        cmocka_unit_test(null_structs_are_refused),
+        cmocka_unit_test(struct_sizes_of_no_version_are_refused),
+        cmocka_unit_test(newer_structs_may_have_a_tail_of_zeros),
+        cmocka_unit_test(an_unknown_instruction_set_is_refused),
+        cmocka_unit_test(bad_threads_are_refused),
+        cmocka_unit_test(unknown_flags_and_types_are_unsupported),
+        cmocka_unit_test(sizes_below_their_least_are_refused),
+        cmocka_unit_test(blocks_are_whole),
+        cmocka_unit_test(sizes_beyond_63_bits_are_refused),
+        cmocka_unit_test(missing_and_misaligned_tensors_are_refused),
+        cmocka_unit_test(too_little_room_for_packed_is_refused),
+        cmocka_unit_test(bad_strides_are_refused),
+        cmocka_unit_test(strides_of_inputs_may_be_any),
+        cmocka_unit_test(outputs_overlap_nothing),
+        cmocka_unit_test(y_may_lie_between_rows_of_x),
+        cmocka_unit_test(a_bad_workspace_is_refused),
+        cmocka_unit_test(more_threads_than_parts_are_right),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The reader of safetensors: headers as others write them, headers in which something is wrong, cut
+ * off anywhere, or in which any one byte is any other. Each header ends at an unmapped page.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/formats/safetensors.h"
+#include "tests/support/memory.h"
+
+enum { MAX_HEADER = 4096 };
+
+/* The page that the headers end at. */
+static struct guarded page;
+
+static const char *parse(const char *header, size_t size, uint64_t data, struct safetensors *file)
+{
+    char *const end = page.data + MAX_HEADER;
+    memcpy(end - size, header, size);
+    return safetensors_parse(end - size, size, data, file);
+}
+
+static void assert_refused(const char *header, uint64_t data, const char *why)
+{
+    struct safetensors file;
+    const char *const wrong = parse(header, strlen(header), data, &file);
+    assert_non_null(wrong);
+    assert_string_equal(wrong, why);
+    assert_null(file.tensors);
+}
+
+/* Two tensors and what else there may be; 28 bytes. */
+static const char sample[] =
+    "{\"__metadata__\":{\"format\":\"pt\"},"
+    " \"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[4,28]} ,\r\n\t"
+    "\"b\":{ \"data_offsets\" : [ 0 , 4 ] , \"shape\" : [ 2 ] , \"dtype\" : \"BF16\" }}  ";
+
+static void a_header_is_read(void **state)
+{
+    (void)state;
+    struct safetensors file;
+    assert_null(parse(sample, sizeof sample - 1, 28, &file));
+    assert_int_equal(file.count, 2);
+    const struct safetensor *const w = safetensors_find(&file, "w");
+    const struct safetensor *const b = safetensors_find(&file, "b");
+    assert_non_null(w);
+    assert_non_null(b);
+    assert_string_equal(w->dtype, "F32");
+    assert_int_equal(w->rank, 2);
+    assert_int_equal(w->shape[0], 2);
+    assert_int_equal(w->shape[1], 3);
+    assert_int_equal(w->begin, 4);
+    assert_int_equal(w->end, 28);
+    assert_string_equal(b->dtype, "BF16");
+    assert_int_equal(b->rank, 1);
+    assert_int_equal(b->end, 4);
+    assert_null(safetensors_find(&file, "__metadata__"));
+    assert_null(safetensors_find(&file, "w "));
+    safetensors_close(&file);
+}
+
+static void there_may_be_nothing(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {"{}", "{ }   ", "{\"__metadata__\":{}}"};
+    for (int i = 0; i < 3; i++) {
+        struct safetensors file;
+        assert_null(parse(headers[i], strlen(headers[i]), 0, &file));
+        assert_null(safetensors_find(&file, ""));
+        safetensors_close(&file);
+    }
+}
+
+/* A tensor of one element, a scalar, and tensors without any, also at the place of others. */
+static void shapes_of_all_ranks_are_read(void **state)
+{
+    (void)state;
+    static const char header[] =
+        "{\"scalar\":{\"dtype\":\"F64\",\"shape\":[],\"data_offsets\":[0,8]},"
+        "\"many\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,2],\"data_offsets\":[8,10]},"
+        "\"none\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807,4,0],\"data_offsets\":[8,8]},"
+        "\"half\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[10,11]}}";
+    struct safetensors file;
+    assert_null(parse(header, sizeof header - 1, 11, &file));
+    assert_int_equal(safetensors_find(&file, "scalar")->rank, 0);
+    assert_int_equal(safetensors_find(&file, "many")->rank, 6);
+    assert_int_equal(safetensors_find(&file, "none")->shape[0], INT64_MAX);
+    safetensors_close(&file);
+}
+
+static void a_header_cut_off_anywhere_is_refused(void **state)
+{
+    (void)state;
+    const size_t whole = sizeof sample - 3; /* less the spaces at its end */
+    for (size_t size = 0; size < whole; size++) {
+        struct safetensors file;
+        assert_non_null(parse(sample, size, 28, &file));
+        assert_null(file.tensors);
+    }
+}
+
+/* Whatever the byte: refused, or tensors that fill the file. */
+static void any_byte_may_be_any_other(void **state)
+{
+    (void)state;
+    char header[sizeof sample];
+    memcpy(header, sample, sizeof sample);
+    for (size_t i = 0; i < sizeof sample - 1; i++) {
+        for (int value = 0; value < 256; value++) {
+            struct safetensors file;
+            header[i] = (char)value;
+            if (parse(header, sizeof sample - 1, 28, &file))
+                continue;
+            uint64_t bytes = 0;
+            for (size_t t = 0; t < file.count; t++)
+                bytes += file.tensors[t].end - file.tensors[t].begin;
+            assert_int_equal(bytes, 28);
+            safetensors_close(&file);
+        }
+        header[i] = sample[i];
+    }
+}
+
+/* ----------------------------------------------------------------------------------- refusals */
+
+static void malformed_headers_are_refused(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {"",
+                                          " {}",
+                                          "[]",
+                                          "{",
+                                          "}",
+                                          "{}}",
+                                          "{},",
+                                          "{,}",
+                                          "{}{}",
+                                          "{\"a\"}",
+                                          "{\"a\":}",
+                                          "{\"a\":{}}",
+                                          "{\"a\":1}",
+                                          "{\"a\":[]}",
+                                          "{\"a\":null}",
+                                          "{a:{}}",
+                                          "{\"__metadata__\":[]}",
+                                          "{\"__metadata__\":{\"a\":1}}",
+                                          "{\"__metadata__\":{\"a\":{}}}",
+                                          "{\"__metadata__\":{\"a\":\"b\",}}",
+                                          "{\"__metadata__\":{}",
+                                          "{}\0"};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers - 1; i++)
+        assert_refused(headers[i], 0, "a malformed header");
+    struct safetensors file;
+    assert_non_null(parse("{}\0", 3, 0, &file));
+}
+
+/* The tensor `a` of these words, alone. */
+static const char *one(const char *dtype, const char *shape, const char *offsets)
+{
+    static char header[MAX_HEADER];
+    snprintf(header, sizeof header, "{\"a\":{\"dtype\":%s,\"shape\":%s,\"data_offsets\":%s}}",
+             dtype, shape, offsets);
+    return header;
+}
+
+static void malformed_tensors_are_refused(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = {"",
+                                         "[",
+                                         "[1",
+                                         "[1,]",
+                                         "[,1]",
+                                         "[1 1]",
+                                         "[-1]",
+                                         "[+1]",
+                                         "[1.0]",
+                                         "[1e0]",
+                                         "[01]",
+                                         "[\"1\"]",
+                                         "[[1]]",
+                                         "[18446744073709551616]",
+                                         "[9223372036854775808]",
+                                         "1",
+                                         "null",
+                                         "{}"};
+    static const char *const offsets[] = {
+        "[]", "[0]", "[0,4,4]", "[0,4", "[0 4]", "[-0,4]", "[0,18446744073709551616]", "4", "null"};
+    static const char *const dtypes[] = {"", "1", "null", "[\"F32\"]", "F32"};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        assert_refused(one("\"F32\"", shapes[i], "[0,4]"), 4, "a malformed header");
+    for (size_t i = 0; i < sizeof offsets / sizeof *offsets; i++)
+        assert_refused(one("\"F32\"", "[1]", offsets[i]), 4, "a malformed header");
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        assert_refused(one(dtypes[i], "[1]", "[0,4]"), 4, "a malformed header");
+    assert_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "a malformed header");
+    assert_refused("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],"
+                   "\"data_offsets\":[0,4]}}",
+                   4, "a malformed header");
+    assert_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4,
+                   "a malformed header");
+}
+
+static void bad_tensors_are_refused(void **state)
+{
+    (void)state;
+    static const char unfit[] = "data_offsets that do not fit the shape";
+    assert_refused(one("\"F33\"", "[1]", "[0,4]"), 4, "a dtype not known");
+    assert_refused(one("\"f32\"", "[1]", "[0,4]"), 4, "a dtype not known");
+    assert_refused(one("\"\"", "[1]", "[0,4]"), 4, "a dtype not known");
+    assert_refused(one("\"F32\"", "[1]", "[4,0]"), 4, "data_offsets that end before they begin");
+    assert_refused(one("\"F32\"", "[1]", "[0,3]"), 3, unfit);
+    assert_refused(one("\"F32\"", "[2]", "[0,4]"), 4, unfit);
+    assert_refused(one("\"BF16\"", "[1,1]", "[0,4]"), 4, unfit);
+    assert_refused(one("\"F4\"", "[1]", "[0,1]"), 1, unfit);
+    assert_refused(one("\"F32\"", "[0]", "[0,4]"), 4, unfit);
+    assert_refused(one("\"F32\"", "[4611686018427387904]", "[0,0]"), 0, unfit);
+    assert_refused(one("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 0,
+                   "a shape that no memory has");
+}
+
+static void bad_places_are_refused(void **state)
+{
+    (void)state;
+    static const char pair[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+                               "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%d,%d]}}";
+    static const struct {
+        int begin;
+        uint64_t data;
+        const char *why;
+    } cases[] = {{3, 8, "tensors that overlap"},
+                 {0, 4, "tensors that overlap"},
+                 {5, 9, "a gap between tensors"},
+                 {4, 7, "tensors beyond the end of the file"},
+                 {4, 9, "bytes after the last tensor"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char header[MAX_HEADER];
+        snprintf(header, sizeof header, pair, cases[i].begin, cases[i].begin + 4);
+        assert_refused(header, cases[i].data, cases[i].why);
+    }
+    assert_refused("{}", 1, "bytes after the last tensor");
+    assert_refused(one("\"U8\"", "[4]", "[18446744073709551611,18446744073709551615]"), 4,
+                   "a gap between tensors");
+}
+
+static void names_that_are_there_twice_are_refused(void **state)
+{
+    (void)state;
+    static const char twice[] = "a name that is there twice";
+    assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+                   "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}",
+                   8, twice);
+    assert_refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0, twice);
+}
+
+/* -------------------------------------------------------------------------------------- strings
+ */
+
+/* The name of the one tensor, written like this, is read as `name`; NULL: it is refused. */
+static void assert_name(const char *written, const char *name)
+{
+    static const char tensor[] = "\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";
+    char header[MAX_HEADER];
+    struct safetensors file;
+    snprintf(header, sizeof header, "{\"%s%s", written, tensor);
+    const char *const wrong = parse(header, strlen(header), 1, &file);
+    if (!name) {
+        assert_non_null(wrong);
+        return;
+    }
+    assert_null(wrong);
+    assert_string_equal(file.tensors[0].name, name);
+    safetensors_close(&file);
+}
+
+static void names_are_utf8_and_may_have_escapes(void **state)
+{
+    (void)state;
+    assert_name("", "");
+    assert_name("a.b_c-0/\x7e", "a.b_c-0/~");
+    assert_name("\xc2\xa0\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf"
+                "\xbf",
+                "\xc2\xa0\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf"
+                "\xbf");
+    assert_name("\\\"\\\\\\/", "\"\\/");
+    assert_name("\\u0041\\u00e9\\u20AC\\uD834\\uDD1E\\uDBFF\\uDFFF",
+                "A\xc3\xa9\xe2\x82\xac\xf0\x9d\x84\x9e\xf4\x8f\xbf\xbf");
+}
+
+static void odd_strings_are_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"\x80",
+                                        "\xbf",
+                                        "\xc0\x80",
+                                        "\xc1\xbf",
+                                        "\xc3",
+                                        "\xc3(",
+                                        "\xe0\x80\x80",
+                                        "\xe0\x9f\xbf",
+                                        "\xe2\x82",
+                                        "\xed\xa0\x80",
+                                        "\xed\xbf\xbf",
+                                        "\xf0\x80\x80\x80",
+                                        "\xf0\x8f\xbf\xbf",
+                                        "\xf4\x90\x80\x80",
+                                        "\xf5\x80\x80\x80",
+                                        "\xff",
+                                        "\xfe",
+                                        "\x1f",
+                                        "\n",
+                                        "\x7f",
+                                        "\xc2\x80",
+                                        "\xc2\x9f",
+                                        "\x1b[2J",
+                                        "\\n",
+                                        "\\t",
+                                        "\\b",
+                                        "\\u0000",
+                                        "\\u001b",
+                                        "\\u009F",
+                                        "\\x",
+                                        "\\",
+                                        "\\u",
+                                        "\\u12",
+                                        "\\u12g4",
+                                        "\\U0041",
+                                        "\\ud800",
+                                        "\\ud800x",
+                                        "\\ud800\\n",
+                                        "\\ud800\\u0041",
+                                        "\\ud800\\ud800",
+                                        "\\udc00",
+                                        "\\udc00\\ud800"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        assert_name(names[i], NULL);
+}
+
+/* --------------------------------------------------------------------------------------- files
+ */
+
+static void bytes_are_read_in_any_order(void **state)
+{
+    (void)state;
+    char path[] = P_tmpdir "/attnkit-safetensors-XXXXXX";
+    uint64_t length = sizeof sample - 1;
+    char data[28], read[24];
+    for (int i = 0; i < 28; i++)
+        data[i] = (char)i;
+    FILE *const made = fdopen(mkstemp(path), "wb");
+    assert_non_null(made);
+    fwrite(&length, 1, 8, made);
+    fwrite(sample, 1, length, made);
+    fwrite(data, 1, sizeof data, made);
+    fclose(made);
+    struct safetensors file;
+    assert_true(safetensors_open(path, &file));
+    for (int i = 0; i < 3; i++) {
+        assert_true(safetensors_read(&file, safetensors_find(&file, "w"), read));
+        assert_memory_equal(read, data + 4, 24);
+        assert_true(safetensors_read(&file, safetensors_find(&file, "b"), read));
+        assert_memory_equal(read, data, 4);
+    }
+    safetensors_close(&file);
+    remove(path);
+}
+
+static int map_page(void **state)
+{
+    (void)state;
+    page = memory_guarded(MAX_HEADER, 0, true);
+    return 0;
+}
+
+static int unmap_page(void **state)
+{
+    (void)state;
+    memory_unguard(&page);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_header_is_read),
+        cmocka_unit_test(there_may_be_nothing),
+        cmocka_unit_test(shapes_of_all_ranks_are_read),
+        cmocka_unit_test(a_header_cut_off_anywhere_is_refused),
+        cmocka_unit_test(any_byte_may_be_any_other),
+        cmocka_unit_test(malformed_headers_are_refused),
+        cmocka_unit_test(malformed_tensors_are_refused),
+        cmocka_unit_test(bad_tensors_are_refused),
+        cmocka_unit_test(bad_places_are_refused),
+        cmocka_unit_test(names_that_are_there_twice_are_refused),
+        cmocka_unit_test(names_are_utf8_and_may_have_escapes),
+        cmocka_unit_test(odd_strings_are_refused),
+        cmocka_unit_test(bytes_are_read_in_any_order),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, map_page, unmap_page);
+}

@@ -1,0 +1,735 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `attnkit run` with masks, functions of the score and other types, against float64.
+
+    ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
+
+As in test_tools.py, which has the rest of the command. Needs NumPy.
+"""
+
+import re
+import unittest
+
+import numpy as np
+
+from test_tools import ISAS, ToolTest, header_of, normal, npy, with_header
+
+BATCH, HEADS, KV_HEADS, ROWS, KEYS, DIM = 2, 4, 2, 3, 11, 8
+SIZES = {"b": BATCH, "h": HEADS, "q": ROWS, "k": KEYS}
+KINDS = ("attend", "ignore", "add")
+
+
+# ---------------------------------------------------------------------------------- the oracle
+
+
+def positions(offsets):
+    """Of each row, [batch, 1, rows, 1]; offsets is one, or one for each batch entry."""
+    offsets = np.broadcast_to(np.asarray(offsets, np.float64), BATCH)
+    return offsets[:, None, None, None] + np.arange(ROWS)[:, None]
+
+
+def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=None, offsets=0,
+              sinks=None, keep=1.0):
+    """All that attention gives, in float64, of [batch, heads, rows, dim]."""
+    q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
+    k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
+    scaled = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    capped = softcap * np.tanh(scaled / softcap) if softcap else scaled
+    biased = capped + bias
+    if slopes is not None:
+        biased = biased + slopes[:, None, None] * (np.arange(k.shape[-2]) - positions(offsets))
+    biased = np.where(visible, biased, -np.inf)
+    sink = np.full(1, -np.inf) if sinks is None else np.asarray(sinks, np.float64)
+    sink = np.broadcast_to(sink[:, None, None], (*biased.shape[:-1], 1))
+    top = np.maximum(biased.max(axis=-1, keepdims=True, initial=-np.inf), sink)
+    top = np.where(np.isfinite(top), top, 0)
+    weights = np.exp(biased - top)
+    total = weights.sum(axis=-1, keepdims=True) + np.exp(sink - top)
+    softmax = weights / np.where(total > 0, total, 1)
+    with np.errstate(divide="ignore"):
+        lse = (np.log(total) + top)[..., 0]
+    return {"out": (softmax * keep) @ v, "lse": lse, "scaled": scaled, "capped": capped,
+            "biased": biased, "softmax": softmax}
+
+
+def broadcast(mask, dims=None):
+    """A mask as [batch, heads, rows, keys], by the letters of its dimensions or else from the
+    right."""
+    mask = np.asarray(mask)
+    if dims is None:
+        return np.broadcast_to(mask, tuple(SIZES.values()))
+    mask = np.transpose(mask, np.argsort(["bhqk".index(letter) for letter in dims]))
+    missing = tuple(i for i, letter in enumerate("bhqk") if letter not in dims)
+    return np.broadcast_to(np.expand_dims(mask, missing), tuple(SIZES.values()))
+
+
+def philox(counter, key):
+    """Philox4x32-10: four words for each counter of four words."""
+    low = np.uint64(0xFFFFFFFF)
+    c = [np.asarray(word, np.uint64) for word in counter]
+    for i in range(10):
+        k0, k1 = ((key[0] + i * 0x9E3779B9) & int(low), (key[1] + i * 0xBB67AE85) & int(low))
+        p0, p1 = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        shift = np.uint64(32)
+        c = [p1 >> shift ^ c[1] ^ np.uint64(k0), p1 & low,
+             p0 >> shift ^ c[3] ^ np.uint64(k1), p0 & low]
+    return c
+
+
+def dropout_factors(rate, seeds, offsets):
+    """What multiplies the weights, [batch, heads, rows, keys]."""
+    factors = np.empty(tuple(SIZES.values()))
+    keys = np.arange(KEYS)
+    for b, h, i in np.ndindex(BATCH, HEADS, ROWS):
+        position = (np.broadcast_to(offsets, BATCH)[b] + i) % 2 ** 64
+        high = position >> 32 & 0xFFFF
+        words = philox((keys // 4, np.full(KEYS, position & 0xFFFFFFFF), np.full(KEYS, h),
+                        np.full(KEYS, high << 16)), (seeds[b] & 0xFFFFFFFF, seeds[b] >> 32))
+        word = np.choose(keys % 4, words)
+        factors[b, h, i] = np.where(word < int(rate * 2 ** 32), 0, 1 / (1 - rate))
+    return factors
+
+
+class Oracle(unittest.TestCase):
+    def test_philox(self):
+        """Known answers of the authors' Random123."""
+        ones = 0xFFFFFFFF
+        for counter, key, answer in (
+                ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+                ((ones,) * 4, (ones,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+                ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0),
+                 (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1))):
+            self.assertEqual(tuple(map(int, philox(counter, key))), answer)
+
+    def test_broadcast(self):
+        mask = np.arange(BATCH * ROWS * KEYS).reshape(ROWS, BATCH, KEYS)
+        self.assertEqual(broadcast(mask, "qbk")[1, 3, 2, 5], mask[2, 1, 5])
+
+
+# ------------------------------------------------------------------------------------ the cases
+
+
+class RunTest(ToolTest):
+    """A fresh folder for each test, with q, k and v of rank 4 in it."""
+
+    def setUp(self):
+        super().setUp()
+        self.save(2 * normal(BATCH, HEADS, ROWS, DIM, seed=1),
+                  normal(BATCH, KV_HEADS, KEYS, DIM, seed=2),
+                  normal(BATCH, KV_HEADS, KEYS, DIM, seed=3))
+        self.random = np.random.default_rng(4)
+
+    def store(self, name, array):
+        np.save(self.folder / f"{name}.npy", array)
+        return f"{name}.npy"
+
+    def mask(self, kind, *shape):
+        """A mask of that kind."""
+        if kind != "add":
+            return self.random.random(shape) < 0.6
+        bias = self.random.standard_normal(shape).astype(np.float32)
+        return np.where(self.random.random(shape) < 0.6, bias, np.float32(-np.inf))
+
+    def meaning(self, mask, kind, dims=None):
+        """The mask as the oracle takes it; what is masked has no bias."""
+        mask = broadcast(mask, dims)
+        if kind != "add":
+            return {"visible": mask != 0 if kind == "attend" else mask == 0}
+        return {"visible": mask > -np.inf, "bias": np.where(mask > -np.inf, mask, 0)}
+
+    def check(self, options, **meaning):
+        """out and lse of a run with these options are those of float64."""
+        with self.subTest(options=" ".join(map(str, options))):
+            out = self.run_tool("--lse", "lse.npy", *options)
+            expected = attention(**self.arrays, **meaning)
+            self.compare(out, expected["out"])
+            self.compare(self.load("lse.npy"), expected["lse"])
+
+    def check_mask(self, mask, kind, dims=None):
+        options = ["--mask", self.store("mask", mask), "--mask-kind", kind]
+        if dims:
+            options += ["--mask-dims", dims]
+        self.check(options, **self.meaning(mask, kind, dims))
+
+
+class Masks(RunTest):
+    def test_broadcast_from_the_right(self):
+        for shape in ((KEYS,), (1,), (1, KEYS), (ROWS, KEYS), (ROWS, 1), (1, 1),
+                      (HEADS, ROWS, KEYS), (HEADS, 1, KEYS), (1, ROWS, KEYS), (HEADS, 1, 1),
+                      (BATCH, 1, ROWS, KEYS),
+                      (BATCH, HEADS, ROWS, KEYS), (BATCH, 1, 1, KEYS), (BATCH, HEADS, ROWS, 1),
+                      (1, 1, 1, 1), (1, HEADS, 1, KEYS)):
+            for kind in KINDS:
+                self.check_mask(self.mask(kind, *shape), kind)
+
+    def test_named_dimensions(self):
+        for dims in ("bqk", "bk", "hk", "bhk", "qbk", "qhbk", "k", "hqk", "bhqk"):
+            shape = [SIZES[letter] for letter in dims]
+            for kind in KINDS:
+                self.check_mask(self.mask(kind, *shape), kind, dims)
+        self.check_mask(self.mask("add", BATCH, 1, KEYS), "add", "bqk")
+        self.check_mask(self.mask("attend", BATCH, ROWS, 1), "attend", "bqk")
+
+    def test_fewer_keys(self):
+        for columns in (2, 7, 10):
+            rest = ((0, 0), (0, KEYS - columns))
+            for kind, masked in zip(KINDS, (False, True, np.float32(-np.inf))):
+                mask = self.mask(kind, ROWS, columns)
+                options = ["--mask", self.store("mask", mask), "--mask-kind", kind]
+                mask = np.pad(mask, rest, constant_values=masked)
+                self.check(options, **self.meaning(mask, kind))
+
+    def test_types(self):
+        anything = self.random.integers(0, 3, (ROWS, KEYS)).astype(np.uint8) * 100
+        for kind in ("attend", "ignore"):
+            self.check_mask(anything, kind)
+        self.check_mask(self.mask("add", ROWS, KEYS).astype(np.float16), "add")
+        self.check_mask(self.mask("add", ROWS, 1).astype(np.float16), "add")
+
+    def test_bits(self):
+        for dims, shape in ((None, (KEYS,)), (None, (ROWS, KEYS)), (None, (HEADS, 1, KEYS)),
+                            (None, (BATCH, HEADS, ROWS, KEYS)), ("bqk", (BATCH, ROWS, KEYS)),
+                            ("bk", (BATCH, KEYS))):
+            for kind in ("attend", "ignore"):
+                mask = self.mask(kind, *shape)
+                bits = np.packbits(mask, axis=-1, bitorder="little")
+                options = ["--mask-bits", self.store("bits", bits), "--mask-bits-kind", kind]
+                options += ["--mask-bits-dims", dims] if dims else []
+                self.check(options, **self.meaning(mask, kind, dims))
+
+    def test_fewer_bits(self):
+        """A byte of bits is a mask of eight keys, not one that repeats."""
+        mask = np.zeros((ROWS, KEYS), bool)
+        mask[:, :8] = self.mask("attend", ROWS, 8)
+        bits = np.packbits(mask, axis=-1, bitorder="little")[:, :1]
+        options = ["--mask-bits", self.store("bits", bits), "--mask-bits-kind"]
+        self.check([*options, "attend"], **self.meaning(mask, "attend"))
+        hidden = mask | (np.arange(KEYS) >= 8)
+        self.check([*options, "ignore"], **self.meaning(hidden, "ignore"))
+
+    def test_bias_is_a_mask_that_is_added(self):
+        bias = self.mask("add", BATCH, ROWS, KEYS)
+        name = self.store("bias", bias)
+        expected = self.run_tool("--mask", name, "--mask-kind", "add", "--mask-dims", "bqk")
+        out = self.run_tool("--bias", name, "--bias-dims", "bqk")
+        self.assertEqual(out.tobytes(), expected.tobytes())
+        self.check(["--bias", name, "--bias-dims", "bqk"], **self.meaning(bias, "add", "bqk"))
+
+    def test_three_masks(self):
+        mask, bits = self.mask("attend", KEYS), self.mask("ignore", HEADS, ROWS, KEYS)
+        bias = self.mask("add", ROWS, KEYS)
+        visible = broadcast(mask) & ~broadcast(bits) & (broadcast(bias) > -np.inf)
+        packed = np.packbits(bits, axis=-1, bitorder="little")
+        self.check(["--mask", self.store("mask", mask), "--mask-kind", "attend", "--mask-bits",
+                    self.store("bits", packed), "--mask-bits-kind", "ignore", "--bias",
+                    self.store("bias", bias)],
+                   visible=visible, bias=np.where(visible, bias, 0))
+
+    def test_lower_ranks(self):
+        """With q of rank 3 a mask has up to three dimensions, and more if they are 1."""
+        arrays = {name: array[0] for name, array in self.arrays.items()}
+        self.save(**arrays)
+        for shape in ((KEYS,), (ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS)):
+            mask = self.mask("attend", *shape)
+            out = self.run_tool("--mask", self.store("mask", mask), "--mask-kind", "attend")
+            expected = attention(*(array[None] for array in arrays.values()),
+                                 visible=broadcast(mask)[:1])
+            self.compare(out, expected["out"][0])
+
+    def test_rank_2(self):
+        q, k, v = (self.arrays[name][0, 0] for name in "qkv")
+        self.save(q, k, v)
+        mask = self.mask("ignore", ROWS, KEYS)
+        out = self.run_tool("--mask", self.store("mask", mask), "--mask-kind", "ignore")
+        self.compare(out, attention(q[None, None], k[None, None], v[None, None],
+                                    visible=~mask)["out"][0, 0])
+
+    def test_no_keys(self):
+        self.save(normal(HEADS, ROWS, DIM), normal(1, 0, DIM), normal(1, 0, DIM))
+        for shape in ((0,), (1,), (ROWS, 0), (ROWS, 1)):
+            mask = self.store("mask", np.ones(shape, bool))
+            self.compare(self.run_tool("--mask", mask, "--mask-kind", "attend"),
+                         np.zeros((HEADS, ROWS, DIM)))
+
+    def test_one_key(self):
+        k, v = normal(1, 1, DIM), normal(1, 1, DIM, seed=1)
+        self.save(normal(HEADS, ROWS, DIM), k, v)
+        mask = np.arange(ROWS)[:, None] != 1
+        out = self.run_tool("--mask", self.store("mask", mask), "--mask-kind", "attend")
+        self.compare(out, np.broadcast_to(np.where(mask, v[0], 0), (HEADS, ROWS, DIM)))
+
+
+class Visible(RunTest):
+    """Windows, lengths and documents."""
+
+    def window(self, offsets, left, right, first=0, causal=False):
+        keys, row = np.arange(KEYS), positions(offsets)
+        inside = ((left < 0) | (keys >= row - left)) & ((right < 0) | (keys <= row + right))
+        return (inside | (keys < first)) & (~np.bool_(causal) | (keys <= row))
+
+    def test_window(self):
+        for left, right in ((2, 0), (0, 0), (1, 2), (-1, 1), (3, -1), (-1, -1),
+                            (2 ** 62, 2 ** 63 - 1)):
+            for form, offset in (("upper-left", 0), ("bottom-right", KEYS - ROWS), ("4", 4)):
+                for option in ("--align", "--causal"):
+                    causal = option == "--causal"
+                    self.check([option, form, "--window", f"{left},{right}"],
+                               visible=self.window(offset, left, right, causal=causal))
+
+    def test_keep_first(self):
+        for first in (0, 1, 4, 100):
+            for option in ("--align", "--causal"):
+                causal = option == "--causal"
+                self.check([option, 2, "--window", "1,0", "--keep-first", first],
+                           visible=self.window(2, 1, 0, first, causal))
+
+    def test_align_alone_hides_nothing(self):
+        for form in ("upper-left", "bottom-right", "-7", "1000"):
+            self.check(["--align", form])
+
+    def test_summary(self):
+        """The work is that of the keys which positions and lengths let rows see."""
+        flops = 2 * (DIM + DIM) * HEADS
+        for options, visible, line in (
+                ((), np.ones((BATCH, 1, ROWS, KEYS)), None),
+                (("--causal", 4), self.window(4, -1, 0), "causal  4: query row 0 is at key 4"),
+                (("--align", "bottom-right"), np.ones((BATCH, 1, ROWS, KEYS)),
+                 "align   bottom-right: query row 0 is at key 8"),
+                (("--align", 4, "--window", "2,1"), self.window(4, 2, 1), None),
+                (("--causal", 4, "--window", "2,9"), self.window(4, 2, 9, causal=True), None),
+                (("--causal", -1, "--window", "2,9"), self.window(-1, 2, 9, causal=True), None),
+                (("--align", 30, "--window", "2,-1"), self.window(30, 2, -1), None),
+                *((("--causal", 4, "--window", "1,0", "--keep-first", first),
+                   self.window(4, 1, 0, first, True), None) for first in (1, 3, 4, 6, 20)),
+                (("--align", 30, "--window", "2,-1", "--keep-first", 3),
+                 self.window(30, 2, -1, 3), None),
+                (("--causal", "bottom-right", "--kv-len", "9,5"),
+                 (np.arange(KEYS) <= positions(np.array([6, 2]))),
+                 "causal  bottom-right: query row 0 is at key 6 in entry 0")):
+            with self.subTest(options=options):
+                self.run_tool(*options)
+                pairs = np.broadcast_to(visible, (BATCH, 1, ROWS, KEYS)).sum()
+                done = re.search(r" at best, (\S+) GFLOP in all", self.summary)[1]
+                self.assertAlmostEqual(float(done) * 1e9, flops * pairs, delta=1)
+                self.assertIn(f"\n{line}\n" if line else "\n", self.summary)
+
+    def test_kv_len(self):
+        keys = np.arange(KEYS)
+        for text, lens in (("5", (5, 5)), ("11", (11, 11)), ("0", (0, 0)), ("3,7", (3, 7)),
+                           ("11,0", (11, 0))):
+            lens = np.array(lens)
+            below = keys < lens[:, None, None, None]
+            self.check(["--kv-len", text], visible=below)
+            offsets = lens - ROWS
+            causal = self.window(offsets, -1, 0)
+            self.check(["--kv-len", text, "--causal", "bottom-right"], visible=below & causal)
+
+    def test_docs(self):
+        q_docs = np.array([[0, 0, 1], [2, -5, 2 ** 31 - 1]])
+        kv_docs = np.repeat([[0, 1, 0, 7], [2, 2 ** 31 - 1, 2, 3]], 3, axis=1)[:, :KEYS]
+        for dtype in (np.int32, np.int64):
+            self.check(["--q-docs", self.store("q_docs", q_docs.astype(dtype)),
+                        "--kv-docs", self.store("kv_docs", kv_docs.astype(dtype))],
+                       visible=q_docs[:, None, :, None] == kv_docs[:, None, None, :])
+        self.check(["--q-docs", self.store("q_docs", q_docs[0]),
+                    "--kv-docs", self.store("kv_docs", kv_docs[0].astype(np.int32))],
+                   visible=q_docs[0][:, None] == kv_docs[0])
+
+    def test_masked_means_absent(self):
+        """NaN under a mask is not seen."""
+        self.arrays["k"][:, :, 5:] = np.nan
+        self.arrays["v"][:, :, 5:] = np.inf
+        self.save(**self.arrays)
+        mask = self.store("mask", np.arange(KEYS) < 5)
+        out = self.run_tool("--mask", mask, "--mask-kind", "attend")
+        self.compare(out, attention(*(a if a is self.arrays["q"] else a[:, :, :5]
+                                      for a in self.arrays.values()))["out"])
+        bits = self.run_tool("--kv-len", 5).tobytes()
+        self.assertEqual(out.tobytes(), bits)
+
+
+class Scores(RunTest):
+    SLOPES = np.array([0.5, -0.25, 0, 3], np.float32)
+    SINKS = np.array([0, 2.5, -np.inf, -30], np.float32)
+
+    def test_softcap(self):
+        for softcap in (0.5, 2, 50):
+            for scale in (None, 3, -1):
+                options = ["--softcap", softcap] + (["--scale", scale] if scale else [])
+                self.check(options, softcap=softcap, scale=scale)
+        self.check(["--softcap", 0])
+
+    def test_alibi(self):
+        slopes = self.store("slopes", self.SLOPES)
+        for form, offset in (("upper-left", 0), ("bottom-right", KEYS - ROWS), ("-2", -2)):
+            self.check(["--align", form, "--alibi", slopes], slopes=self.SLOPES, offsets=offset)
+        self.check(["--causal", "3", "--alibi", slopes], slopes=self.SLOPES, offsets=3,
+                   visible=np.arange(KEYS) <= positions(3))
+
+    def test_sinks(self):
+        sinks = self.store("sinks", self.SINKS)
+        self.check(["--sinks", sinks], sinks=self.SINKS)
+        mask = np.zeros(KEYS, bool)
+        self.check(["--sinks", sinks, "--mask", self.store("mask", mask), "--mask-kind", "attend"],
+                   sinks=self.SINKS, visible=mask)
+
+    def test_dropout(self):
+        large = 2 ** 64 - 1
+        for rate, text, seeds, form, offsets in (
+                (0.5, "7", (7, 7), "upper-left", 0), (0.1, f"0,{large}", (0, large), "4", 4),
+                (0.9, f"{2 ** 63},1", (2 ** 63, 1), "-2", -2),
+                (0.5, "5", (5, 5), str(2 ** 40), 2 ** 40)):
+            keep = dropout_factors(rate, seeds, offsets)
+            self.assertTrue((keep == 0).any() and (keep > 0).any())
+            self.check(["--align", form, "--dropout", rate, "--seed", text], keep=keep)
+
+    def test_a_dropout_of_nothing(self):
+        self.check(["--align", "upper-left", "--dropout", 0, "--seed", 5])
+
+    def everything(self):
+        """Options of all kinds, and what they mean."""
+        mask, bits = self.random.random((BATCH, KEYS)) < 0.8, self.random.random((ROWS, KEYS)) < 0.2
+        bias = normal(HEADS, ROWS, KEYS, seed=7)
+        docs = np.arange(KEYS) // 9
+        lens, offsets = np.array([KEYS, 8]), np.array([KEYS, 8]) - ROWS
+        keys, row = np.arange(KEYS), positions(offsets)
+        visible = (broadcast(mask, "bk") & ~broadcast(bits) & (docs == 0) & (keys <= row)
+                   & ((keys >= row - 4) | (keys < 2)) & (keys < lens[:, None, None, None]))
+        options = ["--mask", self.store("mask", mask), "--mask-kind", "attend", "--mask-dims", "bk",
+                   "--mask-bits", self.store("bits", np.packbits(bits, -1, "little")),
+                   "--mask-bits-kind", "ignore", "--bias", self.store("bias", bias),
+                   "--q-docs", self.store("q_docs", np.zeros(ROWS, np.int32)),
+                   "--kv-docs", self.store("kv_docs", docs.astype(np.int32)),
+                   "--kv-len", f"{KEYS},8", "--causal", "bottom-right", "--window", "4,-1",
+                   "--keep-first", 2, "--softcap", 2.5, "--alibi", self.store("alibi", self.SLOPES),
+                   "--sinks", self.store("sinks", self.SINKS), "--dropout", 0.25, "--seed", "3,4"]
+        return options, {"visible": visible, "bias": bias, "softcap": 2.5, "slopes": self.SLOPES,
+                         "offsets": offsets, "sinks": self.SINKS,
+                         "keep": dropout_factors(0.25, (3, 4), offsets)}
+
+    def test_everything_together(self):
+        options, meaning = self.everything()
+        self.check(options, **meaning)
+
+    def test_the_same_bits_everywhere(self):
+        options, _ = self.everything()
+        options += ["--weights", "weights.npy", "--lse", "lse.npy"]
+        names = ("out.npy", "lse.npy", "weights.npy")
+        self.run_tool(*options, "--isa", "scalar")
+        bits = [self.load(name).tobytes() for name in names]
+        for isa in ISAS:
+            for threads in (1, 3):
+                with self.subTest(isa=isa, threads=threads):
+                    self.run_tool(*options, "--isa", isa, "--threads", threads)
+                    self.assertEqual([self.load(name).tobytes() for name in names], bits)
+
+    def test_weights(self):
+        options, meaning = self.everything()
+        expected = attention(**self.arrays, **meaning)
+        below = np.arange(KEYS) < np.array([KEYS, 8])[:, None, None, None]
+        for kind in ("softmax", "biased", "capped", "scaled"):
+            with self.subTest(kind=kind):
+                self.run_tool(*options, "--weights", "w.npy", "--weights-kind", kind)
+                weights = self.load("w.npy")
+                if kind in ("capped", "scaled"):  # keys beyond the length are not computed
+                    weights = np.where(below, weights, 0)
+                    expected[kind] = np.where(below, expected[kind], 0)
+                self.compare(weights, expected[kind])
+
+    def test_weights_are_those_of_the_softmax_by_default(self):
+        for options, meaning in (((), {}), (("--softcap", 1), {"softcap": 1})):
+            self.run_tool(*options, "--weights", "w.npy")
+            self.compare(self.load("w.npy"), attention(**self.arrays, **meaning)["softmax"])
+        self.assertRegex(self.summary, r"(?m)^weights \[2, 4, 3, 11\] w\.npy, softmax$")
+
+    def test_weights_of_lower_ranks(self):
+        for rank in (2, 3):
+            arrays = [self.arrays[name][(0,) * (4 - rank)] for name in "qkv"]
+            self.save(*arrays)
+            self.run_tool("--weights", "w.npy")
+            wide = [array.reshape((1,) * (4 - rank) + array.shape) for array in arrays]
+            self.compare(self.load("w.npy"), attention(*wide)["softmax"][(0,) * (4 - rank)])
+            self.setUp()
+
+
+# --------------------------------------------------------------------------------------- types
+
+
+def to_bf16(array):
+    """Rounded to the nearest, ties to even, as float32."""
+    bits = np.asarray(array, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
+
+
+def to_bytes(array, group, scale_type):
+    """Rounded to 8 bits with a scale for each group."""
+    groups = array.reshape(*array.shape[:-1], -1, group)
+    scale = (np.abs(groups).max(axis=-1, keepdims=True) / 127).astype(scale_type).astype(np.float32)
+    return (np.rint(groups / scale) * scale).reshape(array.shape)
+
+
+class Types(RunTest):
+    CONVERSIONS = {"f32": np.float32, "f16": np.float16, "bf16": to_bf16,
+                   "i8": lambda a: to_bytes(a, a.shape[-1], np.float32),
+                   "q8_0": lambda a: to_bytes(a, 32, np.float16)}
+
+    def setUp(self):
+        super().setUp()
+        self.save(normal(2, 3, 64), normal(1, 40, 64, seed=1), normal(1, 40, 96, seed=2))
+
+    def converted(self, conversion):
+        q, k, v = self.arrays.values()
+        return attention(q[None], *(np.asarray(conversion(a), np.float32)[None]
+                                    for a in (k, v)))["out"][0]
+
+    def test_kv_type(self):
+        for name, conversion in self.CONVERSIONS.items():
+            with self.subTest(kv_type=name):
+                out = self.run_tool("--kv-type", name)
+                self.compare(out, self.converted(conversion))
+                self.assertRegex(self.summary, rf"(?m)^k +\[1, 40, 64\] k\.npy, {name}$")
+
+    def test_kv_type_of_float16(self):
+        """Values of float16 are the same in float32 and float16; v alone is converted here."""
+        q, k, v = self.arrays.values()
+        half = k.astype(np.float16)
+        self.save(q, half, half.astype(np.float32))
+        expected = self.run_tool().tobytes()
+        for name in ("f16", "f32"):
+            self.assertEqual(self.run_tool("--kv-type", name).tobytes(), expected)
+
+    def test_bits_do_not_depend_on_the_isa(self):
+        for name in self.CONVERSIONS:
+            bits = self.run_tool("--kv-type", name, "--isa", "scalar").tobytes()
+            for isa in ISAS:
+                with self.subTest(kv_type=name, isa=isa):
+                    self.assertEqual(self.run_tool("--kv-type", name, "--isa", isa).tobytes(), bits)
+
+    def test_out_type(self):
+        wide = self.run_tool()
+        for name, expected in (("f32", wide), ("f16", wide.astype(np.float16)),
+                               ("bf16", to_bf16(wide))):
+            with self.subTest(out_type=name):
+                out = self.run_tool("--out-type", name, "--lse", "lse.npy", "--repeat", 2)
+                self.assertEqual((out.dtype, out.tobytes()), (expected.dtype, expected.tobytes()))
+                self.assertEqual(self.load("lse.npy").dtype, np.float32)
+
+    def test_blocks_that_do_not_fit(self):
+        self.save(normal(3, 20), normal(5, 20), normal(5, 32))
+        self.refuse(r"cannot convert k\.npy: dim is 20.*32", "--kv-type", "q8_0")
+        self.save(normal(3, 32), normal(5, 32), normal(5, 33))
+        self.refuse(r"cannot convert v\.npy: dim is 33.*32", "--kv-type", "q8_0")
+
+    def test_no_keys(self):
+        for name in self.CONVERSIONS:
+            self.save(normal(2, 3, 32), normal(2, 0, 32), normal(2, 0, 64))
+            self.compare(self.run_tool("--kv-type", name), np.zeros((2, 3, 64)))
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+class Refusals(RunTest):
+    def setUp(self):
+        super().setUp()
+        self.store("mask", np.ones((ROWS, KEYS), bool))
+        self.store("bias", np.zeros((ROWS, KEYS), np.float32))
+        self.store("bits", np.full((ROWS, 2), 255, np.uint8))
+        self.store("heads", np.zeros(HEADS, np.float32))
+        self.store("q_docs", np.zeros(ROWS, np.int32))
+        self.store("kv_docs", np.zeros(KEYS, np.int32))
+
+    def test_what_the_refusals_begin_with_is_accepted(self):
+        self.run_tool("--mask", "mask.npy", "--mask-kind", "attend", "--bias", "bias.npy",
+                      "--mask-bits", "bits.npy", "--mask-bits-kind", "attend", "--sinks",
+                      "heads.npy", "--alibi", "heads.npy", "--align", "0", "--q-docs",
+                      "q_docs.npy", "--kv-docs", "kv_docs.npy")
+
+    def test_options_that_need_others(self):
+        for options, needed in (
+                (("--mask", "mask.npy"), "--mask-kind"), (("--mask-kind", "attend"), "--mask"),
+                (("--mask-dims", "qk"), "--mask"), (("--bias-dims", "qk"), "--bias"),
+                (("--mask-bits", "bits.npy"), "--mask-bits-kind"),
+                (("--mask-bits-kind", "attend"), "--mask-bits"),
+                (("--mask-bits-dims", "qk"), "--mask-bits"),
+                (("--window", "1,1"), "--causal or --align"),
+                (("--alibi", "heads.npy"), "--causal or --align"),
+                (("--dropout", "0.5", "--seed", "1"), "--causal or --align"),
+                (("--dropout", "0.5", "--align", "0"), "--seed"), (("--seed", "1"), "--dropout"),
+                (("--keep-first", "1", "--align", "0"), "--window"),
+                (("--q-docs", "q_docs.npy"), "--kv-docs"),
+                (("--kv-docs", "kv_docs.npy"), "--q-docs"),
+                (("--weights-kind", "softmax"), "--weights")):
+            with self.subTest(options=options):
+                self.refuse(f"option {options[0]} needs option {needed}$", *options, code=2)
+
+    def test_options_that_exclude_each_other(self):
+        self.refuse("both say where", "--causal", "0", "--align", "0", code=2)
+        self.refuse("both add a mask", "--mask", "bias.npy", "--mask-kind", "add", "--bias",
+                    "bias.npy", code=2)
+
+    def test_bad_words_and_numbers(self):
+        for option, values, more in (
+                ("--mask-kind", ("", "true", "Attend", "bits"), ("--mask", "mask.npy")),
+                ("--mask-bits-kind", ("", "add"), ("--mask-bits", "bits.npy")),
+                ("--mask-dims", ("", "kq", "bq", "bbk", "xk", "bqkk", "BQK"),
+                 ("--mask", "mask.npy", "--mask-kind", "attend")),
+                ("--bias-dims", ("", "kq"), ("--bias", "bias.npy")),
+                ("--mask-bits-dims", ("", "kq"), ("--mask-bits", "bits.npy", "--mask-bits-kind",
+                                                  "attend")),
+                ("--align", ("", "middle", "1.5", str(2 ** 63)), ()),
+                ("--window", ("", "1", "1,", ",1", "1,2,3", "-2,0", "0,-2", "x,1", "1,x", "1.5,1",
+                              f"{2 ** 63},0", "1" * 50 + ",0"), ("--align", "0")),
+                ("--keep-first", ("", "-1", "x", str(2 ** 63)),
+                 ("--align", "0", "--window", "1,1")),
+                ("--kv-len", ("", ",", "1,", ",1", "1,,2", "-1", "x", "1.5", "1 ", " 1", "+1",
+                              "1;2", str(2 ** 63), str(2 ** 64)), ()),
+                ("--seed", ("", "-1", "x", "1,", "0x1", str(2 ** 64)),
+                 ("--align", "0", "--dropout", "0.5")),
+                ("--dropout", ("", "x", "1/2"), ("--align", "0", "--seed", "1")),
+                ("--softcap", ("", "x", "1,5"), ()), ("--kv-type", ("", "f64", "F16", "i4"), ()),
+                ("--out-type", ("", "i8", "q8_0", "float16"), ()),
+                ("--weights-kind", ("", "raw", "softma"), ("--weights", "w.npy"))):
+            for value in values:
+                with self.subTest(option=option, value=value):
+                    self.refuse(option, *more, option, value, code=2)
+
+    def test_words_are_spelled_out(self):
+        self.refuse("--mask-kind is 'x': must be attend, ignore or add$", "--mask", "mask.npy",
+                    "--mask-kind", "x", code=2)
+        self.refuse("--out-type is 'x': must be f32, f16 or bf16$", "--out-type", "x", code=2)
+
+    def test_what_the_library_refuses(self):
+        for options, word in (
+                (("--softcap", "-1"), "softcap"), (("--softcap", "nan"), "softcap"),
+                (("--softcap", "inf"), "softcap"), (("--kv-len", "12"), "kv_lens"),
+                (("--align", "0", "--dropout", "1", "--seed", "1"), "dropout"),
+                (("--align", "0", "--dropout", "-0.1", "--seed", "1"), "dropout"),
+                (("--align", "0", "--dropout", "nan", "--seed", "1"), "dropout")):
+            with self.subTest(options=options):
+                self.refuse(word, *options)
+
+    def test_numbers_for_each_entry(self):
+        self.refuse("--kv-len has 3 numbers: must be 1, or 2,", "--kv-len", "1,2,3")
+        self.refuse("--seed has 3 numbers: must be 1, or 2,", "--align", "0", "--dropout", "0.5",
+                    "--seed", "1,2,3")
+
+    def refuse_array(self, pattern, array, *options):
+        """bad.npy with that array is refused, by a message that names it."""
+        self.store("bad", array)
+        with self.subTest(options=options, dtype=array.dtype, shape=array.shape):
+            self.refuse(r"bad\.npy.*" + pattern, *options)
+
+    def test_masks_of_bad_types(self):
+        ones = np.ones((ROWS, KEYS))
+        for kind, types in (("attend", "f4 f2 f8 i4 i8 i1"), ("ignore", "f4 i1"),
+                            ("add", "?1 u1 f8 i4")):
+            for dtype in types.split():
+                dtype = "?" if dtype == "?1" else dtype
+                self.refuse_array("dtype is", ones.astype(dtype), "--mask", "bad.npy",
+                                  "--mask-kind", kind)
+        for dtype in ("?", "i1", "u2", "f4"):
+            self.refuse_array("dtype is", ones.astype(dtype), "--mask-bits", "bad.npy",
+                              "--mask-bits-kind", "attend")
+        self.refuse_array(r"'\|b1': must be '<f4' \(float32\) or '<f2' \(float16\)$",
+                          ones.astype(bool), "--bias", "bad.npy")
+        self.refuse_array("Fortran", np.asfortranarray(ones.astype(bool)), "--mask", "bad.npy",
+                          "--mask-kind", "attend")
+
+    def test_masks_of_bad_shapes(self):
+        mask = ("--mask", "bad.npy", "--mask-kind", "attend")
+        for shape, pattern in (
+                ((), "rank is 0"), ((1, 1, 1, 1, KEYS), "rank is 5"),
+                ((ROWS, KEYS + 1), "last size is 12: must be 1 .. 11"),
+                ((ROWS, 0), "last size is 0: must be 1 .. 11"),
+                ((ROWS + 1, KEYS), "query rows there must be 1 or 3, not 4"),
+                ((0, KEYS), "query rows there must be 1 or 3, not 0"),
+                ((BATCH, ROWS, KEYS), "query heads there must be 1 or 4, not 2 .--mask-dims"),
+                ((KV_HEADS + 1, ROWS, KEYS), "query heads there must be 1 or 4, not 3"),
+                ((3, HEADS, ROWS, KEYS), "batch there must be 1 or 2, not 3")):
+            self.refuse_array(pattern, np.ones(shape, bool), *mask)
+        self.refuse_array("rank is 5", np.zeros((1, 1, 1, 1, KEYS), np.float32),
+                          "--bias", "bad.npy")
+        self.refuse_array("--bias-dims", np.zeros((2, ROWS, KEYS), np.float32), "--bias", "bad.npy")
+
+    def test_bits_of_bad_shapes(self):
+        bits = ("--mask-bits", "bad.npy", "--mask-bits-kind", "attend")
+        for columns in (0, 3, KEYS):
+            self.refuse_array(f"last size is {columns}: must be 1 .. 2",
+                              np.ones((ROWS, columns), np.uint8), *bits)
+
+    def test_bits_of_whole_bytes(self):
+        self.save(normal(ROWS, DIM), normal(16, DIM), normal(16, DIM))
+        options = ("--mask-bits", "bad.npy", "--mask-bits-kind", "attend")
+        self.store("bad", np.full((ROWS, 2), 255, np.uint8))
+        self.assertEqual(self.run_tool(*options).tobytes(), self.run_tool().tobytes())
+        (self.folder / "out.npy").unlink()
+        self.refuse_array("last size is 3: must be 1 .. 2", np.ones((ROWS, 3), np.uint8), *options)
+
+    def test_dims_that_do_not_fit(self):
+        mask = ("--mask", "bad.npy", "--mask-kind", "attend", "--mask-dims")
+        bad = np.ones((BATCH, ROWS, KEYS), bool)
+        self.refuse_array("has rank 3: must be as many letters", bad, *mask, "bk")
+        self.refuse_array("rank 3", bad, *mask, "bhqk")
+        self.refuse_array("batch there must be 1 or 2, not 3", bad.swapaxes(0, 1).copy(), *mask,
+                          "bqk")
+        self.store("bad", bad)
+        self.refuse("--mask-dims is 'bk', bad.npy has rank 3", *mask, "bk")
+
+    def test_documents(self):
+        q, kv = ("--q-docs", "bad.npy", "--kv-docs", "kv_docs.npy"), ("--q-docs", "q_docs.npy",
+                                                                     "--kv-docs", "bad.npy")
+        for shape in ((ROWS + 1,), (1, ROWS), (BATCH, KEYS), (0,)):
+            self.refuse_array(r"must be \[3\] or \[2, 3\]", np.zeros(shape, np.int32), *q)
+        for shape in ((ROWS,), (BATCH + 1, KEYS)):
+            self.refuse_array(r"must be \[11\] or \[2, 11\]", np.zeros(shape, np.int32), *kv)
+        self.refuse_array("rank is 3", np.zeros((BATCH, 1, ROWS), np.int32), *q)
+        for dtype in ("f4", "?", "u1", "u8", "i2"):
+            self.refuse_array("dtype is", np.zeros(ROWS, dtype), *q)
+        for number in (2 ** 31, -2 ** 31 - 1, 2 ** 62):
+            self.refuse_array(f"{number} is no number of 32 bits", np.array([0, number, 0]), *q)
+
+    def test_numbers_of_heads(self):
+        for options in (("--sinks", "bad.npy"), ("--align", "0", "--alibi", "bad.npy")):
+            for count in (0, 1, KV_HEADS, HEADS + 1):
+                self.refuse_array(f"has {count} numbers: must be {HEADS}",
+                                  np.zeros(count, np.float32), *options)
+            self.refuse_array("rank is 2: must be 1", np.zeros((1, HEADS), np.float32), *options)
+            for dtype in ("f8", "f2", "i4"):
+                self.refuse_array("dtype is", np.zeros(HEADS, dtype), *options)
+
+    def test_files_that_are_none(self):
+        for options in (("--mask", "bad.npy", "--mask-kind", "attend"), ("--bias", "bad.npy"),
+                        ("--mask-bits", "bad.npy", "--mask-bits-kind", "ignore"),
+                        ("--sinks", "bad.npy"), ("--align", "0", "--alibi", "bad.npy"),
+                        ("--q-docs", "bad.npy", "--kv-docs", "kv_docs.npy"),
+                        ("--q-docs", "q_docs.npy", "--kv-docs", "bad.npy")):
+            with self.subTest(options=options):
+                bad = self.folder / "bad.npy"
+                self.refuse(r"cannot read bad\.npy: No such file", *options)
+                bad.write_bytes(b"")
+                self.refuse(r"bad\.npy: not a whole \.npy file", *options)
+                bad.write_bytes(b"numbers, to be sure\n")
+                self.refuse(r"bad\.npy: not a \.npy file", *options)
+                dtype = {"--mask": bool, "--mask-bits": np.uint8, "--q-docs": np.int64}
+                array = np.ones((ROWS,), dtype.get(options[0], np.float32))
+                bad.write_bytes(npy(array)[:-1])
+                self.refuse(r"bad\.npy: not a whole \.npy file: its shape needs", *options)
+                bad.unlink()
+
+    def test_results_in_one_file(self):
+        self.refuse("-o and --weights name one file", "--weights", "out.npy")
+        self.refuse("--lse and --weights name one file", "--lse", "w.npy", "--weights", "./w.npy")
+        self.refuse("-o and --lse name one file", "--lse", "out.npy", "--weights", "w.npy")
+        self.refuse("cannot write none/w.npy", "--weights", "none/w.npy")
+
+    def test_a_batch_that_is_too_large(self):
+        """There is no element, but something for each entry."""
+        for name in "qkv":
+            content = with_header(header_of((2 ** 61, 0, 3, 4)))
+            (self.folder / f"{name}.npy").write_bytes(content)
+        self.refuse("no memory for --causal or --align", "--causal", "1")
+        self.refuse("no memory for --kv-len", "--kv-len", "1")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attnkit against PyTorch in float64, on every instruction set that this machine can run: random
+cases of attention and layers inside a derived bound, and how to get what PyTorch does where the two differ
+on purpose.
+
+    tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
+
+The first run makes a virtual environment with PyTorch in the user's cache folder, as tools/peers.py
+does: 2.6 GB to download and 4.3 GB on the disk. Prints TAP.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools" / "peers"))
+
+import compare_options  # noqa: E402
+import environment  # noqa: E402
+
+
+def main():
+    options = compare_options.parse()
+    folder = compare_options.environment_folder()
+    if not options.python:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        options.python = environment.complete(
+            folder, ["torch", "flex"], lambda _: "The first run needs PyPI; this suite is PyTorch.")
+    os.execv(options.python, [options.python, str(HERE / "main.py"), *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

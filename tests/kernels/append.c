@@ -1,0 +1,791 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Appending to a KV cache: every instruction set, type, rotation and layout, rows and tiles,
+ * against a plain loop, by memcmp over all the memory that dst lies in; cos and sin against long
+ * double; and one result however a call is cut, threaded or laid out.
+ *
+ * `append [ISA [bochs]]`: that emulator rounds f16 wrongly, which leaves out what is narrowed to
+ * it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fenv.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/cpu/isa.h"
+#include "kernels/cache/rope.h"
+#include "attnkit.h"
+#include "tests/support/formats.h"
+#include "tests/support/memory.h"
+#include "tests/support/tensor.h"
+
+enum {
+    MAX_ISAS = 8,
+    MAX_BATCH = 4,
+    MAX_TABLE = 64, /* entries of the page table */
+    MAX_DIM = 256,
+    DRAWS = 6,    /* cases of each type, rotation and layout */
+    REPORTED = 5, /* differences that are printed */
+    SRC_TYPES = 3,
+    DST_TYPES = 5,
+    ROPES = 3,
+};
+
+static const struct kernels *scalar;
+static bool rounds_f16 = true; /* as it ought to */
+
+/* --- A call and all it points to ---------------------------------------------------------- */
+
+struct call {
+    attnkit_append_args args;
+    struct tensor src, dst, scales;
+    int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
+    int32_t page_table[MAX_TABLE];
+    float *cos, *sin; /* tables; or NULL */
+    uint64_t random;
+};
+
+/* What a case is about; the rest is drawn. */
+struct kind {
+    attnkit_type src_type, dst_type;
+    attnkit_rope rope;
+    enum layout_kind layout;
+    int page_size; /* 0: not paged */
+    bool tiled;
+};
+
+static int64_t pick(struct call *c, const int64_t *values, int64_t count)
+{
+    return values[random_below(&c->random, count)];
+}
+
+static int64_t alignment_of(attnkit_type type)
+{
+    return type == ATTNKIT_F32 ? 4 : type == ATTNKIT_I8 ? 1 : 2;
+}
+
+static void draw_dims(struct call *c, const struct kind *k)
+{
+    static const int64_t even[] = {2, 6, 8, 16, 30, 34, 64, 66, 96, 128, 130, 160, 256};
+    static const int64_t any[] = {1, 3, 7, 15, 17, 31, 33, 63, 65, 127, 129, 200};
+    static const int64_t blocks[] = {32, 64, 96, 128, 160, 256};
+    const int64_t most = k->tiled ? 64 : MAX_DIM; /* a tile has room between unmapped pages */
+    attnkit_append_args *a = &c->args;
+    if (k->tiled)
+        a->dim = k->dst_type == ATTNKIT_Q8_0 ? pick(c, blocks, 2) : pick(c, even, 7);
+    else if (k->dst_type == ATTNKIT_Q8_0)
+        a->dim = pick(c, blocks, 6);
+    else
+        a->dim = k->rope || random_below(&c->random, 2) ? pick(c, even, 13) : pick(c, any, 12);
+    if (k->rope && random_below(&c->random, 2)) {
+        a->dim += k->dst_type != ATTNKIT_Q8_0 && a->dim < most; /* odd, too */
+        a->rope_dim = 2 * (1 + random_below(&c->random, a->dim / 2));
+    }
+    if (k->dst_type == ATTNKIT_I8) {
+        const int64_t parts = 1 + random_below(&c->random, 4);
+        a->scale_group = a->dim % parts == 0 ? a->dim / parts : 0;
+    }
+}
+
+static void draw_rows(struct call *c)
+{
+    attnkit_append_args *a = &c->args;
+    a->batch = 1 + random_below(&c->random, MAX_BATCH);
+    a->heads = 1 + random_below(&c->random, 3);
+    a->len = 1 + random_below(&c->random, 5);
+    a->capacity = a->len + random_below(&c->random, a->flags & ATTNKIT_TILED ? 40 : 9);
+    for (int b = 0; b < MAX_BATCH; b++) {
+        c->lens[b] = random_below(&c->random, a->len + 1);
+        c->starts[b] = random_below(&c->random, a->capacity - a->len + 1);
+        c->positions[b] = random_below(&c->random, 3000);
+    }
+    if (random_below(&c->random, 2))
+        a->lens = c->lens;
+    if (random_below(&c->random, 3))
+        a->starts = c->starts;
+    if (a->rope && random_below(&c->random, 2))
+        a->positions = c->positions;
+}
+
+static int64_t len_of(const struct call *c, int64_t b)
+{
+    return c->args.lens ? c->args.lens[b] : c->args.len;
+}
+
+static int64_t start_of(const struct call *c, int64_t b)
+{
+    return c->args.starts ? c->args.starts[b] : 0;
+}
+
+static int64_t position_of(const struct call *c, int64_t b)
+{
+    return c->args.positions ? c->args.positions[b] : start_of(c, b);
+}
+
+/* Every page has one user; entries that no row needs are no pages. */
+static void draw_pages(struct call *c, int64_t page_size)
+{
+    attnkit_append_args *a = &c->args;
+    const int64_t pages_each = (a->capacity + page_size - 1) / page_size;
+    const int64_t used = a->batch * pages_each;
+    a->page_table = c->page_table;
+    a->page_size = page_size;
+    a->pages = used + random_below(&c->random, 3);
+    a->page_table_stride = pages_each;
+    assert_true(used <= MAX_TABLE);
+    for (int64_t i = 0; i < used; i++)
+        c->page_table[i] = (int32_t)i;
+    for (int64_t i = used - 1; i > 0; i--) {
+        const int64_t j = random_below(&c->random, i + 1);
+        const int32_t page = c->page_table[i];
+        c->page_table[i] = c->page_table[j];
+        c->page_table[j] = page;
+    }
+    for (int64_t i = 0; i < used; i++) {
+        const int64_t b = i / pages_each, first = i % pages_each * page_size;
+        const int64_t start = start_of(c, b), end = start + len_of(c, b);
+        if (len_of(c, b) == 0 || first >= end || first + page_size <= start)
+            c->page_table[i] = random_below(&c->random, 2) ? -1 : INT32_MAX;
+    }
+}
+
+static void fill_src(struct call *c)
+{
+    float x[MAX_DIM];
+    for (int64_t b = 0; b < c->src.count[0]; b++)
+        for (int64_t h = 0; h < c->src.count[1]; h++)
+            for (int64_t i = 0; i < c->src.count[2]; i++) {
+                const bool plain = random_below(&c->random, 2);
+                for (int64_t d = 0; d < c->args.dim; d++)
+                    x[d] = plain ? random_normal(&c->random) : random_number(&c->random);
+                scalar->narrow((enum type)c->args.src_type, x, c->args.dim, 0,
+                               tensor_row(&c->src, b, h, i), NULL);
+            }
+}
+
+static int64_t rope_dim(const struct call *c)
+{
+    return c->args.rope_dim ? c->args.rope_dim : c->args.dim;
+}
+
+/* Tables of anything, as long as positions need, with NaN for positions that no row has; or a base.
+ */
+static void draw_rope(struct call *c)
+{
+    static const double bases[] = {0.0, 10000.0, 500000.0, 1.0, 1e300};
+    attnkit_append_args *a = &c->args;
+    if (!a->rope)
+        return;
+    if (attnkit_rope_has_angles() && random_below(&c->random, 2)) {
+        a->rope_base = bases[random_below(&c->random, 5)];
+        return;
+    }
+    for (int64_t b = 0; b < a->batch; b++) {
+        const int64_t end = position_of(c, b) + len_of(c, b);
+        a->rope_positions = end > a->rope_positions ? end : a->rope_positions;
+    }
+    const int64_t pairs = rope_dim(c) / 2;
+    const size_t bytes = (size_t)(a->rope_positions * pairs) * sizeof *c->cos;
+    c->cos = memset(malloc(bytes + 1), 0xff, bytes);
+    c->sin = memset(malloc(bytes + 1), 0xff, bytes);
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t i = 0; i < len_of(c, b) * pairs; i++) {
+            c->cos[position_of(c, b) * pairs + i] = random_number(&c->random);
+            c->sin[position_of(c, b) * pairs + i] = random_number(&c->random);
+        }
+    a->rope_cos = c->cos;
+    a->rope_sin = c->sin;
+}
+
+static void place_tensors(struct call *c, const struct kind *k)
+{
+    attnkit_append_args *a = &c->args;
+    const int64_t outer = a->page_table ? a->pages : a->batch;
+    const int64_t rows = a->page_table ? a->page_size : a->capacity;
+    const int64_t group = a->scale_group ? a->scale_group : a->dim;
+    c->src = (struct tensor){.count = {a->batch, a->heads, a->len},
+                             .row_bytes = bytes_of((enum type)a->src_type, a->dim)};
+    /* What is a row of these is a tile, if there are tiles. */
+    const int64_t together = a->flags & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
+    const int64_t lines = (rows + together - 1) / together;
+    c->dst = (struct tensor){.count = {outer, a->heads, lines},
+                             .row_bytes = together * bytes_of((enum type)a->dst_type, a->dim)};
+    c->scales = (struct tensor){.count = {outer, a->heads, lines},
+                                .row_bytes = together * 4 * (a->dim / group)};
+    const int first_dst = (int)tensor_rows(&c->src) + 1;
+    tensor_place(&c->src, k->layout, 0, 0, alignment_of(a->src_type));
+    tensor_place(&c->dst, k->layout, 1, first_dst, alignment_of(a->dst_type));
+    tensor_place(&c->scales, k->layout, 2, first_dst + (int)tensor_rows(&c->dst) + 1, 4);
+    a->src = c->src.first;
+    a->dst = c->dst.first;
+    if (a->dst_type == ATTNKIT_I8)
+        a->dst_scales = (float *)c->scales.first;
+    if (k->layout == DENSE)
+        return;
+    a->flags |= ATTNKIT_STRIDED;
+    memcpy(a->src_strides, c->src.strides, sizeof a->src_strides);
+    memcpy(a->dst_strides, c->dst.strides, sizeof a->dst_strides);
+    memcpy(a->dst_scale_strides, c->scales.strides, sizeof a->dst_scale_strides);
+}
+
+/* The only call whose memory is valid, until the next. */
+static struct call *make_call(const struct kind *k, uint64_t seed)
+{
+    struct call *c = calloc(1, sizeof *c);
+    c->random = seed;
+    c->args = (attnkit_append_args){.size = sizeof c->args,
+                                    .flags = k->tiled ? ATTNKIT_TILED : 0,
+                                    .rope = k->rope,
+                                    .src_type = k->src_type,
+                                    .dst_type = k->dst_type};
+    draw_dims(c, k);
+    draw_rows(c);
+    draw_rope(c);
+    if (k->page_size)
+        draw_pages(c, k->page_size);
+    place_tensors(c, k);
+    fill_src(c);
+    return c;
+}
+
+static void free_call(struct call *c)
+{
+    free(c->cos);
+    free(c->sin);
+    free(c);
+}
+
+/* --- Running it --------------------------------------------------------------------------- */
+
+/* Backwards, so that no order is relied upon. */
+static void run_backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    (void)pool;
+    while (n-- > 0)
+        task(arg, n);
+}
+
+static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
+{
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    const attnkit_status status = attnkit_append(args, exec, message);
+    if (status != ATTNKIT_OK || message[0] != '\0')
+        fail_msg("%s: %s", attnkit_status_string(status), message);
+}
+
+/* In so many shares; with more than 2 of them in calls of their own, else by a parallel-for. The
+ * workspace has no byte too many. */
+static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
+{
+    attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
+    assert_int_equal(attnkit_append_workspace(args, &exec, &exec.workspace_size, NULL), ATTNKIT_OK);
+    exec.workspace = malloc(exec.workspace_size + 1);
+    if (threads == 2)
+        exec.parallel_for = run_backwards;
+    for (int64_t i = 0; i < (threads == 2 ? 1 : threads); i++) {
+        exec.thread = i;
+        expect_ok(args, &exec);
+    }
+    free(exec.workspace);
+}
+
+/* --- The plain loop ----------------------------------------------------------------------- */
+
+/* Writes the row that is expected, element by element; conversions have a test of their own. */
+static void expected_row(const struct call *c, const char *src, int64_t position, char *dst,
+                         float *scales)
+{
+    const attnkit_append_args *a = &c->args;
+    if (!a->rope && a->src_type == a->dst_type) {
+        memcpy(dst, src, (size_t)c->src.row_bytes);
+        return;
+    }
+    float x[MAX_DIM + 1], cos[MAX_DIM], sin[MAX_DIM];
+    double frequency[MAX_DIM];
+    const int64_t pairs = a->rope ? rope_dim(c) / 2 : 0;
+    scalar->widen((enum type)a->src_type, src, NULL, 0, a->dim, x);
+    if (a->rope && !c->cos) {
+        attnkit_rope_frequencies(a->rope_base == 0 ? 10000 : a->rope_base, pairs, frequency);
+        attnkit_rope_cos_sin(position, frequency, pairs, cos, sin);
+    }
+    for (int64_t i = 0; i < pairs; i++) {
+        const bool interleaved = a->rope == ATTNKIT_ROPE_INTERLEAVED;
+        const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : pairs + i;
+        const float co = c->cos ? c->cos[position * pairs + i] : cos[i];
+        const float si = c->sin ? c->sin[position * pairs + i] : sin[i];
+        const float y[2] = {fmaf(x[first], co, -(x[second] * si)),
+                            fmaf(x[second], co, x[first] * si)};
+        const uint32_t nan_bits = 0x7fc00000;
+        memcpy(&x[first], isnan(y[0]) ? (const void *)&nan_bits : &y[0], sizeof y[0]);
+        memcpy(&x[second], isnan(y[1]) ? (const void *)&nan_bits : &y[1], sizeof y[1]);
+    }
+    scalar->narrow((enum type)a->dst_type, x, a->dim, a->scale_group ? a->scale_group : a->dim, dst,
+                   scales);
+}
+
+/* The row that is expected, and its scales, in their places of a tile and its scales. */
+static void expected_in_tile(const struct call *c, const char *src, int64_t position, int64_t key,
+                             char *tile, char *scales)
+{
+    _Alignas(4) char row[4 * MAX_DIM], row_scales[4 * MAX_DIM];
+    const attnkit_type type = c->args.dst_type;
+    expected_row(c, src, position, row, (float *)row_scales);
+    for (int64_t n = 0; n < c->dst.row_bytes / 16; n++)
+        tile[byte_in_tile((enum type)type, n, key)] = row[n];
+    for (int64_t n = 0; n < c->scales.row_bytes / 16 && type == ATTNKIT_I8; n++)
+        scales[byte_in_tile(TYPE_F32, n, key)] = row_scales[n];
+}
+
+/* All rows, into copies of dst's and the scales' memory. */
+static void expected_memory(const struct call *c, char *dst, char *scales)
+{
+    const attnkit_append_args *a = &c->args;
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t i = 0; i < len_of(c, b); i++)
+            for (int64_t h = 0; h < a->heads; h++) {
+                int64_t outer = b, row = start_of(c, b) + i;
+                if (a->page_table) {
+                    outer = a->page_table[b * a->page_table_stride + row / a->page_size];
+                    row %= a->page_size;
+                }
+                const int64_t line = a->flags & ATTNKIT_TILED ? row / 16 : row;
+                const char *from = tensor_row(&c->src, b, h, i);
+                char *to = tensor_in_copy(&c->dst, dst, tensor_row(&c->dst, outer, h, line));
+                char *its_scales =
+                    tensor_in_copy(&c->scales, scales, tensor_row(&c->scales, outer, h, line));
+                if (a->flags & ATTNKIT_TILED)
+                    expected_in_tile(c, from, position_of(c, b) + i, row % 16, to, its_scales);
+                else
+                    expected_row(c, from, position_of(c, b) + i, to, (float *)its_scales);
+            }
+}
+
+static const char *check_call(const struct call *c, const char *isa, int64_t threads)
+{
+    char *src = tensor_copy(&c->src), *dst = tensor_copy(&c->dst),
+         *scales = tensor_copy(&c->scales);
+    expected_memory(c, dst, scales);
+    run(&c->args, isa, threads);
+    const char *wrong = !tensor_is_as_in(&c->dst, dst)         ? "dst differs"
+                        : !tensor_is_as_in(&c->scales, scales) ? "dst_scales differs"
+                        : !tensor_is_as_in(&c->src, src)       ? "src has changed"
+                                                               : NULL;
+    free(src);
+    free(dst);
+    free(scales);
+    return wrong;
+}
+
+/* Other draws for every kind. */
+static uint64_t seed_of(const struct kind *k, uint64_t draw)
+{
+    const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope,
+                          (int)k->layout,   k->page_size,     k->tiled};
+    uint64_t seed = draw;
+    for (int i = 0; i < 6; i++)
+        seed = seed * 31 + (uint64_t)fields[i];
+    return seed;
+}
+
+static bool leave_out(attnkit_type dst_type)
+{
+    return !rounds_f16 && (dst_type == ATTNKIT_F16 || dst_type == ATTNKIT_Q8_0);
+}
+
+/* The number of draws that differ. */
+static int check_kind(const struct kind *k, const char *isa)
+{
+    int differ = 0;
+    for (uint64_t draw = 0; draw < DRAWS && !leave_out(k->dst_type); draw++) {
+        struct call *c = make_call(k, seed_of(k, draw));
+        const char *wrong = check_call(c, isa, 1 + (int64_t)draw % 5);
+        if (wrong && differ++ == 0)
+            printf("# %s: %s: src %d dst %d rope %d layout %d page_size %d tiled %d dim %lld "
+                   "rope_dim %lld draw %d\n",
+                   isa, wrong, (int)k->src_type, (int)k->dst_type, (int)k->rope, (int)k->layout,
+                   k->page_size, k->tiled, (long long)c->args.dim, (long long)c->args.rope_dim,
+                   (int)draw);
+        free_call(c);
+    }
+    return differ;
+}
+
+static int check_kinds(const char *isa, const int page_sizes[4], bool tiled)
+{
+    int differ = 0;
+    for (int src = 0; src < SRC_TYPES; src++)
+        for (int dst = 0; dst < DST_TYPES; dst++)
+            for (int rope = 0; rope < ROPES; rope++)
+                for (int layout = 0; layout < TENSOR_LAYOUTS; layout++)
+                    for (int p = 0; p < 4 && differ < REPORTED; p++)
+                        differ += check_kind(
+                            &(struct kind){(attnkit_type)src, (attnkit_type)dst, (attnkit_rope)rope,
+                                           tensor_layouts[layout], page_sizes[p], tiled},
+                            isa);
+    return differ;
+}
+
+static void isa_has_the_bits_of_a_plain_loop(void **state)
+{
+    const struct isa *isa = *state;
+    assert_int_equal(check_kinds(isa->name, (const int[4]){0, 1, 3, 16}, false), 0);
+}
+
+static void isa_writes_tiles_as_a_plain_loop_does(void **state)
+{
+    const struct isa *isa = *state;
+    assert_int_equal(check_kinds(isa->name, (const int[4]){0, 16, 32, 48}, true), 0);
+}
+
+/* --- Rotation ----------------------------------------------------------------------------- */
+
+/* An array that ends at an unmapped page. */
+static float *guarded(int slot, int64_t count)
+{
+    return (float *)(memory_slots(slot, 1) + SLOT_BYTES) - count;
+}
+
+static void rotate_keeps_within_its_arrays(const struct kernels *kernels, int64_t pairs,
+                                           bool interleaved)
+{
+    uint64_t random = (uint64_t)pairs;
+    float expected[2 * MAX_DIM];
+    float *x = guarded(0, 2 * pairs), *cos = guarded(2, pairs), *sin = guarded(4, pairs);
+    for (int64_t i = 0; i < 2 * pairs; i++)
+        expected[i] = x[i] = random_number(&random);
+    for (int64_t i = 0; i < pairs; i++) {
+        cos[i] = random_number(&random);
+        sin[i] = random_number(&random);
+    }
+    scalar->rotate(expected, cos, sin, pairs, interleaved);
+    kernels->rotate(x, cos, sin, pairs, interleaved);
+    assert_memory_equal(x, expected, 2 * (size_t)pairs * sizeof *x);
+}
+
+static void isa_rotates_every_number_of_pairs(void **state)
+{
+    const struct isa *isa = *state;
+    for (int64_t pairs = 1; pairs <= MAX_DIM; pairs++) {
+        rotate_keeps_within_its_arrays(isa->kernels, pairs, true);
+        rotate_keeps_within_its_arrays(isa->kernels, pairs, false);
+    }
+}
+
+enum { ROWS = 7, DIM = 64, HEADS = 2, BATCH = 2, COUNT = BATCH * HEADS * ROWS * DIM };
+
+/* A small dense call on floats. */
+static attnkit_append_args small_args(const void *src, void *dst)
+{
+    return (attnkit_append_args){.size = sizeof(attnkit_append_args),
+                                 .rope = ATTNKIT_ROPE_HALF,
+                                 .batch = BATCH,
+                                 .heads = HEADS,
+                                 .len = ROWS,
+                                 .dim = DIM,
+                                 .capacity = ROWS,
+                                 .src = src,
+                                 .dst = dst};
+}
+
+static void fill(float *x, int64_t count, uint64_t seed)
+{
+    for (int64_t i = 0; i < count; i++)
+        x[i] = random_normal(&seed);
+}
+
+static void skip_without_angles(void)
+{
+    if (!attnkit_rope_has_angles())
+        skip();
+}
+
+/* Element j of the interleaved row is element order[j] of the halved one. */
+static int order(int j)
+{
+    return j % 2 == 0 ? j / 2 : DIM / 2 + j / 2;
+}
+
+static void interleaved_and_half_differ_by_the_order_of_elements(void **state)
+{
+    const struct isa *isa = *state;
+    static float src[COUNT], permuted[COUNT], half[COUNT], interleaved[COUNT];
+    skip_without_angles();
+    fill(src, COUNT, 1);
+    for (int i = 0; i < COUNT; i++)
+        permuted[i] = src[i / DIM * DIM + order(i % DIM)];
+    attnkit_append_args args = small_args(src, half);
+    run(&args, isa->name, 1);
+    args = small_args(permuted, interleaved);
+    args.rope = ATTNKIT_ROPE_INTERLEAVED;
+    run(&args, isa->name, 1);
+    for (int i = 0; i < COUNT; i++)
+        assert_memory_equal(&interleaved[i], &half[i / DIM * DIM + order(i % DIM)], sizeof(float));
+}
+
+/* A pair keeps its length, whatever the position. */
+static void rotation_keeps_lengths(void **state)
+{
+    const struct isa *isa = *state;
+    static float src[COUNT], dst[COUNT];
+    static const int64_t positions[BATCH] = {0, 100000};
+    skip_without_angles();
+    fill(src, COUNT, 2);
+    attnkit_append_args args = small_args(src, dst);
+    args.positions = positions;
+    run(&args, isa->name, 1);
+    for (int row = 0; row < COUNT / DIM; row++)
+        for (int i = row * DIM; i < row * DIM + DIM / 2; i++) {
+            const double before = hypot(src[i], src[i + DIM / 2]);
+            const double after = hypot(dst[i], dst[i + DIM / 2]);
+            assert_true(fabs(after - before) <= 0x1p-22 * before);
+        }
+    assert_memory_equal(src, dst, DIM * sizeof(float)); /* position 0 */
+    assert_memory_not_equal(src + DIM, dst + DIM, DIM * sizeof(float));
+}
+
+/* --- cos and sin -------------------------------------------------------------------------- */
+
+/* Off by half an ulp of binary32 and by what the angle is off: the exponent -i / pairs * log2(base)
+ * has 3 roundings and log2 1 ulp, which the power of two makes relative; 2^x has 1 ulp, the product
+ * with the position half. cos and sin have 1 ulp of binary64. */
+static bool is_near(float got, long double truth, double angle, double log2_base)
+{
+    const double exponent_off = log2_base * 0x1p-51;
+    const double angle_off = angle * (0.6932 * exponent_off + 0x1p-52 + 0x1p-53);
+    return fabsl(got - truth) <= 0x1p-24L * fabsl(truth) + angle_off + 0x1p-52L;
+}
+
+static void expect_angles(double base, int64_t pairs, int64_t position, uint64_t *hash)
+{
+    double frequency[MAX_DIM / 2];
+    float cos[MAX_DIM / 2], sin[MAX_DIM / 2];
+    attnkit_rope_frequencies(base, pairs, frequency);
+    attnkit_rope_cos_sin(position, frequency, pairs, cos, sin);
+    for (int64_t i = 0; i < pairs; i++) {
+        const long double angle =
+            (long double)position * powl(base, -(long double)i / (long double)pairs);
+        assert_true(is_near(cos[i], cosl(angle), (double)angle, log2(base)));
+        assert_true(is_near(sin[i], sinl(angle), (double)angle, log2(base)));
+        uint32_t bits[2];
+        memcpy(&bits[0], &cos[i], sizeof bits[0]);
+        memcpy(&bits[1], &sin[i], sizeof bits[1]);
+        *hash = (*hash ^ bits[0]) * UINT64_C(0x100000001b3);
+        *hash = (*hash ^ bits[1]) * UINT64_C(0x100000001b3);
+    }
+}
+
+static void cos_and_sin_are_right_and_the_same_on_every_machine(void **state)
+{
+    (void)state;
+    static const double bases[] = {10000.0, 1.0, 500000.0, 1000000.0, 10000.5};
+    static const int64_t pairs[] = {1, 3, 32, 40, 64, 128};
+    uint64_t random = 3, hash = UINT64_C(0xcbf29ce484222325);
+    skip_without_angles();
+    for (int b = 0; b < 5; b++)
+        for (int p = 0; p < 6; p++) {
+            for (int64_t position = 0; position < 64; position++)
+                expect_angles(bases[b], pairs[p], position, &hash);
+            for (int i = 0; i < 200; i++)
+                expect_angles(bases[b], pairs[p], random_below(&random, 131072), &hash);
+            expect_angles(bases[b], pairs[p], 131071, &hash);
+            expect_angles(bases[b], pairs[p], 131072, &hash);
+        }
+    printf("# cos and sin: hash %016llx\n", (unsigned long long)hash);
+    assert_true(hash == UINT64_C(0x66f81a3f49e9cc1d));
+}
+
+/* A turn by every position that there is gives numbers. */
+static void angles_of_far_positions_are_finite(void **state)
+{
+    (void)state;
+    double frequency[4];
+    float cos[4], sin[4];
+    skip_without_angles();
+    attnkit_rope_frequencies(DBL_MAX, 4, frequency);
+    attnkit_rope_cos_sin(INT64_MAX, frequency, 4, cos, sin);
+    for (int i = 0; i < 4; i++)
+        assert_true(fabsf(cos[i]) <= 1.0f && fabsf(sin[i]) <= 1.0f);
+}
+
+/* --- One result --------------------------------------------------------------------------- */
+
+static void rotation_in_place_has_the_same_result(void **state)
+{
+    const struct isa *isa = *state;
+    static float x[COUNT], src[COUNT], dst[COUNT];
+    static const int64_t lens[BATCH] = {ROWS, 3}, positions[BATCH] = {5, 0};
+    skip_without_angles();
+    for (int type = 0; type < SRC_TYPES; type++)
+        for (int64_t threads = 1; threads <= 5; threads++) {
+            fill(x, COUNT, 4);
+            scalar->narrow((enum type)type, x, COUNT, 0, src, NULL);
+            memcpy(dst, src, sizeof dst);
+            attnkit_append_args args = small_args(src, dst);
+            args.src_type = args.dst_type = (attnkit_type)type;
+            args.lens = lens;
+            args.positions = positions;
+            run(&args, isa->name, threads);
+            args.dst = src;
+            run(&args, isa->name, threads);
+            assert_memory_equal(src, dst, sizeof dst);
+        }
+}
+
+/* Q in a tensor of tokens that holds Q, K and V, say. */
+static void rotation_in_place_may_be_strided(void **state)
+{
+    const struct isa *isa = *state;
+    static float x[3 * COUNT], expected[3 * COUNT];
+    skip_without_angles();
+    fill(x, 3 * COUNT, 5);
+    memcpy(expected, x, sizeof x);
+    const int64_t strides[3] = {3 * HEADS * ROWS * DIM * 4, DIM * 4, 3 * HEADS * DIM * 4};
+    static float dense[COUNT];
+    attnkit_append_args args = small_args(x, dense);
+    args.flags = ATTNKIT_STRIDED;
+    memcpy(args.src_strides, strides, sizeof strides);
+    const int64_t dense_strides[3] = {HEADS * ROWS * DIM * 4, ROWS * DIM * 4, DIM * 4};
+    memcpy(args.dst_strides, dense_strides, sizeof dense_strides);
+    run(&args, isa->name, 1);
+    for (int b = 0; b < BATCH; b++)
+        for (int h = 0; h < HEADS; h++)
+            for (int i = 0; i < ROWS; i++)
+                memcpy((char *)expected + b * strides[0] + h * strides[1] + i * strides[2],
+                       dense + ((b * HEADS + h) * ROWS + i) * DIM, DIM * sizeof(float));
+    args.dst = x;
+    memcpy(args.dst_strides, strides, sizeof strides);
+    run(&args, isa->name, 2);
+    assert_memory_equal(x, expected, sizeof x);
+}
+
+/* Row i of every batch entry, in a call of its own. */
+static void append_one_row(const struct call *whole, int64_t i, const char *isa)
+{
+    int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
+    attnkit_append_args args = whole->args;
+    args.flags |= ATTNKIT_STRIDED;
+    args.len = 1;
+    args.src = tensor_row(&whole->src, 0, 0, i);
+    memcpy(args.src_strides, whole->src.strides, sizeof args.src_strides);
+    memcpy(args.dst_strides, whole->dst.strides, sizeof args.dst_strides);
+    memcpy(args.dst_scale_strides, whole->scales.strides, sizeof args.dst_scale_strides);
+    for (int64_t b = 0; b < args.batch; b++) {
+        lens[b] = i < len_of(whole, b);
+        starts[b] = start_of(whole, b) + (lens[b] ? i : 0);
+        positions[b] = position_of(whole, b) + i;
+    }
+    args.starts = starts;
+    args.lens = lens;
+    args.positions = args.rope ? positions : NULL;
+    run(&args, isa, 1);
+}
+
+static void check_row_at_a_time(const struct kind *k, const char *isa)
+{
+    for (uint64_t draw = 100; draw < 110 && !leave_out(k->dst_type); draw++) {
+        struct call *c = make_call(k, seed_of(k, draw));
+        char *expected = tensor_copy(&c->dst), *scales = tensor_copy(&c->scales);
+        expected_memory(c, expected, scales);
+        for (int64_t i = 0; i < c->args.len; i++)
+            append_one_row(c, i, isa);
+        assert_true(tensor_is_as_in(&c->dst, expected) && tensor_is_as_in(&c->scales, scales));
+        free(expected);
+        free(scales);
+        free_call(c);
+    }
+}
+
+/* Those that share a tile, too. */
+static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
+{
+    const struct isa *isa = *state;
+    for (int dst = 0; dst < DST_TYPES; dst++)
+        for (int rope = 0; rope < ROPES; rope++)
+            for (int page_size = 0; page_size < 4; page_size++)
+                for (int tiled = 0; tiled < 2; tiled++)
+                    check_row_at_a_time(&(struct kind){ATTNKIT_F32, (attnkit_type)dst,
+                                                       (attnkit_rope)rope, DENSE,
+                                                       page_size * (tiled ? 16 : 1), tiled},
+                                        isa->name);
+}
+
+/* The caller's rounding does not matter, and is his again. */
+static void rounding_modes_do_not_matter(void **state)
+{
+    const struct isa *isa = *state;
+    static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    static float src[COUNT], expected[COUNT], dst[COUNT];
+    skip_without_angles();
+    fill(src, COUNT, 6);
+    attnkit_append_args args = small_args(src, expected);
+    run(&args, isa->name, 1);
+    args.dst = dst;
+    for (int i = 0; i < 3; i++) {
+        memset(dst, PATTERN, sizeof dst);
+        fesetround(modes[i]);
+        run(&args, isa->name, 2);
+        const int after = fegetround();
+        fesetround(FE_TONEAREST);
+        assert_int_equal(after, modes[i]);
+        assert_memory_equal(dst, expected, sizeof dst);
+    }
+}
+
+/* --- All of them -------------------------------------------------------------------------- */
+
+static size_t add_isa_tests(struct CMUnitTest *tests, const struct isa *isa)
+{
+    static const struct {
+        const char *name;
+        CMUnitTestFunction test;
+    } all[] = {
+        {"has the bits of a plain loop", isa_has_the_bits_of_a_plain_loop},
+        {"writes tiles as a plain loop does", isa_writes_tiles_as_a_plain_loop_does},
+        {"rotates every number of pairs", isa_rotates_every_number_of_pairs},
+        {"interleaved and half differ by the order of elements",
+         interleaved_and_half_differ_by_the_order_of_elements},
+        {"rotation keeps lengths", rotation_keeps_lengths},
+        {"rotation in place has the same result", rotation_in_place_has_the_same_result},
+        {"rotation in place may be strided", rotation_in_place_may_be_strided},
+        {"a row at a time gives the bits of one call", a_row_at_a_time_gives_the_bits_of_one_call},
+        {"rounding modes do not matter", rounding_modes_do_not_matter},
+    };
+    enum { TESTS = sizeof all / sizeof all[0] };
+    static char names[MAX_ISAS][TESTS][100];
+    static int isas;
+    for (size_t i = 0; i < TESTS; i++) {
+        char *name = names[isas][i];
+        snprintf(name, sizeof names[0][0], "%s %s", isa->name, all[i].name);
+        tests[i] = (struct CMUnitTest){name, all[i].test, NULL, NULL, (void *)(uintptr_t)isa};
+    }
+    isas++;
+    return TESTS;
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[2 + 9 * MAX_ISAS] = {
+        cmocka_unit_test(cos_and_sin_are_right_and_the_same_on_every_machine),
+        cmocka_unit_test(angles_of_far_positions_are_finite),
+    };
+    size_t count = 2;
+    const struct isa *isas;
+    const int isa_count = attnkit_isas(&isas);
+    scalar = isas[0].kernels;
+    rounds_f16 = argc < 3 || strcmp(argv[2], "bochs") != 0;
+    for (int i = 0; i < isa_count; i++)
+        if (attnkit_isa_can_run(&isas[i]) && (argc < 2 || strcmp(argv[1], isas[i].name) == 0))
+            count += add_isa_tests(tests + count, &isas[i]);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = _cmocka_run_group_tests("append", tests, count, NULL, NULL);
+    memory_end();
+    return failed;
+}

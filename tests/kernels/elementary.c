@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The three elementary functions of the canonical order: the scalar ones against SLEEF's, which
+ * define the bits; exp2 and tanh of every instruction set against the scalar ones; and all against
+ * binary64. Arguments of exp2 are all that an attention can come upon, 0 and below; of tanh, all.
+ *
+ * By default every 61st argument, which takes 8 seconds; with ATTNKIT_TEST_LONG in the environment
+ * all of them, 1.1e9 for exp2, 3.5e8 for log and 4.3e9 for tanh, which takes 8 minutes on one core
+ * with FMA.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dispatch/cpu/isa.h"
+#include "kernels/scalar/scalar.h"
+
+/* As in sleef.h, which hides them from code that is compiled for CPUs without FMA, as this is. */
+float Sleef_finz_exp2f1_u10purecfma(float x);
+float Sleef_finz_logf1_u10purecfma(float x);
+float Sleef_finz_tanhf1_u10purecfma(float x);
+
+enum {
+    BATCH = 4099, /* arguments at a time: no multiple of a vector, so tails are covered */
+    MAX_ISAS = 8,
+};
+
+static uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* The same bits, where any NaN equals any NaN. */
+static bool same(float a, float b)
+{
+    return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b));
+}
+
+/* --- Arguments: floats by their bits, which rise with the distance from 0 --------------------- */
+
+struct walk {
+    uint32_t next, end; /* bits */
+    uint32_t stride;
+};
+
+static uint32_t default_stride(void)
+{
+    return getenv("ATTNKIT_TEST_LONG") ? 1 : 61;
+}
+
+/* The least x of which 2^x is a power: it rounds to LEAST_POWER, which is even. */
+static const float least_exponent = (float)LEAST_POWER - 0.5f;
+
+/* From -0 to there. */
+static struct walk exponents(void)
+{
+    return (struct walk){bits_of(-0.0f), bits_of(least_exponent) + 1, default_stride()};
+}
+
+/* From there to -infinity, where 2^x is 0. */
+static struct walk far_exponents(void)
+{
+    return (struct walk){bits_of(least_exponent) + 1, bits_of(-INFINITY) + 1, 997};
+}
+
+/* Where it is one or the other. */
+static struct walk around_the_least_exponent(void)
+{
+    return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
+}
+
+/* Where denominators of a softmax are: the largest weight is over 1/2. */
+static struct walk denominators(void)
+{
+    return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
+}
+
+static struct walk normal_numbers(void)
+{
+    return (struct walk){bits_of(0x1p-126f), bits_of(INFINITY), 997};
+}
+
+/* Numbers that are not negative, and infinity. */
+static struct walk positive_numbers(void)
+{
+    return (struct walk){0, bits_of(INFINITY) + 1, default_stride()};
+}
+
+static struct walk negative_numbers(void)
+{
+    return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
+}
+
+/* Fewer of them: for what follows from the bits of scalar_tanh, or from those of SLEEF. */
+static struct walk sparse(struct walk w)
+{
+    w.stride = w.stride == 1 ? 13 : 997;
+    return w;
+}
+
+/* The next arguments; 0 if there are none left. */
+static size_t take(struct walk *w, float x[BATCH])
+{
+    size_t n = 0;
+    for (; n < BATCH && w->next < w->end; n++) {
+        x[n] = float_from_bits(w->next);
+        w->next += w->stride;
+    }
+    return n;
+}
+
+/* --- Bits ------------------------------------------------------------------------------------ */
+
+typedef float function(float x);
+
+/* scalar.h has them inline: here they have an address. */
+static float our_exp2(float x)
+{
+    return scalar_exp2(x);
+}
+
+static float zero(float x)
+{
+    (void)x;
+    return 0.0f;
+}
+
+static float our_log(float x)
+{
+    return scalar_log(x);
+}
+
+static float our_tanh(float x)
+{
+    return scalar_tanh(x);
+}
+
+/* The number of arguments at which two arrays differ; prints the first. */
+static size_t count_different(const char *name, size_t n, const float *x, const float *expected,
+                              const float *got)
+{
+    size_t different = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!same(expected[i], got[i]) && different++ == 0)
+            printf("# %s(%a) is %a, not %a\n", name, (double)x[i], (double)got[i],
+                   (double)expected[i]);
+    return different;
+}
+
+static void apply(function *f, size_t n, const float *x, float *y)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = f(x[i]);
+}
+
+static void assert_same_function(const char *name, struct walk w, function *expected, function *got)
+{
+    float x[BATCH], y[BATCH], z[BATCH];
+    size_t n, different = 0;
+    while ((n = take(&w, x)) > 0 && different == 0) {
+        apply(expected, n, x, y);
+        apply(got, n, x, z);
+        different = count_different(name, n, x, y, z);
+    }
+    assert_int_equal(different, 0);
+}
+
+/* SLEEF's functions are compiled for FMA, and stop the process where there is none. */
+static void skip_without_fma(void)
+{
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        if (isas[i].needs_mask != 0 && attnkit_isa_can_run(&isas[i]))
+            return;
+    skip();
+}
+
+static void scalar_exp2_has_the_bits_of_sleef(void **state)
+{
+    (void)state;
+    skip_without_fma();
+    assert_same_function("exp2", exponents(), Sleef_finz_exp2f1_u10purecfma, our_exp2);
+    assert_int_equal(bits_of(our_exp2(least_exponent)),
+                     bits_of(Sleef_finz_exp2f1_u10purecfma(least_exponent)));
+}
+
+static void exp2_of_less_than_the_least_exponent_is_0(void **state)
+{
+    (void)state;
+    assert_same_function("exp2", far_exponents(), zero, our_exp2);
+}
+
+static void scalar_log_has_the_bits_of_sleef(void **state)
+{
+    (void)state;
+    skip_without_fma();
+    assert_same_function("log", denominators(), Sleef_finz_logf1_u10purecfma, our_log);
+    assert_same_function("log", normal_numbers(), Sleef_finz_logf1_u10purecfma, our_log);
+}
+
+static void scalar_tanh_has_the_bits_of_sleef(void **state)
+{
+    (void)state;
+    skip_without_fma();
+    assert_same_function("tanh", positive_numbers(), Sleef_finz_tanhf1_u10purecfma, our_tanh);
+    assert_same_function("tanh", negative_numbers(), Sleef_finz_tanhf1_u10purecfma, our_tanh);
+    const float x[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, -NAN};
+    const float expected[] = {0.0f, -0.0f, 1.0f, -1.0f, NAN, NAN};
+    enum { VALUES = sizeof x / sizeof x[0] };
+    float y[VALUES];
+    apply(Sleef_finz_tanhf1_u10purecfma, VALUES, x, y);
+    assert_int_equal(count_different("SLEEF's tanh", VALUES, x, expected, y), 0);
+    apply(our_tanh, VALUES, x, y);
+    assert_int_equal(count_different("tanh", VALUES, x, expected, y), 0);
+}
+
+static void assert_table_has_the_bits_of_scalar(const struct kernels *kernels, struct walk w)
+{
+    float x[BATCH], y[BATCH], z[BATCH];
+    size_t n, different = 0;
+    while ((n = take(&w, x)) > 0 && different == 0) {
+        apply(our_exp2, n, x, y);
+        kernels->exp2(x, z, n);
+        different = count_different(kernels->name, n, x, y, z);
+    }
+    assert_int_equal(different, 0);
+}
+
+/* adjust(x) is tanh(x) where factors are 1 and there is no bias. */
+static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, struct walk w)
+{
+    const struct adjust how = {.capped = true, .to_cap = 1.0f, .factor = 1.0f};
+    float x[BATCH], y[BATCH], z[BATCH];
+    size_t n, different = 0;
+    while ((n = take(&w, x)) > 0 && different == 0) {
+        apply(our_tanh, n, x, y);
+        memcpy(z, x, n * sizeof *x);
+        kernels->adjust(&how, NULL, n, z);
+        different = count_different(kernels->name, n, x, y, z);
+    }
+    assert_int_equal(different, 0);
+}
+
+static void assert_special_values(const struct kernels *kernels)
+{
+    const float x[] = {0.0f, -0.0f, -INFINITY, NAN, -NAN, -FLT_MAX, -101.0f, -100.0f};
+    const float expected[] = {1.0f, 1.0f, 0.0f, NAN, NAN, 0.0f, 0.0f, 0x1p-100f};
+    enum { VALUES = sizeof x / sizeof x[0] };
+    float y[VALUES];
+    kernels->exp2(x, y, VALUES);
+    assert_int_equal(count_different(kernels->name, VALUES, x, expected, y), 0);
+}
+
+static void isa_has_the_bits_of_scalar(void **state)
+{
+    const struct kernels *kernels = ((const struct isa *)*state)->kernels;
+    assert_table_has_the_bits_of_scalar(kernels, exponents());
+    assert_table_has_the_bits_of_scalar(kernels, far_exponents());
+    assert_table_has_the_bits_of_scalar(kernels, around_the_least_exponent());
+    assert_special_values(kernels);
+    assert_table_has_the_tanh_of_scalar(kernels, sparse(positive_numbers()));
+    assert_table_has_the_tanh_of_scalar(kernels, sparse(negative_numbers()));
+}
+
+/* --- Accuracy -------------------------------------------------------------------------------- */
+
+/* In ulp of the true value. */
+static double ulp_error(float got, double truth)
+{
+    return fabs(got - truth) / ldexp(1.0, ilogb(truth) - 23);
+}
+
+static void exp2_is_within_an_ulp(void **state)
+{
+    (void)state;
+    double worst = 0.0;
+    float x[BATCH];
+    size_t n;
+    for (struct walk w = exponents(); (n = take(&w, x)) > 0;)
+        for (size_t i = 0; i < n; i++)
+            worst = fmax(worst, ulp_error(scalar_exp2(x[i]), exp2(x[i])));
+    printf("# exp2: %.4f ulp\n", worst);
+    assert_true(worst <= 1.0);
+}
+
+/* A rescale rounds nothing, unless it makes all of it 0. */
+static void exp2_of_an_integer_is_exact(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 200; n++)
+        assert_true(scalar_exp2((float)-n) == (-n < LEAST_POWER ? 0.0 : ldexp(1.0, -n)));
+}
+
+static void log_is_within_an_ulp(void **state)
+{
+    (void)state;
+    double worst = 0.0;
+    float x[BATCH];
+    size_t n;
+    for (struct walk w = denominators(); (n = take(&w, x)) > 0;)
+        for (size_t i = 0; i < n; i++)
+            if (x[i] != 1.0f)
+                worst = fmax(worst, ulp_error(scalar_log(x[i]), log(x[i])));
+    printf("# log: %.4f ulp\n", worst);
+    assert_true(worst <= 1.0);
+    assert_true(scalar_log(1.0f) == 0.0f);
+    assert_true(scalar_log(0.0f) == -INFINITY);
+    assert_true(isnan(scalar_log(NAN)));
+}
+
+/* Of subnormal numbers, and of larger ones than 10, tanh is the number, and 1. */
+static void tanh_is_within_an_ulp(void **state)
+{
+    (void)state;
+    double worst = 0.0;
+    float x[BATCH];
+    size_t n, wrong = 0;
+    for (struct walk w = sparse(positive_numbers()); (n = take(&w, x)) > 0;)
+        for (size_t i = 0; i < n; i++)
+            if (x[i] >= 0x1p-126f && x[i] <= 10.0f)
+                worst = fmax(worst, ulp_error(scalar_tanh(x[i]), tanh(x[i])));
+            else
+                wrong += scalar_tanh(x[i]) != fminf(x[i], 1.0f);
+    printf("# tanh: %.4f ulp\n", worst);
+    assert_true(worst <= 1.0 + 1e-7); /* some 2^-24 above 1, where x is little over 2^-24 */
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[8 + MAX_ISAS] = {
+        cmocka_unit_test(scalar_exp2_has_the_bits_of_sleef),
+        cmocka_unit_test(scalar_log_has_the_bits_of_sleef),
+        cmocka_unit_test(scalar_tanh_has_the_bits_of_sleef),
+        cmocka_unit_test(exp2_is_within_an_ulp),
+        cmocka_unit_test(exp2_of_less_than_the_least_exponent_is_0),
+        cmocka_unit_test(exp2_of_an_integer_is_exact),
+        cmocka_unit_test(log_is_within_an_ulp),
+        cmocka_unit_test(tanh_is_within_an_ulp),
+    };
+    size_t count = 8;
+    const struct isa *isas;
+    const int isa_count = attnkit_isas(&isas);
+    for (int i = 0; i < isa_count; i++)
+        if (attnkit_isa_can_run(&isas[i]))
+            tests[count++] = (struct CMUnitTest){isas[i].name, isa_has_the_bits_of_scalar, NULL,
+                                                 NULL, (void *)(uintptr_t)&isas[i]};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("elementary", tests, count, NULL, NULL);
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Linear maps: the packed matrix is what the header says it is, and y has the bits of the scalar
+ * reference, which knows no packing: for all types, shapes around every cut, layouts with unmapped
+ * pages next to rows, threads in any order; and a row of y has the bits that it has alone.
+ *
+ * `linear [ISA [bochs]]`: that emulator rounds f16 wrongly, which leaves out what is narrowed to
+ * it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/support/call.h"
+#include "tests/support/linear_call.h"
+
+enum {
+    ROUNDED_TYPES = 3, /* of x and y */
+    REPORTED = 5,      /* differences that are printed */
+    CASE_COST = 100000 /* multiply-adds, at most, of a shape that is one of many */
+};
+
+static const int64_t row_counts[] = {1, 2, 3, 5, 6, 8, 9, 15, 16, 17, 63, 64, 65, 130, 257, 513};
+static const int64_t in_dims[] = {1,   2,   31,  32,  63,  65,   97,  255,
+                                  256, 257, 511, 512, 513, 1056, 4097};
+static const int64_t out_dims[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 130, 257, 513};
+
+#define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
+
+static bool rounds_f16 = true; /* as it ought to */
+
+static const struct linear_kind plain = {.bias = true};
+
+static bool has_blocks(const struct linear_kind *k)
+{
+    return k->w_type == ATTNKIT_Q8_0 || k->packed_type == ATTNKIT_Q8_0;
+}
+
+static bool leave_out(const struct linear_kind *k)
+{
+    const bool converts = k->w_type != k->packed_type;
+    const bool narrows = k->packed_type == ATTNKIT_F16 || k->packed_type == ATTNKIT_Q8_0;
+    return !rounds_f16 && (k->y_type == ATTNKIT_F16 || (converts && narrows));
+}
+
+static void print(const struct linear_kind *k, struct linear_shape s, const char *isa,
+                  const char *wrong)
+{
+    printf("# %s: %s: rows %lld in_dim %lld out_dim %lld; types x %d w %d packed %d y %d bias %d "
+           "layout %d numbers %d\n",
+           isa, wrong, (long long)s.rows, (long long)s.in_dim, (long long)s.out_dim, (int)k->x_type,
+           (int)k->w_type, (int)k->packed_type, (int)k->y_type, k->bias, (int)k->layout,
+           (int)k->numbers);
+}
+
+/* Whether it differs, 0 or 1. */
+static int check(const struct linear_kind *k, struct linear_shape shape, uint64_t seed,
+                 const char *isa)
+{
+    if (leave_out(k))
+        return 0;
+    struct linear_call *const c = linear_call_new(k, shape, seed);
+    const char *const wrong =
+        linear_call_check(c, (struct runner){.isa = isa, .threads = 1 + (int)(seed % 5)});
+    if (wrong)
+        print(k, shape, isa, wrong);
+    linear_call_free(c);
+    return wrong != NULL;
+}
+
+static double cost(struct linear_shape s)
+{
+    return (double)s.rows * (double)s.in_dim * (double)s.out_dim;
+}
+
+/* Any of the lists that is not too much work, in whole blocks where those are needed. */
+static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
+{
+    struct linear_shape s;
+    do {
+        s = (struct linear_shape){row_counts[random_below(random, COUNT(row_counts))],
+                                  in_dims[random_below(random, COUNT(in_dims))],
+                                  out_dims[random_below(random, COUNT(out_dims))]};
+        if (has_blocks(k))
+            s.in_dim = (s.in_dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+    } while (cost(s) > CASE_COST);
+    return s;
+}
+
+static int check_layouts(struct linear_kind k, uint64_t *random, const char *isa)
+{
+    int differ = 0;
+    for (int layout = 0; layout < TENSOR_LAYOUTS; layout++) {
+        k.layout = tensor_layouts[layout];
+        k.bias = random_below(random, 3) > 0;
+        k.numbers = (enum numbers)random_below(random, NUMBERS);
+        const struct linear_shape shape = draw_shape(&k, random);
+        differ += check(&k, shape, random_bits(random), isa);
+    }
+    return differ;
+}
+
+static void types_and_layouts_have_the_bits_of_the_reference(void **state)
+{
+    uint64_t random = 1;
+    int differ = 0;
+    for (int x = 0; x < ROUNDED_TYPES; x++)
+        for (int w = 0; w < MATRIX_CONVERSIONS; w++)
+            for (int y = 0; y < ROUNDED_TYPES && differ < REPORTED; y++)
+                differ +=
+                    check_layouts((struct linear_kind){.x_type = (attnkit_type)x,
+                                                       .w_type = matrix_conversions[w][0],
+                                                       .packed_type = matrix_conversions[w][1],
+                                                       .y_type = (attnkit_type)y},
+                                  &random, *state);
+    assert_int_equal(differ, 0);
+}
+
+/* Kinds that take other ways through the loops. */
+static const struct linear_kind ways[] = {
+    {.bias = true},
+    {.y_type = ATTNKIT_BF16},
+    {.x_type = ATTNKIT_F16, .packed_type = ATTNKIT_F16, .w_type = ATTNKIT_F16, .bias = true},
+};
+
+static void shapes_have_the_bits_of_the_reference(void **state)
+{
+    int differ = 0;
+    uint64_t seed = 1;
+    for (int64_t r = 0; r < COUNT(row_counts); r++)
+        for (int64_t i = 0; i < COUNT(in_dims); i++)
+            for (int64_t o = 0; o < COUNT(out_dims) && differ < REPORTED; o++) {
+                const struct linear_shape s = {row_counts[r], in_dims[i], out_dims[o]};
+                const struct linear_kind *const way = &ways[seed++ % (uint64_t)COUNT(ways)];
+                if (cost(s) <= CASE_COST)
+                    differ += check(way, s, seed, *state);
+            }
+    assert_int_equal(differ, 0);
+}
+
+/* More than one of everything: blocks of rows, panels, cuts. */
+static void large_shapes_have_the_bits_of_the_reference(void **state)
+{
+    static const struct linear_shape shapes[] = {
+        {513, 520, 70}, {17, 4097, 130}, {70, 4097, 17}, {300, 530, 200}};
+    static const struct linear_kind kinds[] = {
+        {.bias = true},
+        {.w_type = ATTNKIT_BF16, .packed_type = ATTNKIT_BF16, .y_type = ATTNKIT_F16},
+        {.x_type = ATTNKIT_BF16, .bias = true, .layout = PADDED},
+        {.w_type = ATTNKIT_F16, .y_type = ATTNKIT_BF16, .layout = REVERSED},
+    };
+    for (int64_t i = 0; i < COUNT(shapes); i++)
+        assert_int_equal(check(&kinds[i], shapes[i], (uint64_t)i, *state), 0);
+}
+
+/* --- One result ------------------------------------------------------------------------------- */
+
+static void threads_in_any_order_and_twice_change_no_bit(void **state)
+{
+    static const struct linear_shape shapes[] = {{300, 40, 200}, {2, 64, 500}, {1, 5, 3}};
+    for (int64_t s = 0; s < COUNT(shapes); s++) {
+        struct linear_call *const c = linear_call_new(&plain, shapes[s], 1);
+        for (int threads = 1; threads <= 20; threads++)
+            assert_null(linear_call_check(c, (struct runner){.isa = *state, .threads = threads}));
+        linear_call_free(c);
+    }
+}
+
+/* Rows `first` to first + count - 1 of a call, as a call of their own. */
+static char *rows_alone(const struct linear_call *c, int64_t first, int64_t count, const char *isa)
+{
+    struct linear_call part = *c;
+    part.args.rows = part.x.count[2] = part.y.count[2] = count;
+    part.args.x = part.x.first = tensor_row(&c->x, 0, 0, first);
+    part.args.y = part.y.first = tensor_row(&c->y, 0, 0, first);
+    linear_call_run(&part, (struct runner){.isa = isa, .threads = 1});
+    return linear_call_take(&part);
+}
+
+/* Rows of x, then of all its values, which the number of rows cuts in parts of every length. */
+static void check_parts(const struct linear_kind *k, struct linear_shape shape, const char *isa)
+{
+    if (leave_out(k))
+        return;
+    struct linear_call *const c = linear_call_new(k, shape, 5);
+    linear_call_pack(c, (struct runner){.isa = isa, .threads = 1});
+    linear_call_run(c, (struct runner){.isa = isa, .threads = 1});
+    char *const whole = linear_call_take(c);
+    assert_non_null(whole);
+    int64_t first = 0;
+    for (int64_t count = 1; first < shape.rows; first += count, count++) {
+        count = count < shape.rows - first ? count : shape.rows - first;
+        char *const part = rows_alone(c, first, count, isa);
+        assert_non_null(part);
+        assert_true(linear_call_same(c, part, whole + first * c->y.row_bytes, count));
+        free(part);
+    }
+    free(whole);
+    linear_call_free(c);
+}
+
+static void rows_have_the_bits_that_they_have_alone(void **state)
+{
+    for (int w = 0; w < MATRIX_CONVERSIONS; w++) {
+        const struct linear_kind k = {.w_type = matrix_conversions[w][0],
+                                      .packed_type = matrix_conversions[w][1],
+                                      .y_type = (attnkit_type)(w % ROUNDED_TYPES),
+                                      .bias = w % 2,
+                                      .numbers = w % 3 ? NORMAL : SPECIAL,
+                                      .layout = PADDED};
+        check_parts(&k, (struct linear_shape){78, 288, 81}, *state);
+    }
+    check_parts(&plain, (struct linear_shape){300, 20, 17}, *state);
+}
+
+/* As every row of x: a stride of 0. */
+static void rows_of_x_may_be_one_row(void **state)
+{
+    struct linear_call *const c = linear_call_new(&plain, (struct linear_shape){67, 33, 50}, 1);
+    struct linear_call repeated = *c;
+    repeated.args.flags = ATTNKIT_STRIDED;
+    repeated.args.y_stride = c->y.row_bytes;
+    repeated.args.x_stride = repeated.x.strides[2] = 0;
+    assert_null(linear_call_check(&repeated, (struct runner){.isa = *state, .threads = 2}));
+    linear_call_free(c);
+}
+
+static void packing_is_the_same_for_any_threads(void **state)
+{
+    for (int w = 0; w < MATRIX_CONVERSIONS; w++)
+        for (int threads = 1; threads <= 8; threads++) {
+            const struct linear_kind k = {.w_type = matrix_conversions[w][0],
+                                          .packed_type = matrix_conversions[w][1],
+                                          .numbers = SPECIAL,
+                                          .layout = tensor_layouts[threads % TENSOR_LAYOUTS]};
+            if (leave_out(&k))
+                continue;
+            struct linear_call *const c =
+                linear_call_new(&k, (struct linear_shape){1, 32 * threads, 70}, (uint64_t)threads);
+            linear_call_pack(c, (struct runner){.isa = *state, .threads = threads});
+            assert_true(linear_call_is_packed(c));
+            linear_call_free(c);
+        }
+}
+
+/* --- Values ----------------------------------------------------------------------------------- */
+
+/* y of one row and one output, with many rows and outputs beside it. */
+static float value(const float *x, const float *w, int64_t in_dim, const float *bias, bool many,
+                   const char *isa)
+{
+    const struct linear_kind k = {.bias = bias};
+    const int64_t beside = many ? 40 : 1;
+    struct linear_call *const c =
+        linear_call_new(&k, (struct linear_shape){beside, in_dim, beside}, 1);
+    for (int64_t i = 0; i < beside; i++) {
+        memcpy(tensor_row(&c->x, 0, 0, i), x, (size_t)c->x.row_bytes);
+        memcpy(tensor_row(&c->w, 0, 0, i), w, (size_t)c->w.row_bytes);
+        if (bias)
+            memcpy(c->bias.data + 4 * i, bias, sizeof *bias);
+    }
+    linear_call_pack(c, (struct runner){.isa = isa, .threads = 1});
+    linear_call_run(c, (struct runner){.isa = isa, .threads = 1});
+    float y;
+    memcpy(&y, tensor_row(&c->y, 0, 0, beside - 1) + 4 * (beside - 1), sizeof y);
+    linear_call_free(c);
+    return y;
+}
+
+static void sums_are_taken_in_order(void **state)
+{
+    static const float ones[] = {1, 1, 1}, falling[] = {1, 0x1p-24f, 0x1p-24f},
+                       rising[] = {0x1p-24f, 0x1p-24f, 1};
+    for (int many = 0; many < 2; many++) {
+        assert_true(value(falling, ones, 3, NULL, many, *state) == 1.0f);
+        assert_true(value(rising, ones, 3, NULL, many, *state) == 1.0f + 0x1p-23f);
+    }
+}
+
+static void products_are_not_rounded(void **state)
+{
+    static const float x[] = {-1, 1 + 0x1p-12f}, w[] = {1 + 0x1p-11f, 1 + 0x1p-12f};
+    for (int many = 0; many < 2; many++)
+        assert_true(value(x, w, 2, NULL, many, *state) == 0x1p-24f);
+}
+
+static void bias_is_added_to_the_sum(void **state)
+{
+    static const float x[] = {0x1p-24f, 0x1p-24f}, w[] = {1, 1}, one = 1;
+    for (int many = 0; many < 2; many++)
+        assert_true(value(x, w, 2, &one, many, *state) == 1.0f + 0x1p-23f);
+}
+
+static void zeros_have_the_signs_of_the_order(void **state)
+{
+    static const float x[] = {-0.0f, 0.0f}, w[] = {1, -1}, minus_zero = -0.0f;
+    for (int many = 0; many < 2; many++) {
+        assert_false(signbit(value(x, w, 2, NULL, many, *state)));
+        assert_false(signbit(value(x, w, 2, &minus_zero, many, *state)));
+    }
+}
+
+static void nan_and_infinity_are_not_lost(void **state)
+{
+    static const float zero[] = {0, 0, 1}, w[] = {1, NAN, 1}, far[] = {1, 1, INFINITY}, one = 1;
+    for (int many = 0; many < 2; many++) {
+        assert_true(isnan(value(zero, w, 3, NULL, many, *state)));
+        assert_true(value(far, w, 1, NULL, many, *state) == 1.0f);
+        assert_true(value(far, far, 3, &one, many, *state) == INFINITY);
+        assert_true(isnan(value(zero, far, 3, &w[1], many, *state)));
+    }
+}
+
+/* --- The bits as they have always been -------------------------------------------------------- */
+
+static uint64_t hash_of(const char *bytes, int64_t count)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int64_t i = 0; i < count; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+/* Of packed and of y, one after the other; a change is a change of the format. */
+static const uint64_t golden[MATRIX_CONVERSIONS][2] = {
+    {UINT64_C(0xc4da22eff42f5ec8), UINT64_C(0x54c335cb86977bbd)},
+    {UINT64_C(0x7940e2ef3dc4ee9a), UINT64_C(0x2e385db29bcc83ff)},
+    {UINT64_C(0x332e60c4198168bb), UINT64_C(0xe4cf234f6cf65774)},
+    {UINT64_C(0xba647eea9093e50d), UINT64_C(0x8163eecf8885160a)},
+    {UINT64_C(0x5a979457961a99a2), UINT64_C(0xe3d64db1045dba61)},
+    {UINT64_C(0xcaef11d74352c3e7), UINT64_C(0x7e4f1051ed92ea0a)},
+    {UINT64_C(0xcbbf50857e65009b), UINT64_C(0x50cc84783237927c)},
+    {UINT64_C(0x802d3f57c99d46e0), UINT64_C(0x92c75048b2ffa011)},
+    {UINT64_C(0x1ecd2d6a9159d7e2), UINT64_C(0x9af0f0c4ae73e36b)},
+    {UINT64_C(0x75ee0992582a8300), UINT64_C(0xda76dd014bd0904c)},
+    {UINT64_C(0x204b2bfd7743d322), UINT64_C(0x7a224095e8cb74ed)},
+    {UINT64_C(0xf7f64611b1dedaf7), UINT64_C(0x8564120079cbb8eb)},
+    {UINT64_C(0x97b819f9a54841e9), UINT64_C(0x5073107ef8e243a5)},
+};
+
+static void packed_and_y_have_the_golden_bits(void **state)
+{
+    for (int w = 0; w < MATRIX_CONVERSIONS; w++) {
+        const struct linear_kind k = {.x_type = (attnkit_type)(w / 5),
+                                      .w_type = matrix_conversions[w][0],
+                                      .packed_type = matrix_conversions[w][1],
+                                      .y_type = (attnkit_type)(w % ROUNDED_TYPES),
+                                      .bias = w % 4 != 0,
+                                      .numbers = w % 5 ? NORMAL : TINY};
+        const struct linear_shape shape = {1 + w * w / 2, 32 * (1 + w), 5 + 7 * w};
+        if (leave_out(&k))
+            continue;
+        struct linear_call *const c = linear_call_new(&k, shape, (uint64_t)w);
+        linear_call_pack(c, (struct runner){.isa = *state, .threads = 1});
+        linear_call_run(c, (struct runner){.isa = *state, .threads = 1});
+        char *const y = linear_call_take(c);
+        const uint64_t hashes[2] = {hash_of(c->packed.data, (int64_t)c->pack.packed_size),
+                                    hash_of(y, shape.rows * c->y.row_bytes)};
+        for (int i = 0; i < 2; i++)
+            if (hashes[i] != golden[w][i])
+                fail_msg("case %d: {0x%016" PRIx64 ", 0x%016" PRIx64 "}", w, hashes[0], hashes[1]);
+        free(y);
+        linear_call_free(c);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest promises[] = {
+        cmocka_unit_test(types_and_layouts_have_the_bits_of_the_reference),
+        cmocka_unit_test(shapes_have_the_bits_of_the_reference),
+        cmocka_unit_test(large_shapes_have_the_bits_of_the_reference),
+        cmocka_unit_test(threads_in_any_order_and_twice_change_no_bit),
+        cmocka_unit_test(rows_have_the_bits_that_they_have_alone),
+        cmocka_unit_test(rows_of_x_may_be_one_row),
+        cmocka_unit_test(packing_is_the_same_for_any_threads),
+        cmocka_unit_test(sums_are_taken_in_order),
+        cmocka_unit_test(products_are_not_rounded),
+        cmocka_unit_test(bias_is_added_to_the_sum),
+        cmocka_unit_test(zeros_have_the_signs_of_the_order),
+        cmocka_unit_test(nan_and_infinity_are_not_lost),
+        cmocka_unit_test(packed_and_y_have_the_golden_bits),
+    };
+    rounds_f16 = argc < 3 || strcmp(argv[2], "bochs") != 0;
+    const int failed = promises_main("linear", promises, (int)COUNT(promises), argc, argv);
+    memory_end();
+    return failed;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The harness must catch a wrong kernel. Each mutant is the best table of this machine with one
+ * entry that makes one small mistake; a few dozen cases, as same_bits runs them, must find it.
+ * The mutants run in a child process, since a byte outside a row ends in a signal.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dispatch/cpu/isa.h"
+#include "tests/support/covering.h"
+#include "tests/support/linear_call.h"
+
+enum {
+    CASES = 120,
+    CAUGHT = 3, /* exit status of a child that saw a difference */
+};
+
+static const struct kernels *good;
+static struct cases cases;
+
+/* --- The mutants, one mistake each ------------------------------------------------------------ */
+
+static void scores_one_rounding_off(const float *q_t, int lanes, const struct rows *k, int keys,
+                                    float *s, const struct rows *ahead)
+{
+    good->scores(q_t, lanes, k, keys, s, ahead);
+    s[0] = nextafterf(s[0], INFINITY);
+}
+
+static void scores_miss_last_key(const float *q_t, int lanes, const struct rows *k, int keys,
+                                 float *s, const struct rows *ahead)
+{
+    good->scores(q_t, lanes, k, keys - 1, s, ahead);
+    memset(s + (keys - 1) * lanes, 0, (size_t)lanes * sizeof *s);
+}
+
+static void weighted_v_misses_last_column(const float *p, int lanes, const float *rescale,
+                                          const struct rows *v, int keys, float *o,
+                                          const struct rows *ahead)
+{
+    const struct rows fewer = {v->first, v->stride, v->dim - 1};
+    good->weighted_v(p, lanes, rescale, &fewer, keys, o, ahead);
+}
+
+static void softmax_mask_off_by_one(float *s, int lanes, int keys, const int32_t *visible,
+                                    float scale_log2, const struct state *st, float *rescale)
+{
+    int32_t more[MAX_LANES];
+    for (int lane = 0; visible && lane < lanes; lane++)
+        more[lane] = visible[lane] + 1;
+    good->softmax(s, lanes, keys, visible ? more : NULL, scale_log2, st, rescale);
+}
+
+static void softmax_drops_rescale(float *s, int lanes, int keys, const int32_t *visible,
+                                  float scale_log2, const struct state *st, float *rescale)
+{
+    good->softmax(s, lanes, keys, visible, scale_log2, st, rescale);
+    for (int lane = 0; lane < lanes; lane++)
+        rescale[lane] = 1.0f;
+}
+
+static uint64_t finish_hides_nan(const struct state *st, int lanes, int64_t value_dim, int rows,
+                                 float *const *out, float *const *lse)
+{
+    good->finish(st, lanes, value_dim, rows, out, lse);
+    return 0;
+}
+
+static uint64_t finish_writes_past_the_row(const struct state *st, int lanes, int64_t value_dim,
+                                           int rows, float *const *out, float *const *lse)
+{
+    const uint64_t not_finite = good->finish(st, lanes, value_dim, rows, out, lse);
+    out[0][value_dim] = 0.0f;
+    return not_finite;
+}
+
+static void fold_forgets_the_chunk(const struct state *total, const struct state *chunk, int lanes,
+                                   int64_t value_dim)
+{
+    (void)total, (void)chunk, (void)lanes, (void)value_dim;
+}
+
+static void pack_q_reads_a_byte_after(const float *const *rows, int lanes, int64_t head_dim,
+                                      float *q_t)
+{
+    (void)*(const volatile char *)(rows[0] + head_dim);
+    good->pack_q(rows, lanes, head_dim, q_t);
+}
+
+static void pack_q_reads_a_byte_before(const float *const *rows, int lanes, int64_t head_dim,
+                                       float *q_t)
+{
+    (void)*((const volatile char *)rows[0] - 1);
+    good->pack_q(rows, lanes, head_dim, q_t);
+}
+
+static void decode_misses_a_key(const struct decode_block *block, int rows, float scale_log2)
+{
+    struct decode_block bad = *block;
+    int32_t fewer[MAX_DECODE_ROWS];
+    for (int r = 0; r < rows; r++)
+        fewer[r] = bad.visible[r] > 1 ? bad.visible[r] - 1 : 1;
+    bad.visible = fewer;
+    good->decode(&bad, rows, scale_log2);
+}
+
+static void decode_reads_a_key_too_many(const struct decode_block *block, int rows,
+                                        float scale_log2)
+{
+    const char *last = block->k.row[block->visible[0] - 1].data;
+    (void)*(const volatile char *)(last + bytes_of(block->k.type, block->k.dim));
+    good->decode(block, rows, scale_log2);
+}
+
+static void product_one_rounding_off(const struct product *part)
+{
+    good->product(part);
+    part->y[0] = nextafterf(part->y[0], INFINITY);
+}
+
+static void product_misses_last_input(const struct product *part)
+{
+    struct product bad = *part;
+    bad.dim--;
+    good->product(&bad);
+}
+
+static void product_writes_past_the_row(const struct product *part)
+{
+    good->product(part);
+    part->y[part->outs] = 0.0f;
+}
+
+static void few_product_rounds_products(const struct few_product *product)
+{
+    good->few_product(product);
+    for (int i = 0; i < product->rows && product->type == TYPE_F32; i++) {
+        float sum = 0.0f;
+        for (int64_t d = 0; d < product->dim; d++)
+            sum += product->x[i][d] * ((const float *)product->w)[d * TILE_KEYS];
+        product->y[i][0] = product->bias ? sum + product->bias[0] : sum;
+    }
+}
+
+static void few_product_reads_bias_beyond_outs(const struct few_product *product)
+{
+    if (product->bias)
+        (void)*(const volatile float *)(product->bias + product->outs);
+    good->few_product(product);
+}
+
+static void widen_matrix_swaps_outputs(enum type type, const void *tile, int64_t n, float *out)
+{
+    good->widen_matrix(type, tile, n, out);
+    const float first = out[0];
+    out[0] = out[1];
+    out[1] = first;
+}
+
+/* --- Running them ------------------------------------------------------------------------------
+ */
+
+/* Few rows and many, f32 and a type that has to be widened, next to unmapped pages. */
+static bool any_linear_difference(struct runner runner)
+{
+    static const struct linear_shape linear_shapes[] = {{3, 40, 70}, {40, 300, 70}};
+    for (int i = 0; i < 8; i++) {
+        const struct linear_kind kind = {.packed_type = i & 1 ? ATTNKIT_BF16 : ATTNKIT_F32,
+                                         .bias = true,
+                                         .layout = i & 2 ? BEFORE_GUARD : AFTER_GUARD};
+        struct linear_call *const c = linear_call_new(&kind, linear_shapes[i / 4], 1);
+        const bool wrong = linear_call_check(c, runner) != NULL;
+        linear_call_free(c);
+        if (wrong)
+            return true;
+    }
+    return false;
+}
+
+static bool any_difference(const struct kernels *kernels)
+{
+    const struct runner runner = {.kernels = kernels};
+    if (any_linear_difference(runner))
+        return true;
+    for (int i = 0; i < cases.count; i++) {
+        const struct test_case *c = &cases.list[i];
+        struct setting s;
+        setting_make(&s, c, DENSE);
+        struct result expected = result_new(&s.args);
+        result_from_reference(&expected, &s.args);
+        const bool wrong = check_layout(c, BEFORE_GUARD, runner, &expected, 0, NULL) ||
+                           check_layout(c, AFTER_GUARD, runner, &expected, 0, NULL) ||
+                           check_layout(c, PADDED, runner, &expected, 0, NULL);
+        result_free(&expected);
+        if (wrong)
+            return true;
+    }
+    return false;
+}
+
+/* In a child, with its output and its core dump thrown away. */
+static bool caught(const struct kernels *kernels)
+{
+    fflush(stdout);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        for (int signal_number = 1; signal_number < 32; signal_number++)
+            signal(signal_number, SIG_DFL);
+        if (!freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr))
+            _exit(99);
+        _exit(any_difference(kernels) ? CAUGHT : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status))
+        assert_int_not_equal(WEXITSTATUS(status), 99);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+static void good_table_is_not_caught(void **state)
+{
+    (void)state;
+    assert_false(caught(good));
+}
+
+static void every_mutant_is_caught(void **state)
+{
+    (void)state;
+    const struct {
+        const char *name;
+        struct kernels change; /* the entries that are not NULL */
+    } mutants[] = {
+        {"scores: one rounding off", {.scores = scores_one_rounding_off}},
+        {"scores: last key missing", {.scores = scores_miss_last_key}},
+        {"weighted V: last column missing", {.weighted_v = weighted_v_misses_last_column}},
+        {"softmax: mask off by one", {.softmax = softmax_mask_off_by_one}},
+        {"softmax: no rescale", {.softmax = softmax_drops_rescale}},
+        {"finish: NaN of masked V not reported", {.finish = finish_hides_nan}},
+        {"finish: a write past the row", {.finish = finish_writes_past_the_row}},
+        {"fold: chunk forgotten", {.fold = fold_forgets_the_chunk}},
+        {"pack: a byte read after the row", {.pack_q = pack_q_reads_a_byte_after}},
+        {"pack: a byte read before the row", {.pack_q = pack_q_reads_a_byte_before}},
+        {"decode: last key missing", {.decode = decode_misses_a_key}},
+        {"decode: a key too many read", {.decode = decode_reads_a_key_too_many}},
+        {"product: one rounding off", {.product = product_one_rounding_off}},
+        {"product: last input missing", {.product = product_misses_last_input}},
+        {"product: a write past the row", {.product = product_writes_past_the_row}},
+        {"few rows: products rounded", {.few_product = few_product_rounds_products}},
+        {"few rows: bias read beyond", {.few_product = few_product_reads_bias_beyond_outs}},
+        {"matrix: outputs swapped", {.widen_matrix = widen_matrix_swaps_outputs}},
+    };
+    for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++) {
+        const struct kernels *change = &mutants[i].change;
+        struct kernels bad = *good;
+        bad.pack_q = change->pack_q ? change->pack_q : bad.pack_q;
+        bad.scores = change->scores ? change->scores : bad.scores;
+        bad.softmax = change->softmax ? change->softmax : bad.softmax;
+        bad.weighted_v = change->weighted_v ? change->weighted_v : bad.weighted_v;
+        bad.fold = change->fold ? change->fold : bad.fold;
+        bad.finish = change->finish ? change->finish : bad.finish;
+        bad.decode = change->decode ? change->decode : bad.decode;
+        bad.product = change->product ? change->product : bad.product;
+        bad.few_product = change->few_product ? change->few_product : bad.few_product;
+        bad.widen_matrix = change->widen_matrix ? change->widen_matrix : bad.widen_matrix;
+        const bool is_caught = caught(&bad);
+        printf("# %s: %s\n", mutants[i].name, is_caught ? "caught" : "NOT CAUGHT");
+        assert_true(is_caught);
+    }
+}
+
+int main(void)
+{
+    struct isa_choice choice;
+    if (attnkit_isa_pick(NULL, &choice, NULL) != ATTNKIT_OK)
+        return 2;
+    good = choice.isa->kernels;
+    cases = sampled_cases(3, CASES, 1e6);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_table_is_not_caught),
+        cmocka_unit_test(every_mutant_is_caught),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    setting_end();
+    free(cases.list);
+    return failed;
+}

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention on tiled K: the same keys, appended as rows and as tiles, give the same bits, which are
+ * those of the scalar reference on either. A case is drawn from its number: types, groups of
+ * scales, dims, lengths, pages, strides, threads; the keys as a whole and in two parts. What tiles
+ * hold past the last key is NaN, and they lie next to unmapped pages.
+ *
+ * `tiled [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/attention/check.h"
+#include "dispatch/cpu/isa.h"
+#include "attnkit.h"
+#include "tests/support/case.h"
+#include "tests/support/memory.h"
+#include "tests/support/random.h"
+
+enum {
+    TYPES = 5,
+    CASES = 36 * TYPES,
+    MAX_ISAS = 8,
+    MAX_BATCH = 3,
+    MAX_KV_LEN = 1500,
+    MAX_TABLE = MAX_BATCH * (MAX_KV_LEN / ATTNKIT_TILE_KEYS + 2),
+    NOT_WRITTEN = 0xff, /* a byte; a NaN in every type that has one */
+};
+
+static struct {
+    const char *isa[MAX_ISAS];
+    int isas;
+    int only; /* a case, or -1 */
+} options = {.only = -1};
+
+/* --- A case ----------------------------------------------------------------------------------- */
+
+/* What lies in memory of its own for a case. K is there twice. */
+enum tensor_index { K_ROWS, K_ROW_SCALES, K_TILES, K_TILE_SCALES, V, V_SCALES, TENSORS };
+
+enum spacing { DENSE_WITHOUT_STRIDES, GAPS, HEADS_INSIDE, SPACINGS };
+
+struct placed {
+    struct guarded memory;
+    int64_t count[3], strides[3];
+    int64_t bytes; /* of a row or tile; 0: the case has no such tensor */
+};
+
+struct drawn {
+    uint64_t random;
+    attnkit_attention_args args; /* without what depends on how K is stored */
+    int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
+    int32_t page_table[MAX_TABLE];
+    enum spacing spacing;
+    int threads;
+    struct placed tensors[TENSORS];
+    struct result result;
+};
+
+static int64_t below(struct drawn *c, int64_t n)
+{
+    return random_below(&c->random, n);
+}
+
+static bool is_tiled(enum tensor_index t)
+{
+    return t == K_TILES || t == K_TILE_SCALES;
+}
+
+static int64_t keys_of(const struct drawn *c, int64_t b)
+{
+    return c->args.kv_lens ? c->kv_lens[b] : c->args.kv_len;
+}
+
+/* --- Drawing it ------------------------------------------------------------------------------- */
+
+/* And the group of its scales, 0 for the whole row. */
+static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
+{
+    static const int64_t groups[] = {1, 3, 8, 16, 20, 32, 64};
+    static const int64_t dims[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 64, 65, 80, 127, 128, 129};
+    if (type == ATTNKIT_Q8_0)
+        return 32 * (1 + below(c, 4));
+    if (type == ATTNKIT_I8 && below(c, 3) > 0) {
+        *group = groups[below(c, 7)];
+        return *group * (1 + below(c, 140 / *group));
+    }
+    return dims[below(c, 16)];
+}
+
+/* Multiply-adds of the reference. */
+static double cost(const attnkit_attention_args *a)
+{
+    return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
+           (double)(a->head_dim + a->value_dim + 16);
+}
+
+/* From a decoding step to a prefill of more than one block of rows. */
+static void draw_lengths(struct drawn *c)
+{
+    attnkit_attention_args *a = &c->args;
+    const bool is_prefill = below(c, 6) == 0;
+    do {
+        a->batch = is_prefill ? 1 : 1 + below(c, MAX_BATCH);
+        a->kv_heads = is_prefill ? 1 : 1 + below(c, 3);
+        a->q_heads = a->kv_heads * (1 + below(c, is_prefill ? 2 : 8));
+        a->q_len = is_prefill ? 300 : below(c, 2) ? 1 : 1 + below(c, 40);
+        a->kv_len = below(c, below(c, 4) ? 300 : MAX_KV_LEN + 1);
+    } while (cost(a) > 8e6);
+}
+
+static void draw_options(struct drawn *c)
+{
+    attnkit_attention_args *a = &c->args;
+    for (int b = 0; b < MAX_BATCH; b++) {
+        c->kv_lens[b] = below(c, a->kv_len + 1);
+        c->q_offsets[b] = below(c, a->kv_len + 1) - below(c, 30);
+    }
+    if (below(c, 2))
+        a->kv_lens = c->kv_lens;
+    if (below(c, 3) == 0)
+        return;
+    a->flags = ATTNKIT_CAUSAL;
+    a->align = below(c, 2) ? ATTNKIT_ALIGN_OFFSETS : ATTNKIT_ALIGN_UPPER_LEFT;
+    if (a->align == ATTNKIT_ALIGN_OFFSETS)
+        a->q_offsets = c->q_offsets;
+}
+
+/* Backwards from the last page; entries without keys are no pages. */
+static void draw_pages(struct drawn *c)
+{
+    static const int64_t sizes[] = {16, 32, 48, 128, 208};
+    attnkit_attention_args *a = &c->args;
+    a->page_size = sizes[below(c, 5)];
+    a->page_table = c->page_table;
+    a->page_table_stride = (a->kv_len + a->page_size - 1) / a->page_size;
+    a->pages = a->batch * a->page_table_stride;
+    assert_true(a->pages <= MAX_TABLE);
+    for (int64_t i = 0; i < a->pages; i++) {
+        const int64_t b = i / a->page_table_stride, first = i % a->page_table_stride * a->page_size;
+        c->page_table[i] = first < keys_of(c, b) ? (int32_t)(a->pages - 1 - i) : -1;
+    }
+}
+
+static float *draw_floats(struct drawn *c, int64_t count, bool special)
+{
+    static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e30f, 1e-40f};
+    float *x = malloc((size_t)count * sizeof *x + 1);
+    for (int64_t i = 0; i < count; i++)
+        x[i] = special && below(c, 500) == 0 ? specials[below(c, 6)] : random_uniform(&c->random);
+    return x;
+}
+
+/* --- K and V in memory ------------------------------------------------------------------------ */
+
+static int64_t group_of(int64_t group, int64_t dim)
+{
+    return group ? group : dim;
+}
+
+/* Bytes of a row of each of the tensors. */
+static int64_t row_bytes(const attnkit_attention_args *a, enum tensor_index t)
+{
+    const int64_t k_scales = a->head_dim / group_of(a->k_scale_group, a->head_dim);
+    const int64_t v_scales = a->value_dim / group_of(a->v_scale_group, a->value_dim);
+    switch (t) {
+    case K_ROWS:
+    case K_TILES:
+        return bytes_of((enum type)a->k_type, a->head_dim);
+    case V:
+        return bytes_of((enum type)a->v_type, a->value_dim);
+    case V_SCALES:
+        return a->v_type == ATTNKIT_I8 ? v_scales * 4 : 0;
+    default:
+        return a->k_type == ATTNKIT_I8 ? k_scales * 4 : 0;
+    }
+}
+
+/* The memory of one head ends with the last row or tile that has a key, though kv_len says that
+ * there are more. */
+static int64_t rows_there(const struct drawn *c, enum tensor_index t)
+{
+    const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->args.page_table;
+    const int64_t keys = keys_of(c, 0);
+    return !is_one ? c->tensors[t].count[2] : is_tiled(t) ? (keys + 15) / 16 : keys;
+}
+
+/* Bytes to the end of the last of so many rows or tiles. */
+static size_t size_with(const struct placed *p, int64_t rows)
+{
+    if (p->count[0] == 0 || rows == 0 || p->bytes == 0)
+        return 0;
+    return (size_t)((p->count[0] - 1) * p->strides[0] + (p->count[1] - 1) * p->strides[1] +
+                    (rows - 1) * p->strides[2] + p->bytes);
+}
+
+static void place(struct drawn *c, enum tensor_index t)
+{
+    const attnkit_attention_args *a = &c->args;
+    struct placed *p = &c->tensors[t];
+    const int64_t rows = a->page_table ? a->page_size : a->kv_len;
+    const int64_t gap = c->spacing == GAPS ? 4 * (t + 1) : 0;
+    const int inner = c->spacing == HEADS_INSIDE ? 1 : 2, outer = 3 - inner;
+    p->count[0] = a->page_table ? a->pages : a->batch;
+    p->count[1] = a->kv_heads;
+    p->count[2] = is_tiled(t) ? (rows + 15) / 16 : rows;
+    p->bytes = row_bytes(a, t) * (is_tiled(t) ? 16 : 1);
+    p->strides[inner] = p->bytes + gap;
+    p->strides[outer] = p->strides[inner] * p->count[inner] + gap;
+    p->strides[0] = p->strides[outer] * p->count[outer] + gap;
+    const size_t all = size_with(p, p->count[2]), there = size_with(p, rows_there(c, t));
+    p->memory = memory_guarded(there, all - there, below(c, 3) > 0);
+    memset(p->memory.data, NOT_WRITTEN, there);
+}
+
+/* The same values to `to` and its scales, whatever it is. */
+static void append(const struct drawn *c, enum tensor_index to, enum tensor_index scales,
+                   const float *src)
+{
+    const attnkit_attention_args *a = &c->args;
+    char workspace[20 * 256 + 128], message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_append_args append = {.size = sizeof append,
+                                  .flags = is_tiled(to) ? ATTNKIT_TILED : 0,
+                                  .batch = a->batch,
+                                  .heads = a->kv_heads,
+                                  .len = a->kv_len,
+                                  .dim = to == V ? a->value_dim : a->head_dim,
+                                  .capacity = a->kv_len,
+                                  .src = src,
+                                  .dst = c->tensors[to].memory.data,
+                                  .dst_type = to == V ? a->v_type : a->k_type,
+                                  .scale_group = to == V ? a->v_scale_group : a->k_scale_group,
+                                  .lens = a->kv_lens,
+                                  .page_table = a->page_table,
+                                  .page_table_stride = a->page_table_stride,
+                                  .page_size = a->page_size,
+                                  .pages = a->pages};
+    if (append.dst_type == ATTNKIT_I8)
+        append.dst_scales = (float *)c->tensors[scales].memory.data;
+    if (c->spacing != DENSE_WITHOUT_STRIDES) {
+        append.flags |= ATTNKIT_STRIDED;
+        append.src_strides[2] = append.dim * 4;
+        append.src_strides[1] = append.src_strides[2] * a->kv_len;
+        append.src_strides[0] = append.src_strides[1] * a->kv_heads;
+        memcpy(append.dst_strides, c->tensors[to].strides, sizeof append.dst_strides);
+        memcpy(append.dst_scale_strides, c->tensors[scales].strides,
+               sizeof append.dst_scale_strides);
+    }
+    const attnkit_exec exec = {
+        .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    if (attnkit_append(&append, &exec, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+}
+
+static void fill(struct drawn *c)
+{
+    const attnkit_attention_args *a = &c->args;
+    const int64_t rows = a->batch * a->kv_heads * a->kv_len;
+    const bool special = below(c, 3) == 0;
+    float *k = draw_floats(c, rows * a->head_dim, special);
+    float *v = draw_floats(c, rows * a->value_dim, special);
+    append(c, K_ROWS, K_ROW_SCALES, k);
+    append(c, K_TILES, K_TILE_SCALES, k);
+    append(c, V, V_SCALES, v);
+    free(k);
+    free(v);
+}
+
+static struct drawn *new_case(int number)
+{
+    struct drawn *c = calloc(1, sizeof *c);
+    attnkit_attention_args *a = &c->args;
+    c->random = (uint64_t)number;
+    a->size = sizeof *a;
+    a->k_type = (attnkit_type)(number % TYPES);
+    a->v_type = (attnkit_type)(number / TYPES % (TYPES + 1) % TYPES); /* often as prefill has it */
+    a->head_dim = draw_dim(c, a->k_type, &a->k_scale_group);
+    a->value_dim = draw_dim(c, a->v_type, &a->v_scale_group);
+    draw_lengths(c);
+    draw_options(c);
+    c->threads = 1 + (int)below(c, 5);
+    c->spacing = (enum spacing)below(c, SPACINGS);
+    if (below(c, 2))
+        draw_pages(c);
+    for (int t = 0; t < TENSORS; t++)
+        place(c, (enum tensor_index)t);
+    fill(c);
+    c->result = result_new(a);
+    a->q = draw_floats(c, a->batch * a->q_heads * a->q_len * a->head_dim, below(c, 5) == 0);
+    a->v = c->tensors[V].memory.data;
+    a->out = c->result.out;
+    a->lse = c->result.lse;
+    return c;
+}
+
+static void free_case(struct drawn *c)
+{
+    for (int t = 0; t < TENSORS; t++)
+        memory_unguard(&c->tensors[t].memory);
+    free((void *)(uintptr_t)c->args.q);
+    result_free(&c->result);
+    free(c);
+}
+
+/* --- Calls on it ------------------------------------------------------------------------------ */
+
+static void set_dense_strides(int64_t strides[3], const attnkit_attention_args *a, int64_t bytes)
+{
+    strides[2] = bytes;
+    strides[1] = bytes * a->q_len;
+    strides[0] = bytes * a->q_len * a->q_heads;
+}
+
+/* With K as it is stored there. */
+static attnkit_attention_args call_on(const struct drawn *c, enum tensor_index k)
+{
+    attnkit_attention_args a = c->args;
+    const struct placed *t = c->tensors;
+    const enum tensor_index scales = is_tiled(k) ? K_TILE_SCALES : K_ROW_SCALES;
+    a.flags |= (is_tiled(k) ? ATTNKIT_TILED : 0) |
+               (c->spacing == DENSE_WITHOUT_STRIDES ? 0 : ATTNKIT_STRIDED);
+    a.k = t[k].memory.data;
+    if (a.k_type == ATTNKIT_I8)
+        a.k_scales = (const float *)t[scales].memory.data;
+    if (a.v_type == ATTNKIT_I8)
+        a.v_scales = (const float *)t[V_SCALES].memory.data;
+    if (c->spacing == DENSE_WITHOUT_STRIDES)
+        return a;
+    set_dense_strides(a.q_strides, &a, 4 * a.head_dim);
+    set_dense_strides(a.out_strides, &a, 4 * a.value_dim);
+    set_dense_strides(a.lse_strides, &a, 4);
+    memcpy(a.k_strides, t[k].strides, sizeof a.k_strides);
+    memcpy(a.v_strides, t[V].strides, sizeof a.v_strides);
+    memcpy(a.k_scale_strides, t[scales].strides, sizeof a.k_scale_strides);
+    memcpy(a.v_scale_strides, t[V_SCALES].strides, sizeof a.v_scale_strides);
+    return a;
+}
+
+static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    (void)pool;
+    while (n-- > 0)
+        task(arg, n);
+}
+
+static void attend(const attnkit_attention_args *args, const char *isa, int threads)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .threads = threads, .parallel_for = backwards};
+    assert_int_equal(attnkit_attention_workspace(args, &exec, &exec.workspace_size, NULL),
+                     ATTNKIT_OK);
+    exec.workspace = malloc(exec.workspace_size + 1);
+    if (attnkit_attention(args, &exec, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    free(exec.workspace);
+}
+
+/* Keys from `first` on of a call with strides, at the edge of a chunk and of a page. */
+static void skip_keys(const struct drawn *c, int64_t first, attnkit_attention_args *a,
+                      int64_t kv_lens[MAX_BATCH])
+{
+    a->first_key = first;
+    a->kv_len -= first;
+    for (int64_t b = 0; b < a->batch; b++)
+        kv_lens[b] = keys_of(c, b) > first ? keys_of(c, b) - first : 0;
+    a->kv_lens = kv_lens;
+    if (a->page_table) {
+        a->page_table += first / a->page_size;
+        return;
+    }
+    const int64_t step = first / (a->flags & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1);
+    a->k = (const char *)a->k + step * a->k_strides[2];
+    a->v = (const char *)a->v + first * a->v_strides[2];
+    if (a->k_scales)
+        a->k_scales = (const float *)((const char *)a->k_scales + step * a->k_scale_strides[2]);
+    if (a->v_scales)
+        a->v_scales = (const float *)((const char *)a->v_scales + first * a->v_scale_strides[2]);
+}
+
+static bool can_be_cut(const struct drawn *c, int64_t at)
+{
+    return c->spacing != DENSE_WITHOUT_STRIDES && c->args.kv_len >= at &&
+           (!c->args.page_table || at % c->args.page_size == 0);
+}
+
+/* A call to the state of the first keys, and one from there to the result. */
+static void attend_in_parts(const struct drawn *c, const attnkit_attention_args *whole,
+                            const char *isa, int64_t at)
+{
+    const size_t rows = c->result.lse_count * sizeof(float);
+    float *const row_max = malloc(rows), *const row_sum = malloc(rows);
+    float *const out = malloc(rows * (size_t)whole->value_dim);
+    int64_t kv_lens[MAX_BATCH];
+    attnkit_attention_args first = *whole, second = *whole;
+    for (int64_t b = 0; b < whole->batch; b++)
+        kv_lens[b] = keys_of(c, b) < at ? keys_of(c, b) : at;
+    first.kv_len = at;
+    first.kv_lens = kv_lens;
+    first.out = NULL;
+    first.lse = NULL;
+    first.after_max = row_max;
+    first.after_sum = row_sum;
+    first.after_out = out;
+    attend(&first, isa, c->threads);
+    skip_keys(c, at, &second, kv_lens);
+    second.before_max = row_max;
+    second.before_sum = row_sum;
+    second.before_out = out;
+    attend(&second, isa, c->threads);
+    free(row_max);
+    free(row_sum);
+    free(out);
+}
+
+/* --- Tests ------------------------------------------------------------------------------------ */
+
+static bool same_results(const struct result *a, const struct result *b)
+{
+    return same_bits(a->out, b->out, a->out_count) && same_bits(a->lse, b->lse, a->lse_count);
+}
+
+static void forget(struct result *r)
+{
+    memset(r->out, NOT_WRITTEN, r->out_count * sizeof *r->out);
+    memset(r->lse, NOT_WRITTEN, r->lse_count * sizeof *r->lse);
+}
+
+/* The case's result against the one that is expected. */
+static int compare(struct drawn *c, int number, const struct result *expected, const char *what,
+                   const char *isa)
+{
+    const attnkit_attention_args *a = &c->args;
+    const bool same = same_results(expected, &c->result);
+    if (!same) {
+        printf("# %s: %s differs: types %d %d, D %d/%d, groups %d %d, heads %d/%d, B %d, Lq %d, "
+               "Lkv %d, pages of %d, spacing %d, threads %d; again: tiled %s %d\n",
+               isa, what, (int)a->k_type, (int)a->v_type, (int)a->head_dim, (int)a->value_dim,
+               (int)a->k_scale_group, (int)a->v_scale_group, (int)a->q_heads, (int)a->kv_heads,
+               (int)a->batch, (int)a->q_len, (int)a->kv_len, (int)a->page_size, (int)c->spacing,
+               c->threads, isa, number);
+        result_print_difference(expected, &c->result);
+    }
+    forget(&c->result);
+    return !same;
+}
+
+static int check_isa(struct drawn *c, int number, const struct result *expected, const char *isa)
+{
+    const attnkit_attention_args rows = call_on(c, K_ROWS), tiles = call_on(c, K_TILES);
+    attend(&rows, isa, c->threads);
+    int differing = compare(c, number, expected, "K in rows", isa);
+    attend(&tiles, isa, c->threads);
+    differing += compare(c, number, expected, "K in tiles", isa);
+    const int64_t at = ATTNKIT_CHUNK_KEYS * (1 + number % 2);
+    if (can_be_cut(c, at)) {
+        attend_in_parts(c, &tiles, isa, at);
+        differing += compare(c, number, expected, "K in tiles, in two parts", isa);
+    }
+    return differing;
+}
+
+static int check_case(int number)
+{
+    struct drawn *c = new_case(number);
+    const attnkit_attention_args rows = call_on(c, K_ROWS), tiles = call_on(c, K_TILES);
+    struct result expected = result_new(&c->args);
+    forget(&c->result);
+    result_from_reference(&expected, &rows);
+    result_from_reference(&c->result, &tiles);
+    int differing = compare(c, number, &expected, "the reference on tiles", "scalar");
+    for (int i = 0; i < options.isas; i++)
+        differing += check_isa(c, number, &expected, options.isa[i]);
+    result_free(&expected);
+    free_case(c);
+    return differing;
+}
+
+static void tiles_have_the_bits_of_rows(void **state)
+{
+    (void)state;
+    const int count = getenv("ATTNKIT_TEST_LONG") ? 10 * CASES : CASES;
+    int differing = 0;
+    for (int i = 0; i < count; i++)
+        if (options.only < 0 || options.only == i)
+            differing += check_case(i);
+    assert_int_equal(differing, 0);
+}
+
+/* The plainest case by numbers that anyone can follow: element d of key i is 100 i + d. */
+static void a_tile_has_element_d_of_key_i_at_16_d_plus_i(void **state)
+{
+    (void)state;
+    enum { KEYS = 20, DIM = 3 };
+    float src[KEYS][DIM], tiles[2][DIM][ATTNKIT_TILE_KEYS];
+    char workspace[256];
+    for (int i = 0; i < KEYS; i++)
+        for (int d = 0; d < DIM; d++)
+            src[i][d] = (float)(100 * i + d);
+    memset(tiles, 0, sizeof tiles);
+    const attnkit_append_args args = {.size = sizeof args,
+                                      .flags = ATTNKIT_TILED,
+                                      .batch = 1,
+                                      .heads = 1,
+                                      .len = KEYS,
+                                      .dim = DIM,
+                                      .capacity = KEYS,
+                                      .src = src,
+                                      .dst = tiles};
+    const attnkit_exec exec = {
+        .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    assert_int_equal(attnkit_append(&args, &exec, NULL), ATTNKIT_OK);
+    for (int i = 0; i < 2 * ATTNKIT_TILE_KEYS; i++)
+        for (int d = 0; d < DIM; d++)
+            assert_true(tiles[i / 16][d][i % 16] == (i < KEYS ? src[i][d] : 0.0f));
+}
+
+static void read_options(int argc, char **argv)
+{
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count && options.isas < MAX_ISAS; i++)
+        if (attnkit_isa_can_run(&isas[i]) && (argc < 2 || strcmp(argv[1], isas[i].name) == 0))
+            options.isa[options.isas++] = isas[i].name;
+    if (argc > 2)
+        options.only = atoi(argv[2]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tile_has_element_d_of_key_i_at_16_d_plus_i),
+        cmocka_unit_test(tiles_have_the_bits_of_rows),
+    };
+    read_options(argc, argv);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    if (options.isas == 0) {
+        printf("Bail out! %s cannot run here\n", argv[1]);
+        return 2;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every entry of every instruction set's table by itself, or those of the one that is named,
+ * against kernels.h in plain C, so that a wrong tile is named. A round draws a shape and data from
+ * its number; the dims are walked through. Rows that belong to a user lie in guarded slots, what is
+ * scratch in the library between canaries.
+ *
+ * `tiles [ISA [SEED]]`
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "dispatch/cpu/isa.h"
+#include "kernels/scalar/scalar.h"
+#include "tests/support/case.h"
+#include "tests/support/memory.h"
+
+enum {
+    WALKS = 4, /* through the dims, for an entry */
+    MAX_DIM = 576,
+    MAX_ISAS = 8,
+    PATTERN = 0xa5, /* a byte of memory that nobody has written to */
+};
+
+/* What values are like; all but SPECIAL are finite. */
+enum data {
+    UNIFORM, /* in [-1, 1) */
+    WIDE,    /* by powers of two apart */
+    TINY,    /* subnormal, or with products that are */
+    SPECIAL, /* NaN, infinities, zeros and the like in some rows */
+    DATA,
+};
+
+struct round {
+    const struct kernels *kernels;
+    uint64_t random;
+    int number;
+    int head_dim, value_dim, keys;
+    int rows;  /* in decode, or of a panel those that are no spare lanes */
+    int lanes; /* of a panel */
+    int head;  /* in decode, whose operands are drawn: 0 or 1 */
+    enum data data;
+    int64_t compared; /* values, in all rounds so far */
+    bool passed;
+};
+
+/* --- Scratch: aligned blocks with canaries before and after ----------------------------------- */
+
+enum {
+    CANARY = 16, /* floats: a cache line, the alignment of scratch */
+    MAX_BLOCKS = 16,
+    POOL_FLOATS = 6 * MAX_LANES * (MAX_DIM + 8),
+};
+
+static struct {
+    _Alignas(64) float memory[POOL_FLOATS];
+    size_t used;
+    int blocks;
+    struct {
+        size_t first, end;
+    } gap[MAX_BLOCKS]; /* before each block */
+} pool;
+
+static bool is_untouched(const void *memory, size_t size)
+{
+    const unsigned char *byte = memory;
+    for (size_t i = 0; i < size; i++)
+        if (byte[i] != PATTERN)
+            return false;
+    return true;
+}
+
+/* `count` floats, `misalignment` of them after an aligned place. */
+static float *take(size_t count, size_t misalignment)
+{
+    const size_t before = pool.used;
+    const size_t first = (before + 2 * CANARY - 1) / CANARY * CANARY + misalignment;
+    pool.used = first + count;
+    assert_true(pool.blocks < MAX_BLOCKS && pool.used + CANARY <= POOL_FLOATS);
+    pool.gap[pool.blocks].first = before;
+    pool.gap[pool.blocks++].end = first;
+    memset(pool.memory + before, PATTERN, (pool.used + CANARY - before) * sizeof(float));
+    return pool.memory + first;
+}
+
+static float *take_lanes(const struct round *w, int64_t lines)
+{
+    return take((size_t)(lines * w->lanes), 0);
+}
+
+static void begin_scratch(void)
+{
+    pool.used = 0;
+    pool.blocks = 0;
+}
+
+static bool canaries_are_untouched(void)
+{
+    bool untouched = is_untouched(pool.memory + pool.used, CANARY * sizeof(float));
+    for (int i = 0; i < pool.blocks; i++)
+        untouched &= is_untouched(pool.memory + pool.gap[i].first,
+                                  (pool.gap[i].end - pool.gap[i].first) * sizeof(float));
+    return untouched;
+}
+
+/* --- A user's rows: each in a slot, at its end or its beginning ------------------------------- */
+
+/* One after the other in the slots, each with an unmapped slot before and after its rows. */
+enum region {
+    Q_ROWS,
+    K_ROWS,
+    V_ROWS,
+    OUT_ROWS,
+    LSE_ROWS,
+    VISIBLE_ROW,
+    K_SCALES,
+    V_SCALES,
+    BIAS_ROWS,
+    SUM_ROWS,
+    KEEP_ROWS,
+};
+
+enum {
+    MAX_REGION_ROWS = KEY_BLOCK > MAX_LANES ? KEY_BLOCK : MAX_LANES,
+    REGION_SLOTS = MAX_REGION_ROWS + 2,
+};
+
+/* `count` rows of so many bytes. */
+static struct rows place_bytes(struct round *w, enum region region, int count, int64_t bytes)
+{
+    const int slot = (int)region * REGION_SLOTS + 1;
+    assert_in_range(count, 1, MAX_REGION_ROWS);
+    char *first = memory_slots(slot, count);
+    memory_hide_slots(slot + count, 1);
+    for (int i = 0; i < count; i++)
+        memset(first + i * SLOT_STRIDE, PATTERN, SLOT_BYTES);
+    if (random_below(&w->random, 2))
+        first += SLOT_BYTES - bytes;
+    if (random_below(&w->random, 2))
+        return (struct rows){first + (count - 1) * SLOT_STRIDE, -SLOT_STRIDE, bytes};
+    return (struct rows){first, SLOT_STRIDE, bytes};
+}
+
+static struct rows place_rows(struct round *w, enum region region, int count, int64_t dim)
+{
+    struct rows rows = place_bytes(w, region, count, dim * (int64_t)sizeof(float));
+    rows.dim = dim;
+    return rows;
+}
+
+static float *row_at(struct rows rows, int i)
+{
+    return (float *)(rows.first + i * rows.stride);
+}
+
+/* Whether the slot of a row holds nothing else. Puts the pattern over the row. */
+static bool is_all_else_untouched(float *row, int64_t dim)
+{
+    const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
+    memset(row, PATTERN, (size_t)dim * sizeof *row);
+    return is_untouched((const void *)slot, SLOT_BYTES);
+}
+
+/* --- Tiles of K: each at the end or the beginning of a place of its own ----------------------- */
+
+enum {
+    MAX_TILES = KEY_BLOCK / TILE_KEYS,
+    PLACE_BYTES = 10 * SLOT_BYTES, /* of one */
+    PLACE_STRIDE = PLACE_BYTES + SLOT_BYTES,
+    PLACES_BYTES = 2 * MAX_TILES * PLACE_STRIDE + SLOT_BYTES,
+};
+
+_Static_assert(TILE_KEYS *MAX_DIM * sizeof(float) < PLACE_BYTES, "room for a tile of any type");
+
+/* For the tiles of a block, then for their scales; each between unmapped pages. */
+static char *places;
+
+static void map_places(void)
+{
+    places = mmap(NULL, PLACES_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(places != MAP_FAILED);
+    for (int i = 0; i < 2 * MAX_TILES; i++)
+        assert_int_equal(
+            mprotect(places + SLOT_BYTES + i * PLACE_STRIDE, PLACE_BYTES, PROT_READ | PROT_WRITE),
+            0);
+}
+
+/* So many bytes in a place, now and then some elements of `align` bytes from its edge. All of it is
+ * NaN, whatever the type. */
+static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
+{
+    if (!places)
+        map_places();
+    char *const first = places + SLOT_BYTES + index * PLACE_STRIDE;
+    const int64_t gap = random_below(&w->random, 2) ? align * random_below(&w->random, 16) : 0;
+    assert_true(gap + bytes <= PLACE_BYTES);
+    memset(first, 0xff, PLACE_BYTES);
+    return random_below(&w->random, 2) ? first + gap : first + PLACE_BYTES - bytes - gap;
+}
+
+/* --- Drawing ---------------------------------------------------------------------------------- */
+
+static float draw(struct round *w)
+{
+    const float u = random_uniform(&w->random);
+    switch (w->data) {
+    case WIDE:
+        return ldexpf(u, (int)random_below(&w->random, 80) - 40);
+    case TINY:
+        return u * (random_below(&w->random, 2) ? 0x1p-130f : 0x1p-70f);
+    default:
+        return u;
+    }
+}
+
+/* `count` values `step` apart. If they are special, then one value at one density. */
+static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
+{
+    static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
+    const bool is_special = w->data == SPECIAL && random_below(&w->random, 4) == 0;
+    const float special = specials[random_below(&w->random, 6)];
+    const int one_in = 1 << random_below(&w->random, 6);
+    for (int64_t i = 0; i < count; i++)
+        x[i * step] = is_special && random_below(&w->random, one_in) == 0 ? special : draw(w);
+}
+
+/* A line for each lane of a panel. */
+static void draw_lanes(struct round *w, float *x, int64_t lines)
+{
+    for (int lane = 0; lane < w->lanes; lane++)
+        draw_line(w, x + lane, lines, w->lanes);
+}
+
+static struct rows draw_rows(struct round *w, enum region region, int count, int64_t dim)
+{
+    const struct rows rows = place_rows(w, region, count, dim);
+    for (int i = 0; i < count; i++)
+        draw_line(w, row_at(rows, i), dim, 1);
+    return rows;
+}
+
+static float draw_scale(struct round *w)
+{
+    static const float scales[] = {0.18f, 1.44f, 100.0f, -0.3f, 0.0f};
+    return scales[random_below(&w->random, 5)];
+}
+
+/* --- States ----------------------------------------------------------------------------------- */
+
+/* Those of a panel or of decode: o lies at row * row_step + column * column_step. */
+struct states {
+    struct state st;
+    int rows;
+    int64_t value_dim, row_step, column_step;
+};
+
+static struct states take_panel_states(const struct round *w)
+{
+    return (struct states){
+        .st = {take_lanes(w, 1), take_lanes(w, 1), take_lanes(w, w->value_dim)},
+        .rows = w->lanes,
+        .value_dim = w->value_dim,
+        .row_step = 1,
+        .column_step = w->lanes,
+    };
+}
+
+static struct states take_decode_states(const struct round *w)
+{
+    const size_t rows = (size_t)w->rows, values = rows * (size_t)w->value_dim;
+    return (struct states){
+        .st = {take(MAX_DECODE_ROWS, 1), take(MAX_DECODE_ROWS, 2), take(values, 3)},
+        .rows = w->rows,
+        .value_dim = w->value_dim,
+        .row_step = w->value_dim,
+        .column_step = 1,
+    };
+}
+
+static float *out_at(const struct states *s, int row, int64_t column)
+{
+    return &s->st.out[row * s->row_step + column * s->column_step];
+}
+
+static size_t out_count(const struct states *s)
+{
+    return (size_t)(s->rows * s->value_dim);
+}
+
+/* M and l as keys can leave them: where M is finite, a weight is over 1/2. */
+static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
+{
+    *row_max = (float)(random_below(&w->random, 300) - 150);
+    *row_sum = 0.5f + 300.0f * (1.0f + random_uniform(&w->random));
+    switch (random_below(&w->random, w->data == SPECIAL ? 8 : 4)) {
+    case 0: /* nothing seen, or nothing but scores of -inf */
+        *row_max = -INFINITY;
+        *row_sum = 0.0f;
+        break;
+    case 5: /* a NaN among the scores */
+        *row_sum = NAN;
+        break;
+    case 6: /* nothing but NaN */
+        *row_max = -INFINITY;
+        *row_sum = NAN;
+        break;
+    case 7: /* a score of +inf */
+        *row_max = INFINITY;
+        *row_sum = NAN;
+        break;
+    }
+}
+
+/* A NaN weight makes every column NaN, a weight of 0 only those where V is not finite. */
+static void draw_states(struct round *w, struct states *s)
+{
+    for (int r = 0; r < s->rows; r++) {
+        draw_max_and_sum(w, &s->st.row_max[r], &s->st.row_sum[r]);
+        draw_line(w, out_at(s, r, 0), s->value_dim, s->column_step);
+        for (int64_t c = 0; c < s->value_dim; c++) {
+            float *o = out_at(s, r, c);
+            if (isnan(s->st.row_sum[r]))
+                *o = NAN;
+            else if (s->st.row_sum[r] == 0.0f)
+                *o = isfinite(*o) ? 0.0f : NAN;
+        }
+    }
+}
+
+static void copy_states(const struct states *to, const struct states *from)
+{
+    memcpy(to->st.row_max, from->st.row_max, (size_t)from->rows * sizeof(float));
+    memcpy(to->st.row_sum, from->st.row_sum, (size_t)from->rows * sizeof(float));
+    memcpy(to->st.out, from->st.out, out_count(from) * sizeof(float));
+}
+
+/* --- Comparing -------------------------------------------------------------------------------- */
+
+/* Zeros of states may have either sign: finish drops it. */
+enum zeros { EXACT_ZEROS, ANY_ZEROS };
+
+static void expect(struct round *w, const char *what, const float *got, const float *expected,
+                   size_t count, enum zeros zeros)
+{
+    w->compared += (int64_t)count;
+    if (same_bits(got, expected, count))
+        return;
+    for (size_t i = 0; i < count; i++) {
+        const bool both_zero = got[i] == 0.0f && expected[i] == 0.0f;
+        if (same_bits(&got[i], &expected[i], 1) || (zeros == ANY_ZEROS && both_zero))
+            continue;
+        printf("# %s[%zu] of %zu is %a, not %a\n", what, i, count, (double)got[i],
+               (double)expected[i]);
+        fail();
+    }
+}
+
+static void expect_max_and_sum(struct round *w, const struct states *got,
+                               const struct states *expected)
+{
+    const size_t rows = (size_t)got->rows;
+    expect(w, "row_max", got->st.row_max, expected->st.row_max, rows, ANY_ZEROS);
+    expect(w, "row_sum", got->st.row_sum, expected->st.row_sum, rows, EXACT_ZEROS);
+}
+
+static void expect_states(struct round *w, const struct states *got, const struct states *expected)
+{
+    expect_max_and_sum(w, got, expected);
+    expect(w, "o", got->st.out, expected->st.out, out_count(got), ANY_ZEROS);
+}
+
+/* --- The contract in plain C ------------------------------------------------------------------ */
+
+static float chain(const float *a, int64_t a_step, const float *b, int64_t b_step, int64_t count)
+{
+    float sum = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        sum = fmaf(a[i * a_step], b[i * b_step], sum);
+    return sum;
+}
+
+/* The chain over keys of weights, `step` apart, and a column of V. */
+static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
+{
+    return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
+}
+
+/* The scores of a row to weights, `step` apart; M and l moved on. Returns the rescaling. */
+static float model_softmax(float *s, int64_t step, int keys, int visible, float scale_log2,
+                           float *row_max, float *row_sum)
+{
+    float new_max = *row_max, sum = 0.0f;
+    for (int key = 0; key < keys; key++) {
+        float *t = &s[key * step];
+        *t = key < visible ? *t * scale_log2 : -INFINITY;
+        new_max = ceilf(*t) > new_max ? ceilf(*t) : new_max;
+    }
+    for (int key = 0; key < keys; key++) {
+        s[key * step] = scalar_exp2(s[key * step] - finite_max(new_max));
+        sum += s[key * step];
+    }
+    const float rescale = scalar_exp2(*row_max - finite_max(new_max));
+    *row_sum = fmaf(*row_sum, rescale, sum);
+    *row_max = new_max;
+    return rescale;
+}
+
+static void model_adjust(const struct adjust *how, const float *bias, int n, float *s)
+{
+    for (int i = 0; i < n; i++) {
+        const float x = how->capped ? scalar_tanh(s[i] * how->to_cap) : s[i];
+        if (!bias)
+            s[i] = x * how->factor;
+        else
+            s[i] = bias[i] == -INFINITY ? -INFINITY : fmaf(x, how->factor, bias[i]);
+    }
+}
+
+/* K and V are those of the block, widened. A row that sees nothing keeps its state. */
+static void model_decode(const struct states *s, int row, const struct decode_block *block,
+                         struct rows k, struct rows v, float scale_log2)
+{
+    const int visible = block->visible[row];
+    if (visible == 0)
+        return;
+    float p[KEY_BLOCK];
+    for (int key = 0; key < visible; key++)
+        p[key] = chain(row_at(k, key), 1, block->q[row], 1, k.dim);
+    if (block->adjust) {
+        model_adjust(block->adjust, block->bias ? block->bias[row] : NULL, visible, p);
+        scale_log2 = 1.0f;
+    }
+    const float rescale =
+        model_softmax(p, 1, visible, visible, scale_log2, &s->st.row_max[row], &s->st.row_sum[row]);
+    for (int key = 0; block->keep && key < visible; key++)
+        p[key] *= block->keep[row][key];
+    for (int64_t c = 0; c < v.dim; c++) {
+        float *o = out_at(s, row, c);
+        *o = fmaf(*o, rescale, weighted_column(p, 1, v, visible, c));
+    }
+}
+
+static void model_fold(const struct states *total, const struct states *chunk)
+{
+    for (int r = 0; r < total->rows; r++) {
+        const float old_max = total->st.row_max[r], chunk_max = chunk->st.row_max[r];
+        const float new_max = old_max > chunk_max ? old_max : chunk_max;
+        const float a = scalar_exp2(old_max - finite_max(new_max));
+        const float b = scalar_exp2(chunk_max - finite_max(new_max));
+        total->st.row_max[r] = new_max;
+        total->st.row_sum[r] = fmaf(total->st.row_sum[r], a, chunk->st.row_sum[r] * b);
+        for (int64_t c = 0; c < total->value_dim; c++)
+            *out_at(total, r, c) = fmaf(*out_at(total, r, c), a, *out_at(chunk, r, c) * b);
+    }
+}
+
+/* A row of the result; true if all of it is finite. */
+static bool model_finish(const struct states *s, int row, float *out, float *lse)
+{
+    const float l = s->st.row_sum[row];
+    bool finite = true;
+    for (int64_t c = 0; c < s->value_dim; c++) {
+        out[c] = *out_at(s, row, c) / (l == 0.0f ? 1.0f : l) + 0.0f;
+        finite &= isfinite(out[c]) != 0;
+    }
+    *lse = scalar_lse(s->st.row_max[row], l);
+    return finite;
+}
+
+/* --- The entries ------------------------------------------------------------------------------ */
+
+static void check_exp2(struct round *w)
+{
+    const int n = w->value_dim;
+    float *x = row_at(draw_rows(w, Q_ROWS, 1, n), 0);
+    float *y = row_at(place_rows(w, OUT_ROWS, 1, n), 0);
+    float *expected = take((size_t)n, 0);
+    for (int i = 0; i < n; i++) {
+        x[i] = 0.0f - 200.0f * fabsf(x[i]);
+        expected[i] = scalar_exp2(x[i]);
+    }
+    w->kernels->exp2(x, y, (size_t)n);
+    expect(w, "y", y, expected, (size_t)n, EXACT_ZEROS);
+    assert_true(is_all_else_untouched(y, n));
+}
+
+static void check_pack_q(struct round *w)
+{
+    const int lanes = random_below(&w->random, 4) ? w->lanes : ROW_GROUP;
+    const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    const size_t count = (size_t)(w->head_dim * lanes);
+    float *q_t = take(count, 0), *expected = take(count, 0);
+    const float *rows[MAX_LANES];
+    for (int lane = 0; lane < lanes; lane++) {
+        rows[lane] = row_at(q, lane < w->rows ? lane : w->rows - 1);
+        for (int d = 0; d < w->head_dim; d++)
+            expected[d * lanes + lane] = rows[lane][d];
+    }
+    w->kernels->pack_q(rows, lanes, w->head_dim, q_t);
+    expect(w, "q_t", q_t, expected, count, EXACT_ZEROS);
+}
+
+static void check_scores(struct round *w)
+{
+    const int lanes = w->lanes;
+    const struct rows k = draw_rows(w, K_ROWS, w->keys, w->head_dim);
+    /* Rows that are asked for need not be there. */
+    const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, 64, w->value_dim};
+    float *q_t = take_lanes(w, w->head_dim);
+    float *s = take_lanes(w, w->keys), *expected = take_lanes(w, w->keys);
+    draw_lanes(w, q_t, w->head_dim);
+    for (int key = 0; key < w->keys; key++)
+        for (int lane = 0; lane < lanes; lane++)
+            expected[key * lanes + lane] = chain(row_at(k, key), 1, q_t + lane, lanes, k.dim);
+    w->kernels->scores(q_t, lanes, &k, w->keys, s, random_below(&w->random, 2) ? &ahead : NULL);
+    expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
+}
+
+/* NULL, or what each lane sees. */
+static const int32_t *draw_visible_lanes(struct round *w)
+{
+    if (random_below(&w->random, 3) == 0)
+        return NULL;
+    const int lanes = w->lanes;
+    int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, lanes), 0);
+    for (int lane = 0; lane < lanes; lane++)
+        visible[lane] = (int32_t)random_below(&w->random, w->keys + 1);
+    return visible;
+}
+
+static void check_softmax(struct round *w)
+{
+    const int lanes = w->lanes;
+    const size_t scores = (size_t)(w->keys * lanes);
+    const int32_t *visible = draw_visible_lanes(w);
+    const float scale_log2 = draw_scale(w);
+    struct states got = take_panel_states(w), expected = take_panel_states(w);
+    float *s = take_lanes(w, w->keys), *expected_s = take_lanes(w, w->keys);
+    float *rescale = take_lanes(w, 1), *expected_rescale = take_lanes(w, 1);
+    draw_states(w, &got);
+    copy_states(&expected, &got);
+    draw_lanes(w, s, w->keys);
+    memcpy(expected_s, s, scores * sizeof *s);
+    for (int lane = 0; lane < lanes; lane++)
+        expected_rescale[lane] =
+            model_softmax(expected_s + lane, lanes, w->keys, visible ? visible[lane] : w->keys,
+                          scale_log2, &expected.st.row_max[lane], &expected.st.row_sum[lane]);
+
+    w->kernels->softmax(s, lanes, w->keys, visible, scale_log2, &got.st, rescale);
+    expect(w, "s", s, expected_s, scores, EXACT_ZEROS);
+    expect(w, "rescale", rescale, expected_rescale, (size_t)lanes, EXACT_ZEROS);
+    expect_states(w, &got, &expected);
+}
+
+static struct adjust draw_adjust(struct round *w)
+{
+    static const float to_cap[] = {0.002f, 0.18f, 1.0f, 30.0f};
+    struct adjust how = {.capped = random_below(&w->random, 2), .factor = draw_scale(w)};
+    how.to_cap = to_cap[random_below(&w->random, 4)];
+    return how;
+}
+
+/* Scores or a bias: in half of the lines special ones among them, at one density. */
+static void draw_scores(struct round *w, float *x, int count)
+{
+    static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};
+    const int one_in = 1 << random_below(&w->random, 6);
+    const bool is_special = random_below(&w->random, 2);
+    for (int i = 0; i < count; i++)
+        x[i] = is_special && random_below(&w->random, one_in) == 0
+                   ? specials[random_below(&w->random, 6)]
+                   : 10.0f * draw(w);
+}
+
+static void check_adjust(struct round *w)
+{
+    const int n = (int)random_below(&w->random, 4) * w->kernels->vector +
+                  (int)random_below(&w->random, w->kernels->vector);
+    const struct adjust how = draw_adjust(w);
+    float *s = row_at(place_rows(w, OUT_ROWS, 1, n), 0);
+    float *bias = random_below(&w->random, 3) ? row_at(place_rows(w, BIAS_ROWS, 1, n), 0) : NULL;
+    draw_scores(w, s, n);
+    if (bias)
+        draw_scores(w, bias, n);
+    float *expected = take((size_t)n, 0);
+    memcpy(expected, s, (size_t)n * sizeof *s);
+    model_adjust(&how, bias, n, expected);
+    w->kernels->adjust(&how, bias, (size_t)n, s);
+    expect(w, "t", s, expected, (size_t)n, EXACT_ZEROS);
+    assert_true(n == 0 || is_all_else_untouched(s, n));
+}
+
+/* Weights and a rescaling as softmax leaves them: 0 .. 1 or NaN, 0 where a lane does not see the
+ * key, and a power of two or NaN. */
+static void draw_weights(struct round *w, float *p, float *rescale)
+{
+    const int lanes = w->lanes;
+    draw_lanes(w, p, w->keys);
+    for (int lane = 0; lane < lanes; lane++) {
+        const int visible = (int)random_below(&w->random, 2 * w->keys);
+        for (int key = 0; key < w->keys; key++) {
+            float *x = &p[key * lanes + lane];
+            if (!isnan(*x))
+                *x = key < visible ? fminf(fabsf(*x), 1.0f) : 0.0f;
+        }
+        rescale[lane] = scalar_exp2(-(float)random_below(&w->random, 152));
+        if (w->data == SPECIAL && random_below(&w->random, 8) == 0)
+            rescale[lane] = NAN;
+    }
+}
+
+static void check_weighted_v(struct round *w)
+{
+    const int lanes = w->lanes;
+    const struct rows v = draw_rows(w, V_ROWS, w->keys, w->value_dim);
+    float *p = take_lanes(w, w->keys), *rescale = take_lanes(w, 1);
+    float *o = take_lanes(w, v.dim), *expected = take_lanes(w, v.dim);
+    const bool first = random_below(&w->random, 4) == 0;
+    /* Rows that are asked for need not be there. */
+    const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, 64, w->head_dim};
+    draw_weights(w, p, rescale);
+    if (first)
+        memset(rescale, 0, (size_t)lanes * sizeof *rescale);
+    else
+        draw_lanes(w, o, v.dim);
+    for (int64_t c = 0; c < v.dim; c++)
+        for (int lane = 0; lane < lanes; lane++)
+            expected[c * lanes + lane] = fmaf(first ? 0.0f : o[c * lanes + lane], rescale[lane],
+                                              weighted_column(p + lane, lanes, v, w->keys, c));
+    w->kernels->weighted_v(p, lanes, first ? NULL : rescale, &v, w->keys, o,
+                           random_below(&w->random, 2) ? &ahead : NULL);
+    expect(w, "o", o, expected, (size_t)(v.dim * lanes), ANY_ZEROS);
+}
+
+static void check_fold(struct round *w)
+{
+    struct states total = take_panel_states(w), chunk = take_panel_states(w);
+    struct states expected = take_panel_states(w);
+    draw_states(w, &total);
+    draw_states(w, &chunk);
+    copy_states(&expected, &total);
+    model_fold(&expected, &chunk);
+    w->kernels->fold(&total.st, &chunk.st, w->lanes, w->value_dim);
+    expect_states(w, &total, &expected);
+}
+
+/* Where results go; pointers of rows that there are not are NULL. */
+struct outputs {
+    float *out[MAX_LANES], *lse[MAX_LANES];
+    bool with_lse;
+};
+
+static struct outputs place_outputs(struct round *w)
+{
+    struct outputs o = {.with_lse = random_below(&w->random, 2)};
+    const struct rows out = place_rows(w, OUT_ROWS, w->rows, w->value_dim);
+    const struct rows lse = place_rows(w, LSE_ROWS, w->rows, 1);
+    for (int r = 0; r < w->rows; r++) {
+        o.out[r] = row_at(out, r);
+        o.lse[r] = row_at(lse, r);
+    }
+    return o;
+}
+
+/* Returns what finish should have. */
+static uint64_t expect_outputs(struct round *w, const struct outputs *o, const struct states *s)
+{
+    uint64_t not_finite = 0;
+    float *row = take((size_t)w->value_dim, 0), lse;
+    for (int r = 0; r < w->rows; r++) {
+        if (!model_finish(s, r, row, &lse))
+            not_finite |= UINT64_C(1) << r;
+        expect(w, "out", o->out[r], row, (size_t)w->value_dim, EXACT_ZEROS);
+        assert_true(is_all_else_untouched(o->out[r], w->value_dim));
+        if (o->with_lse)
+            expect(w, "lse", o->lse[r], &lse, 1, EXACT_ZEROS);
+        assert_true(is_all_else_untouched(o->lse[r], o->with_lse ? 1 : 0));
+    }
+    return not_finite;
+}
+
+static void check_finish(struct round *w)
+{
+    struct states s = take_panel_states(w);
+    const struct outputs o = place_outputs(w);
+    draw_states(w, &s);
+    const uint64_t not_finite = w->kernels->finish(&s.st, w->lanes, w->value_dim, w->rows, o.out,
+                                                   o.with_lse ? o.lse : NULL);
+    const uint64_t expected = expect_outputs(w, &o, &s);
+    if (not_finite != expected)
+        printf("# rows not finite: %#llx, not %#llx\n", (unsigned long long)not_finite,
+               (unsigned long long)expected);
+    assert_true(not_finite == expected);
+}
+
+/* The same for all rows, as it comes, or in steps that rise as in a causal mask. Returns the
+ * most. */
+static int draw_visible_rows(struct round *w, int32_t *visible)
+{
+    const int kind = (int)random_below(&w->random, 3);
+    const int rows_in_step = 1 + (int)random_below(&w->random, 4);
+    int most = 0;
+    for (int r = 0; r < w->rows; r++) {
+        const int hidden = (w->rows - 1 - r) / rows_in_step;
+        visible[r] = kind == 0          ? w->keys
+                     : kind == 1        ? (int32_t)random_below(&w->random, w->keys + 1)
+                     : w->keys > hidden ? w->keys - hidden
+                                        : 0;
+        most = visible[r] > most ? visible[r] : most;
+    }
+    return most;
+}
+
+/* K or V of decode: as they are stored, and the same widened for the model. */
+struct stored {
+    struct key_rows rows;
+    struct key_row row[KEY_BLOCK];
+    struct rows wide;
+};
+
+/* A type that rows of so many elements can have. */
+static enum type draw_type(struct round *w, int64_t dim)
+{
+    const enum type type = (enum type)random_below(&w->random, 5);
+    return type == TYPE_Q8_0 && dim % Q8_BLOCK != 0 ? TYPE_I8 : type;
+}
+
+/* The whole row, or a part of it that tiles have to know. */
+static int64_t draw_group(struct round *w, int64_t dim)
+{
+    int64_t group = MAX_VECTOR * (1 + random_below(&w->random, 4));
+    return dim % group == 0 ? group : dim;
+}
+
+/* Elements of a row, those of TYPE_I8 and TYPE_Q8_0 with any bits, others of the round's data; all
+ * bits of 16 come into it with TYPE_F16 and SPECIAL. */
+static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
+{
+    const int64_t bytes = bytes_of(rows->type, rows->dim);
+    const bool any_bits = w->data == SPECIAL && random_below(&w->random, 4) == 0;
+    float line[MAX_DIM];
+    draw_line(w, line, rows->dim, 1);
+    switch (rows->type) {
+    case TYPE_F32:
+        memcpy(data, line, (size_t)bytes);
+        break;
+    case TYPE_I8:
+    case TYPE_Q8_0:
+        for (int64_t i = 0; i < bytes; i++)
+            data[i] = (char)random_below(&w->random, 256);
+        draw_line(w, line, rows->dim, 1);
+        if (rows->type == TYPE_I8)
+            memcpy(scales, line, (size_t)(rows->dim / rows->scale_group) * sizeof *scales);
+        for (int64_t at = 0; rows->type == TYPE_Q8_0 && !any_bits && at < bytes;
+             at += Q8_BLOCK_BYTES) {
+            const uint16_t scale = f16_from_float(line[at / Q8_BLOCK_BYTES]);
+            memcpy(data + at, &scale, sizeof scale);
+        }
+        break;
+    default:
+        attnkit_scalar_narrow(rows->type, line, rows->dim, 0, data, NULL);
+        for (int64_t i = 0; any_bits && i < bytes; i++)
+            data[i] = (char)random_below(&w->random, 256);
+    }
+}
+
+/* `count` rows, each at its place in guarded slots, in an order of their own, with spare entries as
+ * the tile may want them to the end of the last vector. */
+static void draw_stored(struct round *w, struct stored *s, enum region region,
+                        enum region scale_region, int count, int64_t dim)
+{
+    const enum type type = draw_type(w, dim);
+    const int64_t group = type == TYPE_I8 ? draw_group(w, dim) : 0;
+    const int64_t groups = group ? dim / group : 1;
+    s->rows = (struct key_rows){.type = type, .dim = dim, .scale_group = group, .row = s->row};
+    const struct rows data = place_bytes(w, region, count, bytes_of(type, dim));
+    const struct rows scales = place_rows(w, scale_region, count, groups);
+    s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
+                            dim * (int64_t)sizeof(float), dim};
+    for (int i = 0; i < KEY_BLOCK; i++) {
+        if (i >= count) { /* those past the vector need not be there */
+            const bool is_in_vector = i < (count + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR;
+            s->row[i] = is_in_vector ? s->row[count - 1] : (struct key_row){NULL, NULL};
+            continue;
+        }
+        /* The rows lie in no order: 7 is prime to every count but its multiples. */
+        const int place = count % 7 ? i * 7 % count : i;
+        char *const at = (char *)(uintptr_t)data.first + place * data.stride;
+        float *const row_scales = row_at(scales, place);
+        draw_row(w, &s->rows, at, row_scales);
+        attnkit_scalar_widen(type, at, row_scales, group, dim, row_at(s->wide, i));
+        s->row[i] = (struct key_row){at, type == TYPE_I8 ? row_scales : NULL};
+    }
+}
+
+/* Element i of a row goes to i * TILE_KEYS. */
+static void spread(char *to, const char *row, int64_t size, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        memcpy(to + i * TILE_KEYS * size, row + i * size, (size_t)size);
+}
+
+/* A row to its place in a tile. */
+static void put_row(enum type type, char *tile, int key, const char *row, int64_t dim)
+{
+    const int64_t size = bytes_of(type, 1);
+    if (type != TYPE_Q8_0) {
+        spread(tile + key * size, row, size, dim);
+        return;
+    }
+    for (; dim > 0; dim -= Q8_BLOCK, row += Q8_BLOCK_BYTES, tile += TILE_KEYS * Q8_BLOCK_BYTES) {
+        memcpy(tile + key * 2, row, 2);
+        spread(tile + TILE_KEYS * 2 + key, row + 2, 1, Q8_BLOCK);
+    }
+}
+
+/* Any part of a row. */
+static int64_t draw_tile_group(struct round *w, int64_t dim)
+{
+    int64_t group = 1 + random_below(&w->random, dim);
+    while (dim % group != 0)
+        group--;
+    return group;
+}
+
+/* A key's sixteenth of its tile, which is its row for the library. */
+static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
+{
+    const int64_t in_tile = key % TILE_KEYS;
+    tile.data += in_tile * bytes_of(k->type, k->dim);
+    if (tile.scales)
+        tile.scales += in_tile * (k->dim / k->scale_group);
+    return tile;
+}
+
+/* The tile with key `first`, its keys from `count` on NaN. */
+static void draw_tile(struct round *w, struct stored *s, int index, int first, int count)
+{
+    const struct key_rows *const k = &s->rows;
+    const int64_t groups = k->type == TYPE_I8 ? k->dim / k->scale_group : 0;
+    const int64_t align = k->type == TYPE_Q8_0 ? 2 : bytes_of(k->type, 1);
+    char *const data = take_place(w, index, TILE_KEYS * bytes_of(k->type, k->dim), align);
+    float *const scales =
+        take_place(w, MAX_TILES + index, TILE_KEYS * groups * (int64_t)sizeof(float), 4);
+    const struct key_row tile = {data, groups ? scales : NULL};
+    for (int key = first; key < first + TILE_KEYS; key++) {
+        s->row[key] = key < count ? row_of_tile(k, tile, key) : s->row[count - 1];
+        if (key >= count)
+            continue;
+        char row[MAX_DIM * sizeof(float)];
+        float row_scales[MAX_DIM];
+        draw_row(w, k, row, row_scales);
+        attnkit_scalar_widen(k->type, row, row_scales, k->scale_group, k->dim,
+                             row_at(s->wide, key));
+        put_row(k->type, data, key - first, row, k->dim);
+        for (int64_t g = 0; g < groups; g++)
+            scales[g * TILE_KEYS + key - first] = row_scales[g];
+    }
+}
+
+/* K in tiles that lie in no order. */
+static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim)
+{
+    const enum type type = draw_type(w, dim);
+    const int tiles = (count + TILE_KEYS - 1) / TILE_KEYS;
+    s->rows = (struct key_rows){.type = type,
+                                .tiled = true,
+                                .dim = dim,
+                                .scale_group = type == TYPE_I8 ? draw_tile_group(w, dim) : 0,
+                                .row = s->row};
+    s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
+                            dim * (int64_t)sizeof(float), dim};
+    for (int i = 0; i < MAX_TILES; i++)
+        if (i < tiles)
+            draw_tile(w, s, tiles % 7 ? i * 7 % tiles : i, i * TILE_KEYS, count);
+        else
+            memset(s->row + i * TILE_KEYS, 0, TILE_KEYS * sizeof s->row[0]);
+}
+
+/* What decode has for some calls only. Lines end, or begin, at unmapped pages, and have no number
+ * where their row sees no key. */
+struct additions {
+    struct adjust adjust;
+    const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
+};
+
+static void draw_additions(struct round *w, struct additions *x, struct decode_block *block)
+{
+    const struct rows bias = place_rows(w, BIAS_ROWS, w->rows, KEY_BLOCK);
+    const struct rows keep = place_rows(w, KEEP_ROWS, w->rows, KEY_BLOCK);
+    for (int r = 0; r < w->rows; r++) {
+        x->bias[r] = row_at(bias, r);
+        x->keep[r] = row_at(keep, r);
+        draw_scores(w, row_at(bias, r), KEY_BLOCK);
+        for (int key = 0; key < KEY_BLOCK; key++) {
+            row_at(keep, r)[key] = random_below(&w->random, 4) ? 4.0f / 3.0f : 0.0f;
+            if (key >= block->visible[r])
+                row_at(bias, r)[key] = row_at(keep, r)[key] = NAN;
+        }
+    }
+    x->adjust = draw_adjust(w);
+    if (random_below(&w->random, 2))
+        block->adjust = &x->adjust;
+    if (block->adjust && random_below(&w->random, 2))
+        block->bias = x->bias;
+    if (random_below(&w->random, 2))
+        block->keep = x->keep;
+}
+
+static void check_decode(struct round *w)
+{
+    int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
+    int most = draw_visible_rows(w, visible);
+    if (most == 0)
+        visible[w->rows - 1] = most = 1;
+    const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    static struct stored k, v;
+    static struct key_row nowhere[KEY_BLOCK]; /* to be asked for is all that may happen to it */
+    if (random_below(&w->random, 2))
+        draw_tiled(w, &k, most, w->head_dim);
+    else
+        draw_stored(w, &k, K_ROWS, K_SCALES, most, w->head_dim);
+    draw_stored(w, &v, V_ROWS, V_SCALES, most, w->value_dim);
+    const float scale_log2 = draw_scale(w);
+    struct states got = take_decode_states(w), expected = take_decode_states(w);
+    draw_states(w, &got);
+    copy_states(&expected, &got);
+    const float *q_rows[MAX_DECODE_ROWS];
+    struct decode_block block = {.q = q_rows,
+                                 .visible = visible,
+                                 .k = k.rows,
+                                 .v = v.rows,
+                                 .st = &got.st,
+                                 .far = random_below(&w->random, 2),
+                                 .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
+                                 .next_k = nowhere};
+    struct additions additions;
+    if (random_below(&w->random, 2))
+        draw_additions(w, &additions, &block);
+    for (int r = 0; r < w->rows; r++)
+        q_rows[r] = row_at(q, r);
+    for (int r = 0; r < w->rows; r++)
+        model_decode(&expected, r, &block, k.wide, v.wide, scale_log2);
+    w->kernels->decode(&block, w->rows, scale_log2);
+    expect_max_and_sum(w, &got, &expected);
+    /* A row that sees nothing may be left alone, or have +0 added to it. */
+    for (int r = 0; r < w->rows; r++)
+        expect(w, "o", out_at(&got, r, 0), out_at(&expected, r, 0), (size_t)w->value_dim,
+               visible[r] > 0 ? EXACT_ZEROS : ANY_ZEROS);
+}
+
+static void check_decode_fold(struct round *w)
+{
+    struct states total = take_decode_states(w), chunk = take_decode_states(w);
+    struct states expected = take_decode_states(w);
+    draw_states(w, &total);
+    draw_states(w, &chunk);
+    copy_states(&expected, &total);
+    model_fold(&expected, &chunk);
+    w->kernels->decode_fold(&total.st, &chunk.st, w->rows, w->value_dim);
+    expect_states(w, &total, &expected);
+}
+
+static void check_decode_finish(struct round *w)
+{
+    struct states s = take_decode_states(w);
+    const struct outputs o = place_outputs(w);
+    draw_states(w, &s);
+    w->kernels->decode_finish(&s.st, w->rows, w->value_dim, o.out, o.with_lse ? o.lse : NULL);
+    expect_outputs(w, &o, &s);
+}
+
+/* Lanes are heads, a vector of them for each row. */
+static void check_head_scores(struct round *w)
+{
+    const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
+    float *q_t = take((size_t)(w->head_dim * lanes), 0);
+    float *k_t = take((size_t)(w->head_dim * key_lanes), 0);
+    float *s = take((size_t)(w->keys * lanes), 0), *expected = take((size_t)(w->keys * lanes), 0);
+    for (int lane = 0; lane < lanes; lane++)
+        draw_line(w, q_t + lane, w->head_dim, lanes);
+    for (int lane = 0; lane < key_lanes; lane++)
+        draw_line(w, k_t + lane, w->head_dim, key_lanes);
+    for (int key = 0; key < w->keys; key++)
+        for (int lane = 0; lane < lanes; lane++)
+            expected[key * lanes + lane] = chain(k_t + key * vector + lane % vector, key_lanes,
+                                                 q_t + lane, lanes, w->head_dim);
+    w->kernels->head_scores(q_t, k_t, w->rows, w->keys, w->head_dim, s);
+    expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
+}
+
+static void check_head_out(struct round *w)
+{
+    const int vector = w->kernels->vector, lanes = w->rows * vector;
+    const int head = (int)random_below(&w->random, vector);
+    int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, lanes), 0);
+    int seen = 0;
+    for (int r = 0; r < w->rows; r++) {
+        if (r == 0 || random_below(&w->random, 2))
+            seen += (int)random_below(&w->random, w->keys - seen + 1);
+        visible[r * vector + head] = seen;
+    }
+    const struct rows v = draw_rows(w, V_ROWS, seen ? seen : 1, w->value_dim);
+    float *p = take((size_t)(w->keys * lanes), 0), *row_sum = take((size_t)lanes, 0);
+    draw_line(w, p, w->keys * lanes, 1);
+    draw_line(w, row_sum, lanes, 1);
+    const struct outputs o = place_outputs(w);
+    const struct head_weights weights = {p + head, row_sum + head, visible + head, lanes};
+    w->kernels->head_out(&weights, &v, w->rows, o.out);
+    float *row = take((size_t)w->value_dim, 0);
+    for (int r = 0; r < w->rows; r++) {
+        const int lane = r * vector + head;
+        const float l = row_sum[lane] == 0.0f ? 1.0f : row_sum[lane];
+        for (int c = 0; c < w->value_dim; c++)
+            row[c] = weighted_column(p + lane, lanes, v, visible[lane], c) / l + 0.0f;
+        expect(w, "out", o.out[r], row, (size_t)w->value_dim, EXACT_ZEROS);
+        assert_true(is_all_else_untouched(o.out[r], w->value_dim));
+    }
+}
+
+/* --- Linear maps ------------------------------------------------------------------------------ */
+
+/* Rows of w->value_dim values, and nothing beside them. */
+static void expect_rows(struct round *w, struct rows got, const float *expected)
+{
+    for (int i = 0; i < w->rows; i++) {
+        expect(w, "y", row_at(got, i), expected + i * w->value_dim, (size_t)w->value_dim,
+               EXACT_ZEROS);
+        assert_true(is_all_else_untouched(row_at(got, i), w->value_dim));
+    }
+}
+
+static enum type draw_matrix_type(struct round *w)
+{
+    static const enum type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_Q8_0};
+    return types[random_below(&w->random, w->head_dim % Q8_BLOCK == 0 ? 4 : 3)];
+}
+
+/* Outputs of a matrix as its elements are stored, in tiles whose spare outputs are NaN, and the
+ * same widened for the model, a row for each. */
+struct matrix {
+    enum type type;
+    int64_t tile_bytes;
+    int tiles;
+    float *wide;
+};
+
+/* Of w->value_dim outputs and w->head_dim inputs. */
+static struct matrix new_matrix(const struct round *w, enum type type)
+{
+    return (struct matrix){.type = type,
+                           .tile_bytes = TILE_KEYS * bytes_of(type, w->head_dim),
+                           .tiles = (w->value_dim + TILE_KEYS - 1) / TILE_KEYS,
+                           .wide = take((size_t)(w->value_dim * w->head_dim), 0)};
+}
+
+/* Tile by tile, `step` bytes apart. */
+static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, ptrdiff_t step)
+{
+    const struct key_rows stored = {.type = m->type, .dim = w->head_dim};
+    for (int o = 0; o < w->value_dim; o++) {
+        char row[MAX_DIM * sizeof(float)];
+        draw_row(w, &stored, row, NULL);
+        attnkit_scalar_widen(m->type, row, NULL, 0, w->head_dim, m->wide + o * w->head_dim);
+        put_row(m->type, tiles + o / TILE_KEYS * step, o % TILE_KEYS, row, w->head_dim);
+    }
+}
+
+/* Element o of a row of y. */
+static float model_product(const struct round *w, const float *x, const struct matrix *m, int o,
+                           float y, const float *bias)
+{
+    for (int d = 0; d < w->head_dim; d++)
+        y = fmaf(x[d], m->wide[o * w->head_dim + d], y);
+    return bias ? y + bias[o] : y;
+}
+
+static void check_widen_matrix(struct round *w)
+{
+    const enum type type = draw_matrix_type(w);
+    w->value_dim = TILE_KEYS;
+    const struct matrix m = new_matrix(w, type);
+    char *const tile = take_place(w, 0, m.tile_bytes, type == TYPE_F32 ? 64 : 32);
+    draw_matrix(w, &m, tile, 0);
+    const size_t count = (size_t)(TILE_KEYS * w->head_dim);
+    float *const got = take(count, 0), *const expected = take(count, 0);
+    for (int o = 0; o < TILE_KEYS; o++)
+        for (int d = 0; d < w->head_dim; d++)
+            expected[d * TILE_KEYS + o] = m.wide[o * w->head_dim + d];
+    w->kernels->widen_matrix(type, tile, w->head_dim, got);
+    expect(w, "out", got, expected, count, EXACT_ZEROS);
+}
+
+/* x in the groups of struct product, up to an unmapped page; lanes without a row are NaN. */
+static struct guarded grouped(const struct round *w, struct rows x)
+{
+    const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
+    const struct guarded memory =
+        memory_guarded((size_t)(lanes * w->head_dim) * sizeof(float), 0, true);
+    float *group = (float *)memory.data;
+    for (int i = 0; i < lanes * w->head_dim; i++)
+        group[i] = NAN;
+    for (int first = 0, rows; first < w->rows; first += rows, group += w->head_dim * ROW_GROUP) {
+        rows = tile_height(w->rows - first, ROW_GROUP);
+        for (int i = 0; i < rows; i++)
+            for (int d = 0; d < w->head_dim; d++)
+                group[d * ROW_GROUP + i] = row_at(x, first + i)[d];
+    }
+    return memory;
+}
+
+/* Tiles with an unmapped page before and after each; rows of y as well, and bias. */
+static void check_product(struct round *w)
+{
+    const struct matrix m = new_matrix(w, TYPE_F32);
+    char *const tiles = take_place(w, 0, m.tile_bytes, 64);
+    for (int i = 1; i < m.tiles; i++)
+        memset(tiles + i * PLACE_STRIDE, 0xff, (size_t)m.tile_bytes);
+    draw_matrix(w, &m, tiles, PLACE_STRIDE);
+    const struct rows x = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    const struct rows y = draw_rows(w, OUT_ROWS, w->rows, w->value_dim);
+    const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
+    const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
+    const int64_t from = random_below(&w->random, 3); /* +0, y itself, elsewhere */
+    const struct rows sums = from == 1 ? y : apart;
+    const struct next_tiles ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
+                                     random_below(&w->random, m.tiles + 1), m.tile_bytes};
+    struct guarded groups = grouped(w, x);
+    const struct product product = {.x = (const float *)groups.data,
+                                    .dim = w->head_dim,
+                                    .rows = w->rows,
+                                    .w = (const float *)tiles,
+                                    .tile_step = PLACE_STRIDE,
+                                    .y = row_at(y, 0),
+                                    .y_stride = y.stride,
+                                    .outs = w->value_dim,
+                                    .sums = from == 0 ? NULL : row_at(sums, 0),
+                                    .sums_stride = sums.stride,
+                                    .bias = random_below(&w->random, 2) ? row_at(bias, 0) : NULL,
+                                    .ahead = ahead};
+    float *const expected = take((size_t)(w->rows * w->value_dim), 0);
+    for (int i = 0; i < w->rows; i++)
+        for (int o = 0; o < w->value_dim; o++)
+            expected[i * w->value_dim + o] = model_product(
+                w, row_at(x, i), &m, o, product.sums ? row_at(sums, i)[o] : 0.0f, product.bias);
+    w->kernels->product(&product);
+    memory_unguard(&groups);
+    expect_rows(w, y, expected);
+}
+
+static void check_few_product(struct round *w)
+{
+    const struct matrix m = new_matrix(w, draw_matrix_type(w));
+    const size_t size = (size_t)(m.tiles * m.tile_bytes + 63) / 64 * 64;
+    struct guarded tiles = memory_guarded(size, 0, random_below(&w->random, 2));
+    memset(tiles.data, 0xff, size);
+    draw_matrix(w, &m, tiles.data, m.tile_bytes);
+    const int most = m.type == TYPE_F32 ? w->kernels->f32_matrix_rows : w->kernels->matrix_rows;
+    w->rows = 1 + (int)random_below(&w->random, most);
+    const struct rows x = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
+    const struct rows y = place_rows(w, OUT_ROWS, w->rows, w->value_dim);
+    const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
+    const float *x_rows[MAX_MATRIX_ROWS];
+    float *y_rows[MAX_MATRIX_ROWS];
+    for (int i = 0; i < w->rows; i++) {
+        x_rows[i] = row_at(x, i);
+        y_rows[i] = row_at(y, i);
+    }
+    const struct few_product product = {.type = m.type,
+                                        .x = x_rows,
+                                        .rows = w->rows,
+                                        .dim = w->head_dim,
+                                        .w = tiles.data,
+                                        .y = y_rows,
+                                        .outs = w->value_dim,
+                                        .bias =
+                                            random_below(&w->random, 2) ? row_at(bias, 0) : NULL};
+    float *const expected = take((size_t)(w->rows * w->value_dim), 0);
+    for (int i = 0; i < w->rows; i++)
+        for (int o = 0; o < w->value_dim; o++)
+            expected[i * w->value_dim + o] = model_product(w, x_rows[i], &m, o, 0.0f, product.bias);
+    w->kernels->few_product(&product);
+    memory_unguard(&tiles);
+    expect_rows(w, y, expected);
+}
+
+/* --- Rounds ----------------------------------------------------------------------------------- */
+
+static const struct entry {
+    const char *name;
+    void (*check)(struct round *w);
+    enum { PANEL, DECODE, HEADS, HEADS_SQUARE, MATRIX } shape;
+} entries[] = {
+    {"exp2", check_exp2, PANEL},
+    {"pack_q", check_pack_q, PANEL},
+    {"scores", check_scores, PANEL},
+    {"softmax", check_softmax, PANEL},
+    {"adjust", check_adjust, PANEL},
+    {"weighted_v", check_weighted_v, PANEL},
+    {"fold", check_fold, PANEL},
+    {"finish", check_finish, PANEL},
+    {"decode", check_decode, DECODE},
+    {"decode_fold", check_decode_fold, DECODE},
+    {"decode_finish", check_decode_finish, DECODE},
+    {"head_scores", check_head_scores, HEADS_SQUARE},
+    {"head_out", check_head_out, HEADS},
+    {"widen_matrix", check_widen_matrix, MATRIX},
+    {"product", check_product, MATRIX},
+    {"few_product", check_few_product, MATRIX},
+};
+
+enum { ENTRIES = sizeof entries / sizeof entries[0] };
+
+/* An entry of an instruction set, and the round that it is in. */
+struct subject {
+    const struct entry *entry;
+    char name[64];
+    uint64_t seed; /* of round 0; a round more is one more */
+    struct round round;
+};
+
+enum {
+    MOST_MATRIX_ROWS = 20, /* of `product`, which takes any number */
+    MOST_OUTPUTS = 5 * TILE_KEYS,
+};
+
+static int whole_blocks(int dim)
+{
+    return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
+}
+
+/* Both dims are walked through; in decode, where both count and cost, by turns, and some made
+ * longer so that they can be TYPE_Q8_0. Those of a matrix are its inputs and its outputs. */
+static void draw_shape(struct round *w, const struct entry *entry)
+{
+    const int *dims;
+    const int count = axis_values(AXIS_HEAD_DIM, &dims), walk = w->number / count;
+    const int most_vectors = w->kernels->lanes / w->kernels->vector;
+    w->lanes = w->kernels->vector * (1 + (int)random_below(&w->random, most_vectors));
+    const int most_rows = entry->shape == PANEL    ? w->lanes
+                          : entry->shape == DECODE ? w->kernels->decode_rows
+                          : entry->shape == MATRIX ? MOST_MATRIX_ROWS
+                                                   : most_vectors;
+    w->head_dim = w->value_dim = dims[w->number % count];
+    if (entry->shape == DECODE)
+        *(walk % 2 ? &w->head_dim : &w->value_dim) = 1 + (int)random_below(&w->random, 40);
+    if (entry->shape == DECODE && random_below(&w->random, 4) == 0) {
+        w->head_dim = whole_blocks(w->head_dim);
+        w->value_dim = whole_blocks(w->value_dim);
+    }
+    if (entry->shape == MATRIX) {
+        w->value_dim = 1 + (int)random_below(&w->random, MOST_OUTPUTS);
+        if (random_below(&w->random, 3) == 0)
+            w->head_dim = whole_blocks(w->head_dim);
+    }
+    const int most_keys = entry->shape == HEADS_SQUARE ? most_vectors
+                          : entry->shape == HEADS      ? FEW_KEYS
+                                                       : KEY_BLOCK;
+    w->keys = 1 + (w->number + walk) % most_keys;
+    w->rows = 1 + (int)random_below(&w->random, most_rows);
+    w->data = (enum data)random_below(&w->random, DATA);
+}
+
+static void entry_keeps_the_contract(void **state)
+{
+    struct subject *s = *state;
+    const int *dims;
+    const int rounds = WALKS * axis_values(AXIS_HEAD_DIM, &dims);
+    for (int number = 0; number < rounds; number++) {
+        s->round.passed = false;
+        s->round.number = number;
+        s->round.random = s->seed + (uint64_t)number;
+        draw_shape(&s->round, s->entry);
+        begin_scratch();
+        s->entry->check(&s->round);
+        assert_true(canaries_are_untouched());
+        s->round.passed = true;
+    }
+    printf("# %s: %d rounds with seed %llu, %lld values\n", s->name, rounds,
+           (unsigned long long)s->seed, (long long)s->round.compared);
+}
+
+/* Runs after every test, also one that ended in a signal. */
+static int print_failed_round(void **state)
+{
+    const struct subject *s = *state;
+    const struct round *w = &s->round;
+    if (!w->passed)
+        printf("# %s: seed %llu, round %d: head_dim=%d value_dim=%d keys=%d rows=%d lanes=%d "
+               "data=%d\n",
+               s->name, (unsigned long long)s->seed, w->number, w->head_dim, w->value_dim, w->keys,
+               w->rows, w->lanes, (int)w->data);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct subject subjects[MAX_ISAS * ENTRIES];
+    static struct CMUnitTest tests[MAX_ISAS * ENTRIES];
+    size_t count = 0;
+    const struct isa *isas;
+    const int isa_count = attnkit_isas(&isas);
+    for (int i = 0; i < isa_count && i < MAX_ISAS; i++) {
+        const bool wanted = argc < 2 || strcmp(argv[1], isas[i].name) == 0;
+        if (!wanted || !attnkit_isa_can_run(&isas[i]))
+            continue;
+        for (int j = 0; j < ENTRIES; j++, count++) {
+            struct subject *s = &subjects[count];
+            s->entry = &entries[j];
+            snprintf(s->name, sizeof s->name, "%s: %s", isas[i].name, entries[j].name);
+            s->seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+            s->round.kernels = isas[i].kernels;
+            tests[count] =
+                (struct CMUnitTest){s->name, entry_keeps_the_contract, NULL, print_failed_round, s};
+        }
+    }
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = _cmocka_run_group_tests("tiles", tests, count, NULL, NULL);
+    memory_end();
+    if (places)
+        munmap(places, PLACES_BYTES);
+    return failed;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The delay of -Dslowdown on clocks that are made up: an item is late by its share of processor
+ * time, whatever the clock on the wall says, and is computed once, with the caller's arguments.
+ */
+#include "bench/slowdown/slowdown.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { READING = 20, ITEM = 1000000, WAITED = 7000000 /* nanoseconds */ };
+
+static int64_t wall, processor;
+static int items;
+static char *scratch_seen;
+
+/* Every look at a clock takes a moment. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
+{
+    wall += READING;
+    processor += READING;
+    const int64_t now = clock == CLOCK_THREAD_CPUTIME_ID ? processor : wall;
+    *time = (struct timespec){now / 1000000000, now % 1000000000};
+    return 0;
+}
+
+/* An item during which others had the processor. */
+void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
+                            const struct work_item *item, char *scratch)
+{
+    assert_null(a);
+    assert_null(kernels);
+    assert_int_equal(item->first_row, 256);
+    scratch_seen = scratch;
+    processor += ITEM;
+    wall += ITEM + WAITED;
+    items++;
+}
+
+static void an_item_takes_its_share_longer(void **state)
+{
+    (void)state;
+    char scratch;
+    const struct work_item item = {.first_row = 256};
+    wall = processor = 5;
+    items = 0;
+    __wrap_attnkit_prefill(NULL, NULL, &item, &scratch);
+    const int64_t late = wall - 5 - ITEM - WAITED;
+    assert_int_equal(items, 1);
+    assert_ptr_equal(scratch_seen, &scratch);
+    assert_in_range(late, ITEM * SLOWDOWN_PERCENT / 100,
+                    ITEM * SLOWDOWN_PERCENT / 100 + 5 * READING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_item_takes_its_share_longer)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What timings say of a change, where other programs use the machine, too: `attnkit compare` of a build
+with the commit that it comes from, and the floors of the benches.
+
+    tests/perf/speed.py BUILD [--limit SECONDS]
+
+Both are reported, and neither fails for what it timed: docs/ci.md. What fails is a program that could
+not do its work, and a result that is not that of the base, in a point of the comparison, unless a commit
+since then says `Bits-change: REASON` at its end. Prints TAP. `# SKIP` is said where there is no commit to
+compare with, no program of the benches, or no time: the machine may be busy.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from base_revision import base_revision, git  # noqa: E402
+
+TIME_LIMIT = 240  # seconds of each program, which takes a minute or two
+CLEAN_UP = 30  # seconds that it has for its files when time is up
+LATE = "late"  # instead of an exit status
+TRAILER = "Bits-change"
+VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}  # exit statuses of attnkit compare
+WRONG = ("different", "crashed", "only in BASE")  # verdicts on points, whatever the times are
+FLOORS = {0: "all floors hold", 1: "a floor is broken", 2: "some rows could not be judged"}
+
+
+class Report:
+    """TAP: what programs print is a comment before the line of their test."""
+
+    def __init__(self):
+        self.count, self.failed = 0, 0
+
+    def show(self, text):
+        for line in text.splitlines():
+            print(f"# {line}")
+
+    def test(self, name, ok=True, skip=None):
+        self.count += 1
+        self.failed += not ok
+        print(f"{'ok' if ok else 'not ok'} {self.count} - {name}" + (f" # SKIP {skip}" if skip else ""),
+              flush=True)
+
+
+def stop(process):
+    """As Ctrl-C does, so that it leaves no file behind, and its children do not stay."""
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        return process.communicate(timeout=CLEAN_UP)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.communicate()[0]
+
+
+def run(report, limit, *command):
+    """The exit status, or LATE. stderr, which has the progress, is shown where it fails."""
+    process = subprocess.Popen([str(word) for word in command], cwd=ROOT, text=True, errors="replace",
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, start_new_session=True)
+    try:
+        out, err = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        report.show(stop(process))
+        return LATE
+    except BaseException:
+        stop(process)
+        raise
+    report.show(out)
+    if process.returncode not in VERDICTS:
+        report.show(err + f"exit status {process.returncode}")
+    return process.returncode
+
+
+def meant(base):
+    """The reasons that commits since then give for other bits."""
+    return git(ROOT, "log", f"--format=%(trailers:key={TRAILER},valueonly,separator=%x20)",
+               f"{base}..HEAD").strip()
+
+
+def check_results(report, base, points):
+    wrong = [point for point in points if point["verdict"] in WRONG]
+    for point in wrong:
+        report.show(f"{point['name']}: {point['verdict']} {point.get('note', '')}".rstrip())
+    if wrong:
+        report.show(f"against {base[:12]}. Where that is meant, a commit says `{TRAILER}: REASON`.")
+    report.test("compare: no other result than before", not wrong)
+
+
+def compare(report, build, base, limit):
+    reasons = meant(base)
+    if reasons:
+        report.show(f"other bits are meant: {reasons}")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "compare.json"
+        status = run(report, limit, build / "tools" / "attnkit", "compare", base, build, "--quick",
+                     "--repository", ROOT, "--json", file,
+                     *(["--allow-different-bits"] if reasons else []))
+        worked = status in VERDICTS and file.exists()
+        points = json.loads(file.read_text())["points"] if worked else []
+    if status == LATE:
+        return report.test("compare", skip=too_late(limit))
+    if worked:
+        report.show(f"compare, whose times decide nothing here: {VERDICTS[status]}")
+    report.test("compare: it could do its work", worked and bool(points))
+    if worked:
+        check_results(report, base, points)
+
+
+def floors(report, build, limit):
+    status = run(report, limit, sys.executable, ROOT / "tools" / "floors.py", build, "--quick")
+    if status == LATE:
+        return report.test("floors", skip=too_late(limit))
+    if status in FLOORS:
+        report.show(f"floors, which decide nothing here: {FLOORS[status]}")
+    report.test("floors: they could be measured", status in FLOORS)
+
+
+def too_late(limit):
+    return f"not ready after {limit} s: this machine is busy"
+
+
+def read_options():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("build", type=Path, help="the folder of a build")
+    options.add_argument("--limit", metavar="SECONDS", type=int, default=TIME_LIMIT,
+                         help=f"for each of the two; {TIME_LIMIT}")
+    return options.parse_args()
+
+
+def main():
+    options = read_options()
+    report, build = Report(), options.build.resolve()
+    base = base_revision(ROOT)
+    if base:
+        compare(report, build, base, options.limit)
+    else:
+        report.test("compare", skip="not available here: no commit to compare with")
+    if (build / "bench" / "attnkit-bench").exists():
+        floors(report, build, options.limit)
+    else:
+        report.test("floors", skip="not available here: built without Google Benchmark")
+    print(f"1..{report.count}")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

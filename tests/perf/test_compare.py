@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the command attnkit compare, from outside: a build against itself, libraries with one
+fault each, which the compiler makes of compare/library.c, and repositories of such libraries. What
+is timed here differs twofold or not at all.
+
+    ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
+
+Needs a C compiler, git and meson.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+from processes import marked
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["ATTNKIT_BUILD"]).resolve()
+COMMAND = BUILD / "tools" / "attnkit"
+SOURCE = ROOT / "tests" / "tools" / "compare" / "library.c"
+INCLUDE = ROOT / "include"
+CC = os.environ.get("CC", "cc").split()
+TIME_LIMIT = 120
+MARK = "ATTNKIT_TEST_COMPARE"  # in the environment of every process that a test starts
+GREEN, RED, INCONCLUSIVE, BAD_COMMAND, NOT_BUILT, NOT_COMPARABLE, BASE_FAILED, SYSTEM = (
+    0, 1, 2, 64, 65, 66, 67, 68)
+POINT = "prefill/f32/scalar/B1_H2_L9x23_D64"
+ONE = ("--filter", f"^{POINT}$", "--pairs", "40")
+
+MESON = """project('attnkit', 'c')
+subdir('dispatch')
+"""
+MESON_DISPATCH = """shared_library('attnkit', 'library.c',
+  include_directories: include_directories('..'), version: '0.1.0', soversion: '0')
+"""
+
+
+class CompareTest(unittest.TestCase):
+    """Has a folder, a cache and a mark of its own."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.mark = uuid.uuid4().hex
+        self.environment = dict(os.environ, XDG_CACHE_HOME=str(self.folder / "cache"),
+                                **{MARK: self.mark})
+        self.environment.pop("ATTNKIT_ISA", None)
+
+    def library(self, *faults, name=None, soname="libattnkit.so.0"):
+        path = self.folder / (name or "-".join(("library", *faults)).replace("=", "-") + ".so")
+        defines = [f"-D{fault}" for fault in faults]
+        subprocess.run([*CC, "-O1", "-shared", "-fPIC", f"-I{INCLUDE}", *defines, str(SOURCE),
+                        f"-Wl,-soname,{soname}", "-o", str(path)], check=True)
+        return path
+
+    def start(self, *arguments):
+        return subprocess.Popen([COMMAND, "compare", *map(str, arguments)], cwd=self.folder,
+                                env=self.environment, text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def compare(self, *arguments):
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=TIME_LIMIT)
+        self.nothing_is_left()
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def results(self, *arguments):
+        """Exit code and JSON."""
+        path = self.folder / "results.json"
+        done = self.compare(*arguments, "--json", path)
+        self.assertTrue(path.exists(), done.stderr)
+        return done.returncode, json.loads(path.read_text()), done
+
+    def refuse(self, code, pattern, *arguments):
+        done = self.compare(*arguments, "--json", "refused.json")
+        self.assertRegex(done.stderr, pattern)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(list(self.folder.glob("refused.json*")), [])
+
+    def marked(self):
+        return marked(MARK, self.mark)
+
+    def nothing_is_left(self):
+        until = time.monotonic() + 10
+        while self.marked() and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(self.marked(), [])
+        self.assertEqual(list((self.folder / "cache").glob("attnkit/*")), [])
+
+
+class Verdicts(CompareTest):
+    def test_a_build_against_itself(self):
+        code, results, done = self.results(BUILD, BUILD, *ONE, "--seed", "3")
+        self.assertIn(code, (GREEN, INCONCLUSIVE))
+        self.assertEqual(results["verdict"], ("green", "red", "inconclusive")[code])
+        point, = results["points"]
+        self.assertEqual(point["name"], POINT)
+        self.assertFalse(point["red"] or point["confirmed"])
+        self.assertEqual(point["pairs"], 40)
+        self.assertLessEqual(point["low"], point["ratio"])
+        self.assertLessEqual(point["ratio"], point["high"])
+        self.assertGreater(point["base_seconds"], 0)
+        self.assertGreater(point["head_seconds"], 0)
+        context = results["context"]
+        self.assertEqual((context["base"], context["head"]), (str(BUILD), str(BUILD)))
+        self.assertEqual(context["seed"], 3)
+        self.assertGreaterEqual(context["aa"]["pairs"], 40)
+        self.assertIn(POINT, done.stdout)
+        self.assertIn(f"[1/1] {POINT}", done.stderr)
+        self.assertIn("BASE against itself", done.stdout)
+
+    def slower(self, head):
+        """The point is slower whatever the machine does; whether the control is good is luck."""
+        code, results, done = self.results(self.library(), head, *ONE)
+        point, = results["points"]
+        self.assertEqual(point["verdict"], "slower")
+        self.assertTrue(point["confirmed"] and point["red"])
+        self.assertGreater(point["again"]["ratio"], 1.5)
+        self.assertGreater(point["ratio"], 1.5)
+        self.assertIn("slower, confirmed", done.stdout)
+        red = results["context"]["aa"]["good"]
+        self.assertEqual(code, RED if red else INCONCLUSIVE)
+        self.assertEqual(results["verdict"], "red" if red else "inconclusive")
+
+    def test_slower(self):
+        self.slower(self.library("WORK=60000"))
+
+    def test_one_that_waits_is_slower(self):
+        self.slower(self.library("SLEEP=2000"))
+
+    def test_other_results(self):
+        base = self.library()
+        code, results, _ = self.results(base, self.library("WRONG"), *ONE)
+        point, = results["points"]
+        self.assertEqual((code, point["verdict"], point["red"]), (RED, "different", True))
+        self.assertNotIn("ratio", point)
+        code, results, _ = self.results(base, self.library("WRONG", "WORK=1"), *ONE,
+                                        "--allow-different-bits")
+        self.assertEqual((code, results["points"][0]["verdict"]), (RED, "different"))
+
+    def test_a_cache_that_is_filled_otherwise(self):
+        code, results, _ = self.results(self.library(), self.library("STORED=2.0f"), *ONE)
+        point, = results["points"]
+        self.assertEqual((code, point["verdict"], point["red"]), (RED, "different", True))
+
+    def test_results_that_are_close(self):
+        base, head = self.library(), self.library("NEARLY")
+        code, results, _ = self.results(base, head, *ONE)
+        self.assertEqual((code, results["points"][0]["verdict"]), (RED, "different"))
+        code, results, _ = self.results(base, head, *ONE, "--allow-different-bits")
+        self.assertIn(code, (GREEN, INCONCLUSIVE))
+        self.assertIn("ratio", results["points"][0])
+        self.assertRegex(results["points"][0]["note"], "results differ, by up to")
+
+    def test_a_crash_of_head_is_red_and_no_end(self):
+        code, results, done = self.results(self.library(), self.library("CRASH"), "--pairs", "20",
+                                           "--filter", "^prefill/f32/scalar")
+        self.assertEqual(code, RED, done.stderr)
+        self.assertGreater(len(results["points"]), 1)
+        for point in results["points"]:
+            self.assertEqual((point["verdict"], point["red"]), ("crashed", True))
+            self.assertIn("HEAD crashes: Aborted", point["note"])
+
+    def test_other_ends_of_head(self):
+        for fault, note in (("LEAVE", "ends the process, with status 0"),
+                            ("HANG", "does not come back")):
+            code, results, _ = self.results(self.library(), self.library(fault), *ONE,
+                                            "--patience", "1")
+            self.assertEqual((code, results["points"][0]["verdict"]), (RED, "crashed"))
+            self.assertIn(note, results["points"][0]["note"])
+
+    def test_a_side_that_refuses(self):
+        good, bad = self.library(), self.library("REFUSE")
+        code, results, _ = self.results(good, bad, *ONE)
+        self.assertEqual((code, results["points"][0]["verdict"]), (RED, "only in BASE"))
+        self.assertIn("HEAD: not today", results["points"][0]["note"])
+        more = ("--filter", "^prefill/f32/scalar|^linear/f32/scalar", "--pairs", "20")
+        code, results, _ = self.results(good, BUILD, *more)
+        linear = [p for p in results["points"] if p["name"].startswith("linear")]
+        self.assertEqual({p["verdict"] for p in linear}, {"only in HEAD"})
+        self.assertIn("BASE has no attnkit_linear", linear[0]["note"])
+
+
+class Refusals(CompareTest):
+    def test_commands(self):
+        base = self.library()
+        for pattern, *arguments in (
+                ("BASE is missing", "--quick"), ("HEAD is missing", base, "--quick"),
+                ("unknown option '--no'", base, base, "--no"),
+                ("--pairs is 3", base, base, "--pairs", "3"),
+                ("--core is 'x'", base, base, "--core", "x"),
+                ("--patience is nan: must be more", base, base, "--patience", "nan"),
+                ("--patience is -1: must be more", base, base, "--patience", "-1"),
+                ("no row is left", base, base, "--filter", "no such point"),
+                (r"--filter is '\('", base, base, "--filter", "(")):
+            with self.subTest(pattern):
+                self.refuse(BAD_COMMAND, pattern, *arguments)
+
+    def test_help(self):
+        done = self.compare("--help")
+        self.assertEqual(done.returncode, GREEN)
+        self.assertIn("Exit codes: 0 green, 1 red, 2 inconclusive", done.stdout)
+
+    def test_list(self):
+        done = self.compare(BUILD, BUILD, "--list")
+        names = done.stdout.split()
+        self.assertEqual(done.returncode, GREEN)
+        self.assertIn(POINT, names)
+        self.assertEqual(len(names), len(set(names)))
+        quick = self.compare(BUILD, BUILD, "--list", "--quick").stdout.split()
+        self.assertLess(set(quick), set(names))
+
+    def test_not_found(self):
+        base = self.library()
+        (self.folder / "empty").mkdir()
+        self.refuse(NOT_BUILT, "HEAD: the folder empty has no library", base, "empty")
+        self.refuse(NOT_BUILT, "HEAD, 'nothing', is no file or folder, and there is no git", base,
+                    "nothing")
+
+    def test_not_loaded(self):
+        base = self.library()
+        (self.folder / "text.so").write_text("no library")
+        self.refuse(NOT_COMPARABLE, "HEAD cannot be loaded: .*file too short", base, "text.so")
+
+    def test_missing_function(self):
+        self.refuse(NOT_COMPARABLE, "BASE has no function attnkit_attention",
+                    self.library("NO_ATTENTION"), self.library())
+
+    def test_other_abi(self):
+        base = self.library()
+        self.refuse(NOT_COMPARABLE, "different ABIs: BASE is 'libattnkit.so.0', HEAD is "
+                    "'libattnkit.so.1'", base, self.library(name="b.so", soname="libattnkit.so.1"))
+        self.refuse(NOT_COMPARABLE, "HEAD is version 7.0.0", base,
+                    self.library('VERSION="7.0.0"', name="c.so"))
+
+    def test_base_crashes(self):
+        self.refuse(BASE_FAILED, f"BASE crashes: Aborted, at {POINT}", self.library("CRASH"),
+                    self.library(), *ONE)
+
+    def test_nothing_in_common(self):
+        bad = self.library("REFUSE")
+        done = self.compare(bad, self.library(), *ONE, "--json", "r.json")
+        self.assertEqual(done.returncode, NOT_COMPARABLE)
+        self.assertEqual(list(self.folder.glob("r.json*")), [])
+        self.assertIn("there is no point that both sides can do", done.stderr)
+
+    def test_processor_that_is_not_there(self):
+        base = self.library()
+        self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
+
+    def test_program_that_is_not_there(self):
+        """The command itself is no verdict."""
+        shutil.copy(COMMAND, self.folder / "attnkit")
+        environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
+        done = subprocess.run([self.folder / "attnkit", "compare", "a", "b"], env=environment,
+                              capture_output=True, text=True, timeout=TIME_LIMIT)
+        self.assertEqual(done.returncode, SYSTEM)
+        self.assertIn("there is no attnkit-compare beside this command", done.stderr)
+
+    def test_file_that_cannot_be_written(self):
+        base = self.library()
+        done = self.compare(base, base, *ONE, "--json", "no/folder.json")
+        self.assertEqual(done.returncode, SYSTEM)
+        self.assertIn("cannot write no/folder.json", done.stderr)
+
+
+@unittest.skipUnless(shutil.which("git") and shutil.which("meson"), "needs git and meson")
+class Revisions(CompareTest):
+    """A repository of libraries."""
+
+    def setUp(self):
+        super().setUp()
+        self.repository = self.folder / "repository"
+        (self.repository / "dispatch").mkdir(parents=True)
+        shutil.copy(INCLUDE / "attnkit.h", self.repository)
+        shutil.copy(SOURCE, self.repository / "dispatch" / "library.c")
+        (self.repository / "meson.build").write_text(MESON)
+        (self.repository / "dispatch" / "meson.build").write_text(MESON_DISPATCH)
+        self.git("init", "-q")
+        self.commit("good")
+
+    def git(self, *arguments):
+        subprocess.run(["git", "-c", "user.name=test", "-c", "user.email=test@localhost",
+                        *arguments], cwd=self.repository, check=True)
+
+    def commit(self, tag):
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", tag)
+        self.git("tag", tag)
+
+    def test_built_and_kept(self):
+        (self.repository / "meson_options.txt").write_text("option('tests', type: 'boolean')\n")
+        self.commit("with an option".replace(" ", "-"))
+        arguments = ("good", "with-an-option", *ONE, "--repository", self.repository,
+                     "--head-setup", "-Dc_args=-DWRONG", "--keep", self.folder / "kept")
+        code, results, done = self.results(*arguments)
+        self.assertEqual(code, RED, done.stderr)
+        self.assertEqual(results["points"][0]["verdict"], "different")
+        self.assertRegex(results["context"]["head"], "with-an-option .*-DWRONG")
+        self.assertEqual(done.stderr.count("building"), 2)
+        self.assertEqual(len(list((self.folder / "kept").iterdir())), 2)
+        code, _, done = self.results(*arguments)
+        self.assertEqual((code, done.stderr.count("building")), (RED, 0))
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=self.repository, check=True,
+                                capture_output=True, text=True)
+        self.assertEqual(status.stdout, "")
+
+    def test_same_twice_is_built_once(self):
+        code, _, done = self.results("good", "HEAD", *ONE, "--repository",
+                                     self.repository / "dispatch")
+        self.assertIn(code, (GREEN, INCONCLUSIVE))
+        self.assertEqual(done.stderr.count("building"), 1)
+
+    def test_unknown_revision(self):
+        self.refuse(NOT_BUILT, "BASE, 'neverwas', is no file, folder or revision", "neverwas",
+                    "HEAD", "--repository", self.repository)
+
+    def test_cannot_be_built(self):
+        (self.repository / "dispatch" / "library.c").write_text("int broken\n")
+        self.commit("broken")
+        self.refuse(NOT_BUILT, "(?s)HEAD, 'broken', cannot be built: meson compile failed.*error:",
+                    "good", "broken", "--repository", self.repository)
+
+    def test_ctrl_c_while_building(self):
+        (self.repository / "meson.build").write_text(
+            "project('attnkit', 'c')\nrun_command('sleep', '600', check: true)\n")
+        self.commit("slow")
+        process = self.start("slow", "slow", "--repository", self.repository, "--json", "r.json")
+        wait_for(lambda: any("sleep" in command_of(p) for p in self.marked()))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIME_LIMIT)
+        self.assertEqual(process.returncode, -signal.SIGINT, err)
+        self.assertNotIn("cannot be built", err)
+        self.nothing_is_left()
+        self.assertEqual(list(self.folder.glob("r.json*")), [])
+
+
+class Interrupts(CompareTest):
+    def test_ctrl_c_while_measuring(self):
+        process = self.start(self.library(), self.library("HANG"), *ONE, "--json", "r.json")
+        wait_for(lambda: len(self.marked()) == 2 and list(self.folder.glob("r.json.*")))
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIME_LIMIT)
+        self.assertEqual(process.returncode, -signal.SIGINT)
+        self.nothing_is_left()
+        self.assertEqual(list(self.folder.glob("r.json*")), [])
+
+
+def command_of(process):
+    try:
+        return pathlib.Path(f"/proc/{process}/cmdline").read_bytes().decode()
+    except OSError:
+        return ""
+
+
+def wait_for(condition):
+    until = time.monotonic() + TIME_LIMIT
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError("it did not happen")
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    unittest.main()

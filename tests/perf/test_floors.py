@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of tools/floors.py on made-up results, whose percentages are known: verdicts and exit status,
+what is measured again, what is raised, and that a floor that fell or went is seen in git.
+
+    python3 tests/perf/test_floors.py
+"""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FLOORS = ROOT / "tools" / "floors.py"
+FIRST, SECOND = "decode/f16/avx2/B1_H1_L1x9_D8", "prefill/f32/avx2/B1_H1_L9_D8/t2"
+
+# Instead of `attnkit`: has FIRST, SECOND and a row of another instruction set; the measurements of a
+# row and call are in calls.json, the last ones for good.
+MADE_UP = """#!{python}
+import json, pathlib, re, sys
+option = dict(zip(sys.argv[2:], sys.argv[3:]))
+rows = json.loads(pathlib.Path(__file__).with_name("calls.json").read_text())
+if "--list" in sys.argv:
+    print("\\n".join([*rows, "fma/avx2"]))
+    sys.exit()
+counter = pathlib.Path(__file__).with_name("counter")
+call = len(counter.read_text()) if counter.exists() else 0
+counter.write_text("x" * (call + 1))
+chosen = [name for name in rows if re.search(option["--filter"], name)]
+pathlib.Path(__file__).with_name(f"chosen{{call}}").write_text(" ".join(chosen))
+entries = [entry for name in chosen for entry in rows[name][min(call, len(rows[name]) - 1)]]
+json.dump({{"context": {{"attnkit": "0", "date": "2026-01-01T00:00:00+00:00"}}, "benchmarks": entries}},
+          open(option["--json"], "w"))
+"""
+
+
+def entry(name, percent, share=1.0):
+    threads = 2 if name.endswith("/t2") else 1
+    kind = "GBps" if name.startswith("decode") else "GFLOPS"
+    return {"name": name, "run_type": "iteration", "real_time": 100.0, kind: 1.0,
+            "cpu_time": 100.0 * share * threads, "roof_pct": percent}
+
+
+class Floors(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.write(f"# what this is\n{FIRST} 70.0\n{SECOND} 80.5\n")
+
+    def write(self, text):
+        (self.folder / "floors").write_text(text)
+
+    def results(self, name, percents, share=1.0):
+        """A file with five measurements of each row."""
+        entries = [entry(row, percent + i - 2, share) for row, percent in percents.items()
+                   for i in range(5)]
+        path = self.folder / name
+        path.write_text(json.dumps({"context": {"attnkit": "0", "date": "2026-01-01T00:00:00+00:00"},
+                                    "benchmarks": entries}))
+        return path
+
+    def floors(self, *words, code):
+        done = subprocess.run([sys.executable, FLOORS, *map(str, words), "--floors",
+                               str(self.folder / "floors")], text=True, capture_output=True)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def made_up(self, calls):
+        """A build whose command measures these: name -> for each call its entries."""
+        tools = self.folder / "build" / "tools"
+        tools.mkdir(parents=True)
+        (tools / "calls.json").write_text(json.dumps(calls))
+        (tools / "attnkit").write_text(MADE_UP.format(python=sys.executable))
+        (tools / "attnkit").chmod(0o755)
+        return tools
+
+    def test_verdicts_worst_first(self):
+        said = self.floors("--results", self.results("r", {FIRST: 70.5, SECOND: 80.4}), code=1)
+        self.assertRegex(said, rf"verdict\n{SECOND} +80.5 % +80.4 % +BELOW\n{FIRST} .* 70.5 % +holds\n")
+        self.assertIn("1 floors hold, 1 do not, 0 were not judged", said)
+        self.floors("--results", self.results("r", {FIRST: 70.5, SECOND: 80.5}), code=0)
+
+    def test_disturbed_is_not_judged(self):
+        said = self.floors("--results", self.results("r", {FIRST: 10, SECOND: 99}, share=0.9), code=2)
+        self.assertRegex(said, rf"{FIRST} .* not judged, 5 of 5 measurements disturbed")
+
+    def test_the_lowest_machine_counts(self):
+        one = self.results("one", {FIRST: 75, SECOND: 90})
+        other = self.results("other", {FIRST: 65, SECOND: 95})
+        self.assertRegex(self.floors("--results", one, other, code=1), rf"{FIRST} .* 65.0 % +BELOW")
+
+    def test_measuring_again(self):
+        # FIRST is below in the first call, and above in the median of both; SECOND is disturbed once.
+        tools = self.made_up({
+            FIRST: [[entry(FIRST, 69)] * 5, [entry(FIRST, 71)] * 5 + [entry(FIRST, 72)]],
+            SECOND: [[entry(SECOND, 60, 0.9)] * 5, [entry(SECOND, 81)] * 5]})
+        said = self.floors(self.folder / "build", code=0)
+        self.assertIn("2 floors hold", said)
+        self.assertEqual((tools / "chosen1").read_text().split(), [FIRST, SECOND])
+        self.assertFalse((tools / "chosen2").exists())
+
+    def test_a_floor_that_stays_broken(self):
+        tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5], SECOND: [[entry(SECOND, 99)] * 5]})
+        self.floors(self.folder / "build", code=1)
+        self.assertEqual((tools / "chosen2").read_text(), FIRST)  # measured again, twice, alone
+
+    def test_a_floor_of_no_row(self):
+        self.made_up({FIRST: [[entry(FIRST, 99)] * 5]})
+        self.assertIn(f"attnkit bench has no row {SECOND}", self.floors(self.folder / "build", code=3))
+        # Of an instruction set that cannot run here nothing is said.
+        self.write(f"{FIRST} 70\n{SECOND.replace('avx2', 'neon')} 80\n")
+        self.assertIn("1 rows were not measured", self.floors(self.folder / "build", code=0))
+
+    def test_raise_never_lowers(self):
+        before = (self.folder / "floors").read_text()
+        self.floors("--raise", "--results", self.results("r", {FIRST: 71, SECOND: 82}), code=0)
+        self.assertEqual((self.folder / "floors").read_text(), before)
+        said = self.floors("--raise", "--results", self.results("r", {FIRST: 90, SECOND: 82}), code=0)
+        self.assertIn(f"{FIRST}: 70.0 -> 81.0", said)  # 10 % less: it reads memory
+        self.assertEqual((self.folder / "floors").read_text(), before.replace("70.0", "81.0"))
+
+    def test_raise_wants_every_machine_undisturbed(self):
+        before = (self.folder / "floors").read_text()
+        one = self.results("one", {FIRST: 90, SECOND: 90})
+        for other in (self.results("other", {FIRST: 71, SECOND: 82}),
+                      self.results("busy", {FIRST: 90, SECOND: 90}, share=0.9),
+                      self.results("empty", {})):
+            self.floors("--raise", "--results", one, other, code=0)
+            self.assertEqual((self.folder / "floors").read_text(), before)
+
+    def test_bad_input(self):
+        good = self.results("good", {FIRST: 99})
+        text = good.read_text()
+        for content, said in ((text[:-9], "is no whole JSON"), ("[" * 100000, "is no whole JSON"),
+                              ("[1, 2]", "not of attnkit bench"),
+                              (text.replace('"attnkit"', '"other"'), "not of attnkit bench: KeyError"),
+                              (text.replace("100.0", "-1"), "is -1"),
+                              (text.replace("100.0", '"x"'), "not of attnkit bench: TypeError")):
+            good.write_text(content)
+            self.assertIn(said, self.floors("--results", good, code=3))
+        self.assertIn("cannot read", self.floors("--results", "none", code=3))
+        self.assertIn("cannot start", self.floors(self.folder / "none", code=3))
+        self.floors("--base", "--quick", code=3)
+        self.floors("--no-such", code=3)
+        (self.folder / "floors").write_bytes(b"\xff\n")
+        self.assertIn("is no text", self.floors("--results", good, code=3))
+        for wrong in (f"{FIRST} high\n", f"{FIRST} 1\n{FIRST} 1\n", f"{SECOND} 1\n{FIRST} 1\n", f"{FIRST}\n"):
+            self.write(wrong)
+            self.assertIn("floors:", self.floors("--results", good, code=3))
+
+    @unittest.skipUnless(shutil.which("git"), "no git")
+    def test_only_goes_up(self):
+        def git(*words):
+            subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", "-C", self.folder, *words],
+                           check=True, stdout=subprocess.DEVNULL)
+
+        self.assertIn("nothing to compare with", self.floors("--base", code=77))
+        git("init", "-q", "-b", "main")
+        git("add", "floors")
+        git("commit", "-qm", "one")
+        self.assertIn("nothing to compare with", self.floors("--base", code=77))
+        self.assertIn("no revision none", self.floors("--base", "none", code=3))
+        self.write(f"{FIRST} 71.0\nfew/f32/avx2/x 1.0\n{SECOND} 80.5\n")
+        self.assertIn("none of 2 floors is lower than in HEAD; 1 are higher, 1 new",
+                      self.floors("--base", "HEAD", code=0))
+        git("commit", "-qam", "two")
+        self.assertIn("none of 2 floors", self.floors("--base", code=0))
+        self.write(f"{FIRST} 70.9\n{SECOND} 80.5\n")
+        said = self.floors("--base", "HEAD", code=1)
+        self.assertIn(f"{FIRST}: the floor was 71.0, is 70.9\n", said)
+        self.assertIn("few/f32/avx2/x: the floor was 1.0, is gone\n", said)
+
+
+class TheFile(unittest.TestCase):
+    def test_it_holds_where_it_came_from(self):
+        done = subprocess.run([sys.executable, FLOORS, "--results", ROOT / "bench/results/zen4.json"],
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\n1\d\d floors hold, 0 do not")
+
+
+if __name__ == "__main__":
+    unittest.main()

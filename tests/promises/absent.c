@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Masked means absent, for each kind of mask: what K and V hold where a row does not see a key
+ * changes no bit of it, and where no row does, there may be no memory. On every instruction set, or
+ * on the one that is named, for few rows and many, K in rows and in tiles, with pages and without.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/call.h"
+#include "tests/support/kinds.h"
+#include "tests/support/memory.h"
+
+enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
+
+/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
+
+/* How K and V are stored. */
+static const struct storage {
+    bool tiled;
+    int64_t page_size; /* 0: no pages */
+} storages[] = {{false, 0}, {true, 0}, {false, 5}, {true, 48}};
+
+enum { STORAGES = sizeof storages / sizeof storages[0] };
+
+static const uint32_t poisons[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f800000, 0xff800000};
+
+enum { POISONS = sizeof poisons / sizeof poisons[0] };
+
+/* Of a head alone, where there is one row, so that whole tiles are not seen. */
+static struct call *new_call(const struct kind *kind, int64_t rows)
+{
+    struct call *const c = call_new((struct shape){.batch = 2,
+                                                   .kv_heads = 2,
+                                                   .group = rows == 1 ? 1 : 2,
+                                                   .q_len = rows,
+                                                   .kv_len = KEYS,
+                                                   .head_dim = DIM,
+                                                   .value_dim = VALUES});
+    kind->set(c);
+    kinds_vary_bias(c);
+    call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
+    return c;
+}
+
+/* The same call, with K and V of its own. */
+static struct call *copy_of(const struct call *c)
+{
+    struct call *const d = call_like(c);
+    const size_t k_bytes = 2 * 2 * KEYS * DIM * sizeof *d->k,
+                 v_bytes = 2 * 2 * KEYS * VALUES * sizeof *d->v;
+    d->args.k = d->k = memcpy(call_memory(d, k_bytes), c->k, k_bytes);
+    d->args.v = d->v = memcpy(call_memory(d, v_bytes), c->v, v_bytes);
+    return d;
+}
+
+static void fill_row(float *row, int dim, float with)
+{
+    for (int i = 0; i < dim; i++)
+        row[i] = with;
+}
+
+/* Fills K and V of the keys that a row does not see. */
+static void poison_unseen(struct call *c, const struct kind *kind, struct at row, uint32_t poison)
+{
+    for (row.j = 0; row.j < KEYS; row.j++)
+        if (!kind->sees(c, row)) {
+            fill_row(call_k(c, row), DIM, float_of_bits(poison));
+            fill_row(call_v(c, row), VALUES, float_of_bits(poison));
+        }
+}
+
+static const float *weights_row(const struct call *c, struct at at)
+{
+    return c->args.weights + ((at.b * c->args.q_heads + at.h) * c->args.q_len + at.i) * KEYS;
+}
+
+static void check_row(const struct call *clean, const struct call *c, struct at row,
+                      const char *kind)
+{
+    const bool same = call_same_row(clean, row, c, row) &&
+                      memcmp(weights_row(clean, row), weights_row(c, row), KEYS * 4) == 0;
+    if (!same)
+        fail_msg("%s: entry %lld head %lld row %lld of %lld%s, pages of %lld", kind,
+                 (long long)row.b, (long long)row.h, (long long)row.i, (long long)c->args.q_len,
+                 c->args.flags & ATTNKIT_TILED ? ", tiles" : "", (long long)c->args.page_size);
+}
+
+static void what_a_masked_key_holds_changes_no_bit(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            const int64_t rows = row_counts[n];
+            struct call *const clean = new_call(&kinds[k], rows);
+            call_run(clean, *state);
+            for (int run = 0; run < STORAGES * POISONS; run++) {
+                const struct storage storage = storages[run / POISONS];
+                struct call *const c = copy_of(clean);
+                const struct at row = {
+                    .b = run % 2, .h = run % clean->args.q_heads, .i = run * 7 % rows};
+                poison_unseen(c, &kinds[k], row, poisons[run % POISONS]);
+                call_store(c, storage.tiled, storage.page_size);
+                call_run(c, *state);
+                check_row(clean, c, row, kinds[k].name);
+                call_free(c);
+            }
+            call_free(clean);
+        }
+}
+
+/* --- Keys that no row sees -------------------------------------------------------------------- */
+
+/* Whether a row sees one of `count` keys of a KV head. */
+static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, int64_t kv_head,
+                     int64_t first, int64_t count)
+{
+    const int64_t group = c->args.q_heads / c->args.kv_heads;
+    struct at at = {.b = b};
+    for (at.h = kv_head * group; at.h < (kv_head + 1) * group; at.h++)
+        for (at.i = 0; at.i < c->args.q_len; at.i++)
+            for (at.j = first; at.j < first + count && at.j < c->args.kv_len; at.j++)
+                if (kind->sees(c, at))
+                    return true;
+    return false;
+}
+
+/* Moves K or V into slots, `unit` keys in each, and hides those of which no row sees a key. Tiles
+ * are slots of K, rows alone are of V. Returns the first slot, and its strides. */
+static char *into_slots(const struct call *c, const struct kind *kind, bool is_k, int unit,
+                        int first_slot, int64_t strides[3])
+{
+    const attnkit_attention_args *const a = &c->args;
+    const int64_t units = (a->kv_len + unit - 1) / unit, dim = is_k ? DIM : VALUES;
+    const int count = (int)(a->batch * a->kv_heads * units);
+    char *const slots = memory_slots(first_slot, count);
+    for (int slot = 0; slot < count; slot++) {
+        const int64_t row = slot / units, first = slot % units * unit;
+        float *const to = (float *)(void *)(slots + (int64_t)slot * SLOT_STRIDE);
+        const float *const from = (is_k ? c->k : c->v) + (row * a->kv_len + first) * dim;
+        for (int64_t i = 0; i < unit && first + i < a->kv_len; i++)
+            for (int64_t d = 0; d < dim; d++)
+                to[unit == 1 ? d : d * unit + i] = from[i * dim + d];
+        if (!any_sees(c, kind, row / a->kv_heads, row % a->kv_heads, first, unit))
+            memory_hide_slots(first_slot + slot, 1);
+    }
+    strides[2] = SLOT_STRIDE;
+    strides[1] = strides[2] * units;
+    strides[0] = strides[1] * a->kv_heads;
+    return slots;
+}
+
+static void check_unmapped(const struct kind *kind, int64_t rows, bool tiled, const char *isa)
+{
+    struct call *const clean = new_call(kind, rows), *const c = call_like(clean);
+    const int unit = tiled ? ATTNKIT_TILE_KEYS : 1;
+    c->args.flags |= tiled ? ATTNKIT_TILED : 0;
+    c->args.k = into_slots(c, kind, true, unit, 0, c->args.k_strides);
+    c->args.v = into_slots(c, kind, false, 1, 2 * 2 * KEYS, c->args.v_strides);
+    call_run(clean, isa);
+    call_run(c, isa);
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+        check_row(clean, c, at, kind->name);
+    call_free(c);
+    call_free(clean);
+}
+
+static void keys_that_no_row_sees_may_be_unmapped(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++)
+            for (int tiled = 0; tiled < 2; tiled++)
+                check_unmapped(&kinds[k], row_counts[n], tiled, *state);
+    memory_end();
+}
+
+/* Makes K or V bytes with scales, dense and then with rows in slots, some of them hidden. */
+static void set_bytes(struct call *clean, struct call *c, const struct kind *kind, bool is_k)
+{
+    const int dim = is_k ? DIM : VALUES, group = is_k ? 3 : 1, count = 2 * 2 * KEYS;
+    signed char *const bytes = call_memory(clean, (size_t)(count * dim));
+    float *const scales = call_memory(clean, (size_t)(count * dim / group) * sizeof *scales);
+    for (int i = 0; i < count * dim; i++)
+        bytes[i] = (signed char)(127.0f * (is_k ? clean->k : clean->v)[i] / 2.0f);
+    for (int i = 0; i < count * dim / group; i++)
+        scales[i] = (float)(1 + i % 7) / 300.0f;
+    char *const slots = memory_slots(is_k ? 0 : count, count);
+    for (int i = 0; i < count; i++) {
+        const int64_t row = i / KEYS;
+        memcpy(slots + (int64_t)i * SLOT_STRIDE, bytes + i * dim, (size_t)dim);
+        if (!any_sees(c, kind, row / 2, row % 2, i % KEYS, 1))
+            memory_hide_slots((is_k ? 0 : count) + i, 1);
+    }
+    struct call *const calls[2] = {clean, c};
+    for (int i = 0; i < 2; i++) {
+        attnkit_attention_args *const a = &calls[i]->args;
+        int64_t *const strides = is_k ? a->k_strides : a->v_strides;
+        int64_t *const scale_strides = is_k ? a->k_scale_strides : a->v_scale_strides;
+        *(is_k ? &a->k : &a->v) = i == 0 ? (const void *)bytes : slots;
+        *(is_k ? &a->k_scales : &a->v_scales) = scales;
+        *(is_k ? &a->k_type : &a->v_type) = ATTNKIT_I8;
+        *(is_k ? &a->k_scale_group : &a->v_scale_group) = group;
+        strides[2] = i == 0 ? dim : SLOT_STRIDE;
+        scale_strides[2] = dim / group * 4;
+        for (int64_t step = 0; step < 2; step++) {
+            strides[1 - step] = strides[2 - step] * (step ? 2 : KEYS);
+            scale_strides[1 - step] = scale_strides[2 - step] * (step ? 2 : KEYS);
+        }
+    }
+}
+
+/* Groups of scales that no tile reads, so that rows are widened first. */
+static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const clean = new_call(&kinds[k], row_counts[n]);
+            struct call *const c = call_like(clean);
+            set_bytes(clean, c, &kinds[k], true);
+            set_bytes(clean, c, &kinds[k], false);
+            call_run(clean, *state);
+            call_run(c, *state);
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+                check_row(clean, c, at, kinds[k].name);
+            call_free(c);
+            call_free(clean);
+        }
+    memory_end();
+}
+
+/* Of a page with a key that a row sees, all rows are there; of others, none. */
+static void pages_that_no_row_sees_may_be_unmapped(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            enum { PAGE = 5, PAGES = KEYS / PAGE };
+            int32_t table[2 * PAGES];
+            struct call *const clean = new_call(&kinds[k], row_counts[n]);
+            struct call *const c = call_like(clean);
+            char *const slots = memory_slots(0, 2 * 2 * PAGES);
+            c->args.page_table = table;
+            c->args.page_table_stride = PAGES;
+            c->args.page_size = PAGE;
+            c->args.pages = 2 * PAGES;
+            c->args.k = slots;
+            c->args.v = slots + SLOT_BYTES / 2;
+            for (int i = 0; i < 2; i++) {
+                int64_t *const strides = i == 0 ? c->args.k_strides : c->args.v_strides;
+                strides[2] = 4 * (i == 0 ? DIM : VALUES);
+                strides[1] = SLOT_STRIDE;
+                strides[0] = 2 * SLOT_STRIDE;
+            }
+            for (int i = 0; i < 2 * 2 * PAGES; i++) {
+                const int64_t b = i / (2 * PAGES), page = i / 2 % PAGES, head = i % 2;
+                const struct at at = {.b = b, .h = head * c->args.q_heads / 2, .j = page * PAGE};
+                char *const slot = slots + (int64_t)i * SLOT_STRIDE;
+                table[i / 2] = i / 2;
+                memcpy(slot, call_k(clean, at), PAGE * DIM * sizeof(float));
+                memcpy(slot + SLOT_BYTES / 2, call_v(clean, at), PAGE * VALUES * sizeof(float));
+                if (!any_sees(c, &kinds[k], b, head, at.j, PAGE))
+                    memory_hide_slots(i, 1);
+            }
+            call_run(clean, *state);
+            call_run(c, *state);
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+                check_row(clean, c, at, kinds[k].name);
+            call_free(c);
+            call_free(clean);
+        }
+    memory_end();
+}
+
+/* Copies so many bytes to where unmapped memory follows. */
+static const void *at_a_guard(struct guarded *memory, const void *tensor, int64_t bytes)
+{
+    *memory = memory_guarded(tensor ? (size_t)bytes : 0, 0, true);
+    return tensor ? memcpy(memory->data, tensor, (size_t)bytes) : NULL;
+}
+
+static void nothing_is_read_after_the_last_row_of_a_mask(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            enum { MASKS = 6 };
+            struct guarded memory[MASKS];
+            struct call *const clean = new_call(&kinds[k], row_counts[n]);
+            struct call *const c = call_like(clean);
+            attnkit_attention_args *const a = &c->args;
+            a->mask = at_a_guard(&memory[0], a->mask, 2 * a->mask_strides[0]);
+            a->mask_bits = at_a_guard(&memory[1], a->mask_bits, 2 * a->mask_bits_strides[0]);
+            a->bias = at_a_guard(&memory[2], a->bias, 2 * a->bias_strides[0]);
+            a->q_docs = at_a_guard(&memory[3], a->q_docs, 2 * a->q_len * 4);
+            a->kv_docs = at_a_guard(&memory[4], a->kv_docs, 2 * KEYS * 4);
+            a->kv_lens = at_a_guard(&memory[5], a->kv_lens, 2 * 8);
+            call_run(clean, *state);
+            call_run(c, *state);
+            assert_true(call_same(clean, c));
+            for (int i = 0; i < MASKS; i++)
+                memory_unguard(&memory[i]);
+            call_free(c);
+            call_free(clean);
+        }
+}
+
+/* --- NaN that is seen ------------------------------------------------------------------------- */
+
+static void nan_in_a_k_makes_those_rows_nan_that_see_it(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const clean = new_call(&kinds[k], row_counts[n]);
+            for (int64_t key = 3; key < KEYS; key += 53) {
+                struct call *const c = copy_of(clean);
+                for (int64_t head = 0; head < c->args.q_heads; head++)
+                    call_k(c, (struct at){.b = 1, .h = head, .j = key})[key % DIM] = NAN;
+                call_run(c, *state);
+                for (struct at at = {.j = key}; call_has(c, at);
+                     at = call_next(c, at), at.j = key) {
+                    const bool sees = at.b == 1 && kinds[k].sees(c, at);
+                    bool all = isnan(*call_lse(c, at)), any = all;
+                    for (int column = 0; column < VALUES; column++) {
+                        all &= isnan(call_out(c, at)[column]) != 0;
+                        any |= isnan(call_out(c, at)[column]) != 0;
+                    }
+                    assert_int_equal(all, sees);
+                    assert_int_equal(any, sees);
+                }
+                call_free(c);
+            }
+            call_free(clean);
+        }
+}
+
+static void nan_in_a_v_makes_its_column_nan_in_the_rows_that_see_it(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const clean = new_call(&kinds[k], row_counts[n]);
+            for (int64_t key = 3; key < KEYS; key += 53) {
+                struct call *const c = copy_of(clean);
+                for (int64_t head = 0; head < c->args.q_heads; head++)
+                    call_v(c, (struct at){.b = 1, .h = head, .j = key})[key % VALUES] = NAN;
+                call_run(c, *state);
+                for (struct at at = {.j = key}; call_has(c, at);
+                     at = call_next(c, at), at.j = key) {
+                    const bool sees = at.b == 1 && kinds[k].sees(c, at);
+                    assert_false(isnan(*call_lse(c, at)));
+                    for (int column = 0; column < VALUES; column++)
+                        assert_int_equal(isnan(call_out(c, at)[column]) != 0,
+                                         sees && column == key % VALUES);
+                }
+                call_free(c);
+            }
+            call_free(clean);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest promises[] = {
+        cmocka_unit_test(what_a_masked_key_holds_changes_no_bit),
+        cmocka_unit_test(keys_that_no_row_sees_may_be_unmapped),
+        cmocka_unit_test(rows_of_bytes_that_no_row_sees_may_be_unmapped),
+        cmocka_unit_test(pages_that_no_row_sees_may_be_unmapped),
+        cmocka_unit_test(nothing_is_read_after_the_last_row_of_a_mask),
+        cmocka_unit_test(nan_in_a_k_makes_those_rows_nan_that_see_it),
+        cmocka_unit_test(nan_in_a_v_makes_its_column_nan_in_the_rows_that_see_it),
+    };
+    return promises_main("absent", promises, sizeof promises / sizeof promises[0], argc, argv);
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A row has the bits it has alone, with every kind of mask: whatever rows come with it, split over
+ * threads, in parts of the keys, and wherever pages put them, as in left padding, rolling caches
+ * and trees of drafts. On every instruction set, or on the one that is named.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/call.h"
+#include "tests/support/kinds.h"
+
+enum {
+    KEYS = 700, /* more than a chunk */
+    DIM = 12,
+    VALUES = 5,
+    HEADS = 4,
+    KV_HEADS = 2,
+    ROW_COUNTS = 3,
+};
+
+/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
+
+static struct call *new_call(const struct kind *kind, int64_t batch, int64_t rows)
+{
+    static const float slopes[HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};
+    static const float sinks[HEADS] = {1, -2, 0.5f, 3};
+    struct call *const c = call_new((struct shape){.batch = batch,
+                                                   .kv_heads = KV_HEADS,
+                                                   .group = HEADS / KV_HEADS,
+                                                   .q_len = rows,
+                                                   .kv_len = KEYS,
+                                                   .head_dim = DIM,
+                                                   .value_dim = VALUES});
+    kind->set(c);
+    if (kind->field == BYTES) { /* and all functions of the score, with one of the kinds */
+        call_set_positions(c);
+        c->args.alibi_slopes = slopes;
+        c->args.sinks = sinks;
+        c->args.softcap = 2.0;
+    }
+    kinds_vary_bias(c);
+    return c;
+}
+
+/* Fails the test unless all rows of a call are those of another from an entry and row on. */
+static void check_rows(const struct call *c, const struct call *d, int64_t b, int64_t first,
+                       const char *kind)
+{
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+        if (!call_same_row(c, at, d, (struct at){b + at.b, at.h, first + at.i, 0}))
+            fail_msg("%s: entry %lld head %lld row %lld", kind, (long long)(b + at.b),
+                     (long long)at.h, (long long)(first + at.i));
+}
+
+static void row_alone_has_the_bits_it_has_among_many(void **state)
+{
+    for (int k = 0; k < KINDS; k++) {
+        struct call *const c = new_call(&kinds[k], 2, 35);
+        call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
+        call_run(c, *state);
+        for (int64_t i = 0; i < 35; i += 3) {
+            const int64_t b = i % 2, count = i % 4 == 0 ? 1 : 2;
+            struct call *const row = call_rows(c, b, i, count);
+            call_run(row, *state);
+            check_rows(row, c, b, i, kinds[k].name);
+            for (int64_t h = 0; h < HEADS; h++)
+                assert_memory_equal(row->args.weights + h * count * KEYS,
+                                    c->args.weights + ((b * HEADS + h) * 35 + i) * KEYS,
+                                    (size_t)(count * KEYS) * sizeof(float));
+            call_free(row);
+        }
+        call_free(c);
+    }
+}
+
+static void threads_change_no_bit(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const c = new_call(&kinds[k], 1, row_counts[n]);
+            struct call *const split = call_like(c);
+            call_run(c, *state);
+            for (split->threads = 2; split->threads <= 8; split->threads += 3) {
+                call_run(split, *state);
+                check_rows(split, c, 0, 0, kinds[k].name);
+            }
+            call_free(split);
+            call_free(c);
+        }
+}
+
+static void storage_changes_no_bit(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const c = new_call(&kinds[k], 2, row_counts[n]);
+            call_run(c, *state);
+            for (int how = 1; how < 4; how++) {
+                struct call *const stored = call_like(c);
+                call_store(stored, how & 1, how & 2 ? 16 * how - 16 : 0);
+                call_run(stored, *state);
+                check_rows(stored, c, 0, 0, kinds[k].name);
+                call_free(stored);
+            }
+            call_free(c);
+        }
+}
+
+/* --- Parts of the keys ------------------------------------------------------------------------ */
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static const void *moved(const void *tensor, int64_t bytes)
+{
+    return tensor ? (const char *)tensor + bytes : NULL;
+}
+
+/* A call over the keys from `first` to `end` of another one with a single entry: columns of masks
+ * are of these keys. */
+static struct call *part_of(const struct call *c, int64_t first, int64_t end)
+{
+    const attnkit_attention_args *const all = &c->args;
+    struct call *const part = call_like(c);
+    attnkit_attention_args *const a = &part->args;
+    const int64_t keys = a->kv_len = end - first;
+    a->first_key = first;
+    a->k = moved(all->k, first * all->k_strides[2]);
+    a->v = moved(all->v, first * all->v_strides[2]);
+    a->mask = moved(all->mask, first);
+    a->mask_bits = moved(all->mask_bits, first / 8);
+    a->bias = moved(all->bias, first * (all->bias_type == ATTNKIT_F32 ? 4 : 2));
+    a->kv_docs = moved(all->kv_docs, first * 4);
+    a->mask_columns = clamp(all->mask_columns - first, 0, keys);
+    a->mask_bits_columns = clamp(all->mask_bits_columns - first, 0, keys);
+    a->bias_columns = clamp(all->bias_columns - first, 0, keys);
+    if (all->kv_lens) {
+        int64_t *const len = call_memory(part, sizeof *len);
+        *len = clamp(*all->kv_lens - first, 0, keys);
+        a->kv_lens = len;
+    }
+    return part;
+}
+
+static void parts_of_the_keys_make_the_whole(void **state)
+{
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const c = new_call(&kinds[k], 1, row_counts[n]);
+            struct call *const head = part_of(c, 0, 512), *const tail = part_of(c, 512, KEYS);
+            const size_t rows = (size_t)(HEADS * row_counts[n]) * sizeof(float);
+            float *const max = call_memory(c, rows), *const sum = call_memory(c, rows),
+                         *const out = call_memory(c, rows * VALUES);
+            head->args.out = NULL;
+            head->args.lse = NULL;
+            head->args.sinks = NULL;
+            head->args.after_max = max;
+            head->args.after_sum = sum;
+            head->args.after_out = out;
+            tail->args.before_max = max;
+            tail->args.before_sum = sum;
+            tail->args.before_out = out;
+            call_run(c, *state);
+            call_run(head, *state);
+            call_run(tail, *state);
+            check_rows(tail, c, 0, 0, kinds[k].name);
+            call_free(tail);
+            call_free(head);
+            call_free(c);
+        }
+}
+
+/* --- Pages of one key ------------------------------------------------------------------------- */
+
+/* K and V in buffers of `room` rows for each entry and head, filled with NaN. A page is a row of
+ * all heads of an entry. */
+static void set_buffers(struct call *c, int64_t room, int32_t *table)
+{
+    attnkit_attention_args *const a = &c->args;
+    const int64_t dims[2] = {DIM, VALUES};
+    const void **const tensors[2] = {&a->k, &a->v};
+    int64_t *const strides[2] = {a->k_strides, a->v_strides};
+    for (int i = 0; i < 2; i++) {
+        const size_t bytes = (size_t)(a->batch * KV_HEADS * room * dims[i]) * sizeof(float);
+        void *const buffer = call_memory(c, bytes);
+        memset(buffer, 0xff, bytes);
+        *tensors[i] = buffer;
+        strides[i][2] = strides[i][0] = dims[i] * 4;
+        strides[i][1] = room * dims[i] * 4;
+    }
+    a->page_size = 1;
+    a->page_table = table;
+    a->page_table_stride = KEYS;
+    a->pages = (a->batch - 1) * KV_HEADS * room + room;
+}
+
+/* The number of the page that is a row of an entry's buffer. */
+static int32_t page_of(int64_t b, int64_t room, int64_t row)
+{
+    return (int32_t)(b * KV_HEADS * room + row);
+}
+
+/* Puts a key of another call into a page. */
+static void put_key(struct call *c, int32_t page, const struct call *from, struct at at)
+{
+    const attnkit_attention_args *const a = &c->args;
+    for (int64_t head = 0; head < KV_HEADS; head++) {
+        at.h = head * (HEADS / KV_HEADS);
+        memcpy((char *)(uintptr_t)a->k + page * a->k_strides[0] + head * a->k_strides[1],
+               call_k(from, at), DIM * sizeof(float));
+        memcpy((char *)(uintptr_t)a->v + page * a->v_strides[0] + head * a->v_strides[1],
+               call_v(from, at), VALUES * sizeof(float));
+    }
+}
+
+/* Key j of entry b lies in row pad + j of its buffer. */
+static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
+{
+    enum { BATCH = 3, ROOM = KEYS + 50 };
+    static int32_t table[BATCH * KEYS];
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const c = new_call(&kinds[k], BATCH, row_counts[n]);
+            struct call *const padded = call_like(c);
+            set_buffers(padded, ROOM, table);
+            for (struct at at = {0}; at.b < BATCH; at.b++)
+                for (at.j = 0; at.j < KEYS; at.j++) {
+                    table[at.b * KEYS + at.j] = page_of(at.b, ROOM, 5 + 19 * at.b + at.j);
+                    put_key(padded, table[at.b * KEYS + at.j], c, at);
+                }
+            call_run(padded, *state);
+            for (int64_t b = 0; b < BATCH; b++) {
+                struct call *const lone = call_rows(c, b, 0, row_counts[n]);
+                call_run(lone, *state);
+                check_rows(lone, padded, b, 0, kinds[k].name);
+                call_free(lone);
+            }
+            call_free(padded);
+            call_free(c);
+        }
+}
+
+/* A window of 22 keys, and with it each other kind. */
+static struct call *new_windowed_call(int kind, int64_t rows)
+{
+    struct call *const c = new_call(&kinds[kind], 1, rows);
+    call_set_positions(c);
+    c->args.flags |= ATTNKIT_WINDOW;
+    c->args.window_left = 20;
+    c->args.window_right = 1;
+    c->args.keep_first = 0;
+    return c;
+}
+
+/* Key j lies in row j % ROOM, so that earlier ones point to the rows of later ones. */
+static void rolling_cache_has_the_bits_of_a_full_one(void **state)
+{
+    enum { ROOM = 64 };
+    static int32_t table[KEYS];
+    for (int k = 0; k < KINDS; k++)
+        for (int n = 0; n < ROW_COUNTS; n++)
+            for (int evicted_is_nan = 0; evicted_is_nan < 2; evicted_is_nan++) {
+                struct call *const c = new_windowed_call(k, row_counts[n]);
+                struct call *const rolling = call_like(c);
+                set_buffers(rolling, ROOM + 1, table);
+                for (struct at at = {0}; at.j < KEYS; at.j++) {
+                    const bool evicted = at.j < KEYS - ROOM;
+                    table[at.j] = evicted && evicted_is_nan ? ROOM : (int32_t)(at.j % ROOM);
+                    if (!evicted)
+                        put_key(rolling, table[at.j], c, at);
+                }
+                call_run(c, *state);
+                call_run(rolling, *state);
+                check_rows(rolling, c, 0, 0, kinds[k].name);
+                call_free(rolling);
+                call_free(c);
+            }
+}
+
+/* --- Trees ------------------------------------------------------------------------------------ */
+
+enum { NODES = 8 };
+
+/* Of each draft: the one before it, or -1 where that is the prefix. */
+static const int parents[NODES] = {-1, 0, 0, 1, 1, 2, 5, -1};
+
+/* The drafts up to and with a node, from the root on. Returns how many. */
+static int path_to(int node, int *path)
+{
+    int reversed[NODES], count = 0;
+    for (; node >= 0; node = parents[node])
+        reversed[count++] = node;
+    for (int i = 0; i < count; i++)
+        path[i] = reversed[count - 1 - i];
+    return count;
+}
+
+/* All drafts in one call: each sees the prefix and those that lead to it. */
+static struct call *new_tree(int64_t prefix)
+{
+    struct call *const c = call_new((struct shape){.kv_heads = KV_HEADS,
+                                                   .group = HEADS / KV_HEADS,
+                                                   .q_len = NODES,
+                                                   .kv_len = prefix + NODES,
+                                                   .head_dim = DIM,
+                                                   .value_dim = VALUES});
+    const int64_t row_bytes = (prefix + NODES + 7) / 8;
+    unsigned char *const bits = call_memory(c, (size_t)(NODES * row_bytes));
+    for (int node = 0; node < NODES; node++) {
+        unsigned char *const row = bits + node * row_bytes;
+        for (int64_t j = 0; j < prefix; j++)
+            row[j / 8] |= (unsigned char)(1 << j % 8);
+        for (int on = node; on >= 0; on = parents[on])
+            row[(prefix + on) / 8] |= (unsigned char)(1 << (prefix + on) % 8);
+    }
+    c->args.mask_bits = bits;
+    c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+    c->args.mask_bits_strides[2] = row_bytes;
+    return c;
+}
+
+/* The prefix and one path as a sequence, causal. */
+static struct call *new_branch(const struct call *tree, int64_t prefix, const int *path, int count)
+{
+    struct call *const c = call_new((struct shape){.kv_heads = KV_HEADS,
+                                                   .group = HEADS / KV_HEADS,
+                                                   .q_len = count,
+                                                   .kv_len = prefix + count,
+                                                   .head_dim = DIM,
+                                                   .value_dim = VALUES});
+    for (struct at at = {0}; at.h < HEADS; at.h++)
+        for (at.j = 0; at.j < prefix + count; at.j++) {
+            struct at from = at;
+            if (at.j >= prefix) {
+                at.i = at.j - prefix;
+                from.i = path[at.i];
+                from.j = prefix + from.i;
+                memcpy(call_q(c, at), call_q(tree, from), DIM * sizeof(float));
+            }
+            memcpy(call_k(c, at), call_k(tree, from), DIM * sizeof(float));
+            memcpy(call_v(c, at), call_v(tree, from), VALUES * sizeof(float));
+        }
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    return c;
+}
+
+/* The drafts lie in one block of 128 keys: beyond its edge sums would be cut elsewhere. */
+static void draft_of_a_tree_has_the_bits_of_its_branch(void **state)
+{
+    static const int64_t prefixes[] = {0, 5, 100, 130, 600};
+    for (int n = 0; n < 5; n++) {
+        struct call *const tree = new_tree(prefixes[n]);
+        call_run(tree, *state);
+        for (int node = 0; node < NODES; node++) {
+            int path[NODES];
+            const int count = path_to(node, path);
+            struct call *const branch = new_branch(tree, prefixes[n], path, count);
+            call_run(branch, *state);
+            for (struct at at = {0}; call_has(branch, at); at = call_next(branch, at))
+                assert_true(
+                    call_same_row(branch, at, tree, (struct at){.h = at.h, .i = path[at.i]}));
+            call_free(branch);
+        }
+        call_free(tree);
+    }
+}
+
+/* A decoding step whose window begins anywhere in a tile of the last block, which is asked for
+ * while the first keys, that are in every window, are worked on. */
+static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
+{
+    enum { LEN = 256, FIRST_LEFT = 110, LAST_LEFT = 130 };
+    static const int64_t last = LEN - 1;
+    for (int64_t left = FIRST_LEFT; left < LAST_LEFT; left++) {
+        struct call *const rows =
+            call_new((struct shape){.kv_len = LEN, .head_dim = DIM, .value_dim = VALUES});
+        rows->args.flags |= ATTNKIT_CAUSAL | ATTNKIT_WINDOW;
+        rows->args.align = ATTNKIT_ALIGN_OFFSETS;
+        rows->args.q_offsets = &last;
+        rows->args.window_left = left;
+        rows->args.keep_first = 4;
+        for (int64_t page = 0; page <= LEN; page += LEN) {
+            struct call *const tiles = call_like(rows);
+            call_store(tiles, true, page);
+            call_run(rows, *state);
+            call_run(tiles, *state);
+            if (!call_same(rows, tiles))
+                fail_msg("left %lld, pages of %lld", (long long)left, (long long)page);
+            call_free(tiles);
+        }
+        call_free(rows);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest promises[] = {
+        cmocka_unit_test(row_alone_has_the_bits_it_has_among_many),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(storage_changes_no_bit),
+        cmocka_unit_test(parts_of_the_keys_make_the_whole),
+        cmocka_unit_test(left_padded_sequence_has_the_bits_of_the_lone_one),
+        cmocka_unit_test(rolling_cache_has_the_bits_of_a_full_one),
+        cmocka_unit_test(draft_of_a_tree_has_the_bits_of_its_branch),
+        cmocka_unit_test(window_that_begins_inside_a_tile_changes_no_bit),
+    };
+    return promises_main("alone", promises, sizeof promises / sizeof promises[0], argc, argv);
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which weights dropout drops: a test for each sentence, on every instruction set, or on the one
+ * that is named, against a Philox4x32-10 of its own. Every score is 0 and V is the unit matrix, so
+ * that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all others.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/call.h"
+#include "tests/support/kinds.h"
+
+enum { KEYS = 150, ROW_COUNTS = 3 };
+
+/* One row and three, which decode does, and many, which prefill does. */
+static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
+
+static const uint64_t seeds[] = {UINT64_C(0x0123456789abcdef), 0, UINT64_MAX};
+
+/* --- Philox ----------------------------------------------------------------------------------- */
+
+/* As the paper has it: a round multiplies words 0 and 2 by M0 and M1, and (c0, c1, c2, c3) becomes
+ * (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0). */
+static void philox4x32_10(const uint32_t counter[4], uint32_t k0, uint32_t k1, uint32_t words[4])
+{
+    memcpy(words, counter, 4 * sizeof *words);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)words[0] * UINT32_C(0xd2511f53);
+        const uint64_t p1 = (uint64_t)words[2] * UINT32_C(0xcd9e8d57);
+        const uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ words[1] ^ k0, (uint32_t)p1,
+                                  (uint32_t)(p0 >> 32) ^ words[3] ^ k1, (uint32_t)p0};
+        memcpy(words, next, sizeof next);
+        k0 += UINT32_C(0x9e3779b9);
+        k1 += UINT32_C(0xbb67ae85);
+    }
+}
+
+/* Those of Random123 (kat_vectors). */
+static void philox_gives_the_published_words(void **state)
+{
+    static const struct {
+        uint32_t counter[4], key[2], words[4];
+    } known[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX},
+         {UINT32_MAX, UINT32_MAX},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        uint32_t words[4];
+        philox4x32_10(known[i].counter, known[i].key[0], known[i].key[1], words);
+        assert_memory_equal(words, known[i].words, sizeof words);
+    }
+}
+
+/* The word of a key, all of it by absolute index. */
+static uint32_t random_word(uint64_t seed, int64_t head, int64_t position, int64_t key)
+{
+    const uint64_t four = (uint64_t)key / 4, at = (uint64_t)position;
+    const uint32_t counter[4] = {(uint32_t)four, (uint32_t)at, (uint32_t)head,
+                                 (uint32_t)(four >> 32 & 0xffff) | (uint32_t)(at >> 32 & 0xffff)
+                                                                       << 16};
+    uint32_t words[4];
+    philox4x32_10(counter, (uint32_t)seed, (uint32_t)(seed >> 32), words);
+    return words[key % 4];
+}
+
+static bool is_dropped(double rate, uint32_t word)
+{
+    return (double)word < rate * 0x1p32;
+}
+
+/* --- The calls -------------------------------------------------------------------------------- */
+
+static struct call *new_call(struct shape shape, double rate)
+{
+    shape.head_dim = 1;
+    shape.value_dim = shape.kv_len;
+    struct call *const c = call_new(shape);
+    const attnkit_attention_args *const a = &c->args;
+    memset(c->q, 0, (size_t)(a->batch * a->q_heads * a->q_len) * sizeof(float));
+    for (int64_t row = 0; row < a->batch * a->kv_heads * a->kv_len; row++)
+        for (int64_t column = 0; column < a->kv_len; column++)
+            c->v[row * a->kv_len + column] = column == row % a->kv_len ? 1.0f : 0.0f;
+    call_set_positions(c);
+    c->args.dropout = rate;
+    c->args.dropout_seeds = seeds;
+    return c;
+}
+
+/* Compares with the Philox above, whose keys begin at first_key. Returns how many are kept. */
+static int64_t check(const struct call *c)
+{
+    const attnkit_attention_args *const a = &c->args;
+    const float kept = (float)(1.0 / (1.0 - a->dropout)) / (float)a->kv_len;
+    int64_t count = 0;
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+        for (int64_t j = 0; j < a->kv_len; j++) {
+            const uint32_t word = random_word(a->dropout_seeds[at.b], at.h,
+                                              a->q_offsets[at.b] + at.i, a->first_key + j);
+            const float expected = is_dropped(a->dropout, word) ? 0.0f : kept;
+            if (call_out(c, at)[j] != expected)
+                fail_msg("entry %lld head %lld row %lld key %lld: %g, not %g", (long long)at.b,
+                         (long long)at.h, (long long)at.i, (long long)j, (double)call_out(c, at)[j],
+                         (double)expected);
+            count += expected > 0.0f;
+        }
+    return count;
+}
+
+static struct shape shape_of(int64_t rows)
+{
+    return (struct shape){.batch = 2, .kv_heads = 2, .group = 2, .q_len = rows, .kv_len = KEYS};
+}
+
+static void weights_are_dropped_by_seed_head_position_and_key(void **state)
+{
+    static const double rates[] = {0.5, 0.1, 0.999};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int rate = 0; rate < 3; rate++) {
+            struct call *const c = new_call(shape_of(row_counts[n]), rates[rate]);
+            call_run(c, *state);
+            check(c);
+            call_free(c);
+        }
+}
+
+/* Positions that 32 bits do not hold, and negative ones. */
+static void all_48_bits_of_a_position_count(void **state)
+{
+    static const int64_t offsets[] = {-30, (INT64_C(1) << 32) - 1, INT64_C(0x123456789abc),
+                                      INT64_C(1) << 50};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int i = 0; i < 3; i++) {
+            struct call *const c = new_call(shape_of(row_counts[n]), 0.3);
+            c->args.q_offsets = offsets + i;
+            call_run(c, *state);
+            check(c);
+            call_free(c);
+        }
+}
+
+static void keys_count_from_the_first_of_the_sequence(void **state)
+{
+    static const int64_t first_keys[] = {512, INT64_C(1) << 40};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int i = 0; i < 2; i++) {
+            struct call *const c = new_call(shape_of(row_counts[n]), 0.3);
+            c->args.first_key = first_keys[i];
+            call_run(c, *state);
+            check(c);
+            call_free(c);
+        }
+}
+
+/* A rate between two words, of which the smaller one is that of a key. */
+static void word_just_below_the_rate_drops_its_key(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int64_t j = 0; j < KEYS; j += 11) {
+            struct call *const c = new_call(shape_of(row_counts[n]), 0.5);
+            const uint32_t word = random_word(seeds[0], 0, c->args.q_offsets[0], j);
+            c->args.dropout = ((double)word + 0.5) * 0x1p-32;
+            call_run(c, *state);
+            assert_true(call_out(c, (struct at){0})[j] == 0.0f);
+            check(c);
+            call_free(c);
+        }
+}
+
+static void word_at_the_rate_keeps_its_key(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int64_t j = 0; j < KEYS; j += 11) {
+            struct call *const c = new_call(shape_of(row_counts[n]), 0.5);
+            const uint32_t word = random_word(seeds[0], 0, c->args.q_offsets[0], j);
+            c->args.dropout = (double)word * 0x1p-32;
+            call_run(c, *state);
+            assert_true(call_out(c, (struct at){0})[j] > 0.0f);
+            check(c);
+            call_free(c);
+        }
+}
+
+/* A word is below 2^-13 once in as many numbers, and below 2^-60 only where it is 0. */
+static void tiny_rate_drops_next_to_nothing(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = new_call(shape_of(row_counts[n]), 0x1p-60);
+        struct call *const d = call_like(c);
+        d->args.dropout = 0.0;
+        d->args.dropout_seeds = NULL;
+        call_run(c, *state);
+        call_run(d, *state);
+        assert_true(call_same(c, d));
+        check(c);
+        c->args.dropout = 0x1p-13;
+        call_run(c, *state);
+        check(c);
+        call_free(d);
+        call_free(c);
+    }
+}
+
+static void share_of_kept_weights_is_within_5_sigma(void **state)
+{
+    static const double rates[] = {0.1, 0.5, 0.9};
+    for (int i = 0; i < 3; i++) {
+        struct call *const c = new_call(shape_of(200), rates[i]);
+        call_run(c, *state);
+        const double draws = 2.0 * 4 * 200 * KEYS, p = 1.0 - rates[i];
+        const double sigma = sqrt(draws * p * (1.0 - p));
+        assert_true(fabs((double)check(c) - draws * p) < 5.0 * sigma);
+        call_free(c);
+    }
+}
+
+/* --- In any call ------------------------------------------------------------------------------ */
+
+/* Random scores, masks of several kinds, and more than two chunks of keys. */
+static struct call *new_masked_call(int64_t rows)
+{
+    struct call *const c = call_new((struct shape){.batch = 3,
+                                                   .kv_heads = 2,
+                                                   .group = 2,
+                                                   .q_len = rows,
+                                                   .kv_len = 1100,
+                                                   .head_dim = 8,
+                                                   .value_dim = 5});
+    for (int i = 0; i < KINDS; i++)
+        if (strcmp(kinds[i].name, "causal") == 0 || strcmp(kinds[i].name, "f32 bias") == 0)
+            kinds[i].set(c);
+    c->args.dropout = 0.25;
+    c->args.dropout_seeds = seeds;
+    return c;
+}
+
+static void threads_drop_the_same(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = new_masked_call(row_counts[n]);
+        struct call *const d = call_like(c);
+        call_run(c, *state);
+        for (d->threads = 2; d->threads < 40; d->threads += 13) {
+            call_run(d, *state);
+            assert_true(call_same(c, d));
+        }
+        call_free(d);
+        call_free(c);
+    }
+}
+
+static void row_alone_and_in_any_batch_drops_the_same(void **state)
+{
+    struct call *const c = new_masked_call(40);
+    call_run(c, *state);
+    for (int64_t b = 0; b < 3; b++)
+        for (int64_t i = 0; i < 40; i += 13) {
+            struct call *const row = call_rows(c, b, i, 1);
+            call_run(row, *state);
+            for (struct at at = {0}; call_has(row, at); at = call_next(row, at))
+                assert_true(call_same_row(row, at, c, (struct at){.b = b, .h = at.h, .i = i}));
+            call_free(row);
+        }
+    call_free(c);
+}
+
+static void lse_and_weights_out_are_those_before_dropout(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = new_masked_call(row_counts[n]);
+        float *const weights = call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
+        struct call *const d = call_like(c);
+        const size_t rows = (size_t)(3 * 4 * row_counts[n]);
+        d->args.dropout = 0.0;
+        d->args.dropout_seeds = NULL;
+        call_run(c, *state);
+        call_run(d, *state);
+        assert_memory_equal(weights, d->args.weights, rows * 1100 * sizeof *weights);
+        assert_memory_equal(c->lse, d->lse, rows * sizeof *c->lse);
+        assert_false(call_same(c, d));
+        call_free(d);
+        call_free(c);
+    }
+}
+
+/* A weight of 0 times a NaN: the key is seen. */
+static void nan_in_a_dropped_v_is_not_lost(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = new_call(shape_of(row_counts[n]), 0.9);
+        for (int64_t row = 0; row < 2 * 2 * KEYS; row++)
+            c->v[row * KEYS + 7] = NAN;
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+            for (int64_t j = 0; j < KEYS; j++)
+                assert_int_equal(isnan(call_out(c, at)[j]) != 0, j == 7);
+        call_free(c);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest promises[] = {
+        cmocka_unit_test(philox_gives_the_published_words),
+        cmocka_unit_test(weights_are_dropped_by_seed_head_position_and_key),
+        cmocka_unit_test(all_48_bits_of_a_position_count),
+        cmocka_unit_test(keys_count_from_the_first_of_the_sequence),
+        cmocka_unit_test(word_just_below_the_rate_drops_its_key),
+        cmocka_unit_test(word_at_the_rate_keeps_its_key),
+        cmocka_unit_test(tiny_rate_drops_next_to_nothing),
+        cmocka_unit_test(share_of_kept_weights_is_within_5_sigma),
+        cmocka_unit_test(threads_drop_the_same),
+        cmocka_unit_test(row_alone_and_in_any_batch_drops_the_same),
+        cmocka_unit_test(lse_and_weights_out_are_those_before_dropout),
+        cmocka_unit_test(nan_in_a_dropped_v_is_not_lost),
+    };
+    return promises_main("dropout", promises, sizeof promises / sizeof promises[0], argc, argv);
+}

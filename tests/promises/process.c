@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the library is to the process it lives in: a call makes no system call, so that it can
+ * neither allocate from the system, lock, print nor start a thread, nor does a thread that finds
+ * nothing to do before another one has got on; ATTNKIT_ISA is not read in a set-uid program; the
+ * shared library can be loaded and unloaded again and again.
+ *
+ *   process SHARED_LIBRARY
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dlfcn.h>
+#include <linux/seccomp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dispatch/attention/check.h"
+#include "dispatch/cpu/isa.h"
+#include "dispatch/attention/steal.h"
+#include "attnkit.h"
+
+enum {
+    ROWS = 70,
+    DIM = 24,
+    NOBODY = 65534, /* a user who is not us */
+};
+
+static const char *shared_library;
+
+static int exit_status_of(pid_t child)
+{
+    int how;
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
+}
+
+/* A prefill, or a decoding step. */
+static attnkit_status attend(int64_t rows, const char *isa, void *workspace, size_t size)
+{
+    static float q[ROWS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * DIM], lse[ROWS];
+    const attnkit_attention_args args = {
+        .size = sizeof args,
+        .flags = ATTNKIT_CAUSAL,
+        .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = rows,
+        .kv_len = ROWS,
+        .head_dim = DIM,
+        .q = q,
+        .k = k,
+        .v = v,
+        .out = out,
+        .lse = lse,
+    };
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    return attnkit_attention(&args, &exec, NULL);
+}
+
+/* Two parts into the first of them. */
+static attnkit_status merge(const char *isa)
+{
+    static float outs[2][DIM], lses[2];
+    const float *const part_outs[2] = {outs[0], outs[1]}, *const part_lses[2] = {lses, lses + 1};
+    const attnkit_merge_args args = {
+        .size = sizeof args,
+        .parts = 2,
+        .batch = 1,
+        .q_heads = 1,
+        .q_len = 1,
+        .value_dim = DIM,
+        .part_outs = part_outs,
+        .part_lses = part_lses,
+        .out = outs[0],
+        .lse = lses,
+    };
+    const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
+    return attnkit_merge(&args, &exec, NULL);
+}
+
+/* The cache of one position after the other, with angles where the library has them. */
+static attnkit_status append(int64_t rows, const char *isa, void *workspace, size_t size)
+{
+    static float src[ROWS * DIM], dst[ROWS * DIM];
+    static const float cos[ROWS * DIM], sin[ROWS * DIM];
+    attnkit_append_args args = {
+        .size = sizeof args,
+        .rope = ATTNKIT_ROPE_HALF,
+        .batch = 1,
+        .heads = 1,
+        .len = rows,
+        .dim = DIM,
+        .capacity = ROWS,
+        .src = src,
+        .dst = dst,
+        .dst_type = ATTNKIT_F16,
+    };
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    const attnkit_status status = attnkit_append(&args, &exec, NULL);
+    if (status != ATTNKIT_UNSUPPORTED)
+        return status;
+    args.rope_cos = cos;
+    args.rope_sin = sin;
+    args.rope_positions = ROWS;
+    return attnkit_append(&args, &exec, NULL);
+}
+
+/* A matrix packed, mapped by, and its rows as embeddings. */
+static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspace, size_t size)
+{
+    static float w[DIM * DIM], x[ROWS * DIM], y[ROWS * DIM];
+    static int32_t ids[ROWS];
+    static _Alignas(64) char packed[2 * 16 * DIM * sizeof(float)];
+    const attnkit_pack_args pack = {
+        .size = sizeof pack,
+        .out_dim = DIM,
+        .in_dim = DIM,
+        .w = w,
+        .packed_type = ATTNKIT_BF16,
+        .packed = packed,
+        .packed_size = sizeof packed,
+    };
+    const attnkit_linear_args linear = {
+        .size = sizeof linear,
+        .rows = rows,
+        .in_dim = DIM,
+        .out_dim = DIM,
+        .x = x,
+        .w = packed,
+        .y = y,
+        .w_type = ATTNKIT_BF16,
+    };
+    const attnkit_embed_args embed = {
+        .size = sizeof embed,
+        .count = rows,
+        .vocab = DIM,
+        .dim = DIM,
+        .ids = ids,
+        .table = w,
+        .out = y,
+        .out_type = ATTNKIT_F16,
+    };
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    attnkit_status status = attnkit_pack(&pack, &exec, NULL);
+    if (status == ATTNKIT_OK)
+        status = attnkit_linear(&linear, &exec, NULL);
+    return status == ATTNKIT_OK ? attnkit_embed(&embed, &exec, NULL) : status;
+}
+
+/* In strict mode the kernel ends a thread at any system call but read, write and exit. */
+static void run_without_system_calls(const char *isa)
+{
+    static char workspace[1 << 20];
+    /* Once before: the loader binds SLEEF's functions at their first call. */
+    attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = append(ROWS, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = merge(isa);
+    if (status == ATTNKIT_OK)
+        status = map_linearly(ROWS, isa, workspace, sizeof workspace);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+        _exit(77);
+    for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows++)
+        status = attend(rows, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = append(ROWS, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = merge(isa);
+    for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows += ROWS - 1)
+        status = map_linearly(rows, isa, workspace, sizeof workspace);
+    syscall(SYS_exit, status == ATTNKIT_OK ? 0 : 1);
+}
+
+static void a_call_makes_no_system_call(void **state)
+{
+    (void)state;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++) {
+        if (!attnkit_isa_can_run(&isas[i]))
+            continue;
+        const pid_t child = fork();
+        if (child == 0)
+            run_without_system_calls(isas[i].name);
+        const int status = exit_status_of(child);
+        if (status == 77)
+            skip(); /* no seccomp in this kernel or emulator */
+        assert_int_equal(status, 0);
+    }
+}
+
+/* --- A thread that waits ---------------------------------------------------------------------- */
+
+enum {
+    WAIT_HEADS = 4,
+    WAIT_CHUNKS = 32, /* of keys: twice as many as there is room for states */
+    WAIT_KEYS = WAIT_CHUNKS * CHUNK_KEYS,
+    WAIT_VALUE_DIM = 512,
+    WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,
+};
+
+/* The first of two threads on a call, whose first block takes until the second one has returned.
+ * This is a process of its own, for only of that do we learn how it ended. */
+static struct held_up {
+    struct problem problem;
+    const struct kernels *real;
+    struct kernels kernels; /* the same, with our `decode` */
+    struct schedule schedule;
+    struct steal steal;
+    char *shared; /* by the processes, and behind it the memory of each */
+    int blocks;   /* of this process */
+    int status;   /* of the other one */
+} held_up;
+
+static void run_as(int thread)
+{
+    struct held_up *const h = &held_up;
+    char *const scratch = h->shared + h->steal.bytes + (size_t)thread * h->schedule.scratch;
+    attnkit_steal_run(&h->problem.a, &h->kernels, &h->schedule, &h->steal, thread, h->shared,
+                      scratch);
+}
+
+static void decode_late(const struct decode_block *block, int rows, float scale_log2)
+{
+    if (held_up.blocks++ == 0) {
+        const pid_t child = fork();
+        if (child == 0) {
+            if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+                _exit(77);
+            run_as(1);
+            syscall(SYS_exit, 0);
+        }
+        held_up.status = exit_status_of(child);
+    }
+    held_up.real->decode(block, rows, scale_log2);
+}
+
+static void *shared_memory(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
+static void run_held_up(const attnkit_attention_args *args, const struct isa *isa)
+{
+    struct held_up *const h = &held_up;
+    *h = (struct held_up){.real = isa->kernels, .kernels = *isa->kernels};
+    h->kernels.decode = decode_late;
+    assert_int_equal(attnkit_check(args, &h->problem, NULL), ATTNKIT_OK);
+    h->schedule = attnkit_schedule(&h->problem.a, &h->kernels, 2);
+    h->steal = attnkit_steal(&h->problem.a, &h->kernels, &h->schedule, 2);
+    const size_t size = h->steal.bytes + 2 * h->schedule.scratch;
+    h->shared = shared_memory(size);
+    attnkit_steal_begin(&h->problem.a, &h->kernels, &h->schedule, &h->steal, h->shared);
+    run_as(0);
+    munmap(h->shared, size);
+}
+
+static void wait_without_system_calls(const struct isa *isa)
+{
+    static float q[WAIT_HEADS], k[WAIT_KEYS], v[WAIT_KEYS * WAIT_VALUE_DIM], expected[WAIT_OUT];
+    static char workspace[1 << 20];
+    attnkit_attention_args args = {
+        .size = sizeof args,
+        .batch = 1,
+        .q_heads = WAIT_HEADS,
+        .kv_heads = 1,
+        .q_len = 1,
+        .kv_len = WAIT_KEYS,
+        .head_dim = 1,
+        .value_dim = WAIT_VALUE_DIM,
+        .q = q,
+        .k = k,
+        .v = v,
+        .out = expected,
+    };
+    const attnkit_exec exec = {.size = sizeof exec,
+                               .isa = isa->name,
+                               .workspace = workspace,
+                               .workspace_size = sizeof workspace};
+    for (int64_t i = 0; i < WAIT_KEYS * WAIT_VALUE_DIM; i++)
+        v[i] = (float)(i % 1009);
+    assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
+    args.out = shared_memory(sizeof expected);
+    run_held_up(&args, isa);
+    assert_memory_equal(args.out, expected, sizeof expected);
+    munmap(args.out, sizeof expected);
+}
+
+static void nor_does_a_thread_that_waits(void **state)
+{
+    (void)state;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    const int blocks_of_chunk = CHUNK_KEYS / KEY_BLOCK;
+    for (int i = 0; i < count; i++) {
+        if (!attnkit_isa_can_run(&isas[i]))
+            continue;
+        wait_without_system_calls(&isas[i]);
+        if (held_up.status == 77)
+            skip(); /* no seccomp in this kernel or emulator */
+        assert_int_equal(held_up.status, 0);
+        /* It ran out of room, and left most of the work to the one that held it up. */
+        assert_in_range(held_up.blocks, WAIT_CHUNKS / 2 * blocks_of_chunk,
+                        (WAIT_CHUNKS - 1) * blocks_of_chunk);
+    }
+}
+
+/* --- Others ----------------------------------------------------------------------------------- */
+
+/* A copy of this program, which anybody may run as nobody. */
+static void copy_as_nobody(const char *copy)
+{
+    static char bytes[1 << 16];
+    FILE *from = fopen("/proc/self/exe", "rb"), *to = fopen(copy, "wb");
+    assert_true(from && to);
+    for (size_t n; (n = fread(bytes, 1, sizeof bytes, from)) > 0;)
+        assert_int_equal(fwrite(bytes, 1, n, to), n);
+    fclose(from);
+    assert_int_equal(fclose(to), 0);
+    assert_int_equal(chown(copy, NOBODY, NOBODY), 0);
+    assert_int_equal(chmod(copy, S_ISUID | 0755), 0);
+}
+
+static int choice_made_by(const char *program)
+{
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        setenv("ATTNKIT_ISA", "nonsense", 1);
+        execl(program, program, "--choose", (char *)NULL);
+        _exit(127);
+    }
+    return exit_status_of(child);
+}
+
+static void set_uid_programs_do_not_read_the_variable(void **state)
+{
+    (void)state;
+    char folder[] = P_tmpdir "/attnkit-XXXXXX", copy[64];
+    if (getuid() != 0)
+        skip(); /* only root can make such a program for another user */
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(chmod(folder, 0755), 0);
+    snprintf(copy, sizeof copy, "%s/set-uid", folder);
+    copy_as_nobody(copy);
+    const int with_set_uid = choice_made_by(copy), without = choice_made_by("/proc/self/exe");
+    unlink(copy);
+    rmdir(folder);
+    if (with_set_uid == 127 || without == 127)
+        skip(); /* it cannot be started: that folder is mounted so, or this is an emulator */
+    assert_int_equal(without, ATTNKIT_BAD_ISA);
+    assert_int_equal(with_set_uid, ATTNKIT_OK);
+}
+
+static void the_library_loads_and_unloads_a_thousand_times(void **state)
+{
+    (void)state;
+    if (!shared_library)
+        skip();
+    for (int i = 0; i < 1000; i++) {
+        void *library = dlopen(shared_library, RTLD_NOW | RTLD_LOCAL);
+        if (!library)
+            fail_msg("%s", dlerror());
+        const char *(*version)(void);
+        *(void **)&version = dlsym(library, "attnkit_version");
+        assert_non_null(version);
+        assert_string_equal(version(), attnkit_version());
+        assert_int_equal(dlclose(library), 0);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "--choose") == 0) {
+        attnkit_isa_choice choice = {.size = sizeof choice};
+        return attnkit_isa_choose(NULL, &choice, NULL);
+    }
+    shared_library = argc > 1 ? argv[1] : NULL;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_makes_no_system_call),
+        cmocka_unit_test(nor_does_a_thread_that_waits),
+        cmocka_unit_test(set_uid_programs_do_not_read_the_variable),
+        cmocka_unit_test(the_library_loads_and_unloads_a_thousand_times),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention in parts of the keys: each call goes on from the state that the one before it gave, and
+ * the last gives the result, or one more without keys does. The bits are those of a single call,
+ * for few rows and many, causal or not, rows that see nothing of a part, every type of element, on
+ * one thread and several. A case is drawn from its number.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/cpu/isa.h"
+#include "attnkit.h"
+#include "tests/support/random.h"
+
+enum {
+    CASES = 60,
+    MAX_ISAS = 8,
+    KV_HEADS = 2,
+    MAX_BATCH = 2,
+    CHUNK = ATTNKIT_CHUNK_KEYS,
+};
+
+struct drawn {
+    attnkit_attention_args args;
+    int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
+    size_t rows;
+    int threads;
+    uint64_t random;
+};
+
+static float *random_floats(size_t count, bool special, uint64_t *random)
+{
+    float *x = malloc(count * sizeof *x);
+    for (size_t i = 0; i < count; i++) {
+        x[i] = 4.0f * random_uniform(random);
+        if (special && random_below(random, 20000) == 0)
+            x[i] = random_below(random, 2) ? NAN : INFINITY;
+    }
+    return x;
+}
+
+static void draw_case(struct drawn *c, int number)
+{
+    *c = (struct drawn){.random = (uint64_t)number + 1};
+    uint64_t *const random = &c->random;
+    attnkit_attention_args *const a = &c->args;
+    a->size = sizeof *a;
+    a->batch = 1 + random_below(random, MAX_BATCH);
+    a->kv_heads = KV_HEADS;
+    a->q_heads = KV_HEADS * (1 + random_below(random, 4));
+    a->q_len = number % 3 == 0 ? 1 : 1 + random_below(random, 40);
+    a->kv_len = random_below(random, 5 * CHUNK);
+    a->head_dim = 1 + random_below(random, 24);
+    a->value_dim = 1 + random_below(random, 40);
+    c->threads = 1 + (int)random_below(random, 3);
+    if (number % 4 == 0) {
+        a->head_dim = a->value_dim = 32;
+        a->k_type = (attnkit_type)random_below(random, 3);
+        a->v_type = random_below(random, 2) ? ATTNKIT_Q8_0 : ATTNKIT_BF16;
+    }
+    for (int b = 0; b < a->batch; b++) {
+        c->kv_lens[b] = random_below(random, a->kv_len + 1);
+        c->q_offsets[b] = random_below(random, a->kv_len + 1) - random_below(random, 30);
+    }
+    if (random_below(random, 2))
+        a->kv_lens = c->kv_lens;
+    if (random_below(random, 3)) {
+        a->flags = ATTNKIT_CAUSAL;
+        a->align = random_below(random, 2) ? ATTNKIT_ALIGN_OFFSETS : ATTNKIT_ALIGN_UPPER_LEFT;
+        if (a->align == ATTNKIT_ALIGN_OFFSETS)
+            a->q_offsets = c->q_offsets;
+    }
+    /* Dense rows of a single layout, of which every part is a piece. */
+    const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
+    c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
+    a->q = random_floats(c->rows * (size_t)a->head_dim, number % 5 == 0, random);
+    a->k = random_floats(keys * (size_t)a->head_dim, number % 5 == 0, random);
+    a->v = random_floats(keys * (size_t)a->value_dim, number % 5 == 0, random);
+    a->out = malloc(c->rows * (size_t)a->value_dim * sizeof(float));
+    a->lse = malloc(c->rows * sizeof(float));
+}
+
+static void free_case(struct drawn *c)
+{
+    free((void *)(uintptr_t)c->args.q);
+    free((void *)(uintptr_t)c->args.k);
+    free((void *)(uintptr_t)c->args.v);
+    free(c->args.out);
+    free(c->args.lse);
+}
+
+static struct state new_state(const struct drawn *c)
+{
+    const size_t bytes = c->rows * sizeof(float);
+    const struct state s = {malloc(bytes), malloc(bytes),
+                            malloc(bytes * (size_t)c->args.value_dim)};
+    return s;
+}
+
+static void free_state(struct state s)
+{
+    free(s.row_max);
+    free(s.row_sum);
+    free(s.out);
+}
+
+static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    (void)pool;
+    for (int64_t i = n - 1; i >= 0; i--)
+        task(arg, i);
+}
+
+static void attend(const attnkit_attention_args *args, const char *isa, int threads)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
+    if (threads > 1)
+        exec.parallel_for = backwards;
+    assert_int_equal(attnkit_attention_workspace(args, &exec, &exec.workspace_size, message),
+                     ATTNKIT_OK);
+    exec.workspace = malloc(exec.workspace_size + 1);
+    const attnkit_status status = attnkit_attention(args, &exec, message);
+    if (status != ATTNKIT_OK)
+        printf("# %s\n", message);
+    assert_int_equal(status, ATTNKIT_OK);
+    free(exec.workspace);
+}
+
+/* Bytes of `n` elements of a row; what a row of the case has is whole blocks where it must be. */
+static int64_t row_bytes(attnkit_type type, int64_t n)
+{
+    return type == ATTNKIT_F32 ? 4 * n : type == ATTNKIT_Q8_0 ? n / 32 * 34 : 2 * n;
+}
+
+static void set_key_strides(attnkit_attention_args *a)
+{
+    const int64_t k = row_bytes(a->k_type, a->head_dim), v = row_bytes(a->v_type, a->value_dim);
+    const int64_t q = 4 * a->head_dim, out = 4 * a->value_dim;
+    const int64_t rows[5] = {q, k, v, out, 4};
+    int64_t *const strides[5] = {a->q_strides, a->k_strides, a->v_strides, a->out_strides,
+                                 a->lse_strides};
+    a->flags |= ATTNKIT_STRIDED;
+    for (int i = 0; i < 5; i++) {
+        const bool is_key = i == 1 || i == 2;
+        strides[i][2] = rows[i];
+        strides[i][1] = rows[i] * (is_key ? a->kv_len : a->q_len);
+        strides[i][0] = strides[i][1] * (is_key ? a->kv_heads : a->q_heads);
+    }
+}
+
+/* The keys from `first` to `end` of the whole, as a call of its own. */
+static attnkit_attention_args part_of(const struct drawn *c, int64_t first, int64_t end,
+                                      int64_t kv_lens[MAX_BATCH])
+{
+    attnkit_attention_args a = c->args;
+    set_key_strides(&a);
+    a.first_key = first;
+    a.kv_len = end - first;
+    a.k = (const char *)a.k + first * a.k_strides[2];
+    a.v = (const char *)a.v + first * a.v_strides[2];
+    for (int b = 0; b < a.batch; b++) {
+        const int64_t all = c->args.kv_lens ? c->kv_lens[b] : c->args.kv_len;
+        kv_lens[b] = all < first ? 0 : all > end ? end - first : all - first;
+    }
+    a.kv_lens = kv_lens;
+    return a;
+}
+
+static void set_before(attnkit_attention_args *a, struct state s)
+{
+    a->before_max = s.row_max;
+    a->before_sum = s.row_sum;
+    a->before_out = s.out;
+}
+
+static void set_after(attnkit_attention_args *a, struct state s)
+{
+    a->after_max = s.row_max;
+    a->after_sum = s.row_sum;
+    a->after_out = s.out;
+    a->out = NULL;
+    a->lse = NULL;
+}
+
+/* One part of the keys: the state so far to the next one, or with `out` to the result. */
+static void attend_part(const struct drawn *c, const char *isa, int64_t first, int64_t end,
+                        const struct state *before, const struct state *after, float *out,
+                        float *lse)
+{
+    int64_t kv_lens[MAX_BATCH];
+    attnkit_attention_args a = part_of(c, first, end, kv_lens);
+    a.out = out;
+    a.lse = lse;
+    if (before)
+        set_before(&a, *before);
+    if (after)
+        set_after(&a, *after);
+    attend(&a, isa, c->threads);
+}
+
+/* Parts of one or more chunks, drawn; half the time the result comes from a call without keys. */
+static void attend_in_parts(struct drawn *c, const char *isa, float *out, float *lse)
+{
+    struct state states[2] = {new_state(c), new_state(c)};
+    const int64_t keys = c->args.kv_len;
+    const bool empty_last = random_below(&c->random, 2);
+    int part = 0;
+    for (int64_t first = 0; first < keys || part == 0; part++) {
+        const int64_t length = CHUNK * (1 + random_below(&c->random, 3));
+        const int64_t end = first + length < keys ? first + length : keys;
+        const struct state *before = part > 0 ? &states[part % 2] : NULL;
+        const bool is_result = end == keys && !empty_last;
+        attend_part(c, isa, first, end, before, is_result ? NULL : &states[(part + 1) % 2], out,
+                    lse);
+        first = end;
+    }
+    if (empty_last)
+        attend_part(c, isa, 0, 0, &states[part % 2], NULL, out, lse);
+    free_state(states[0]);
+    free_state(states[1]);
+}
+
+static bool same_floats(const float *a, const float *b, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+static void parts_have_the_bits_of_the_whole(void **state)
+{
+    const struct isa *isa = *state;
+    for (int i = 0; i < CASES; i++) {
+        struct drawn c;
+        draw_case(&c, i);
+        attend(&c.args, isa->name, 1);
+        float *out = malloc(c.rows * (size_t)c.args.value_dim * sizeof *out);
+        float *lse = malloc(c.rows * sizeof *lse);
+        attend_in_parts(&c, isa->name, out, lse);
+        if (!same_floats(out, c.args.out, c.rows * (size_t)c.args.value_dim) ||
+            !same_floats(lse, c.args.lse, c.rows)) {
+            printf("# %s: case %d differs\n", isa->name, i);
+            fail();
+        }
+        free(out);
+        free(lse);
+        free_case(&c);
+    }
+}
+
+/* M is the ceiling of a t above -1, o a sum of products that underflow: zeros of either sign. */
+static void a_zero_in_a_state_is_positive(void **state)
+{
+    const struct isa *isa = *state;
+    enum { ROWS = 70 };
+    const float zero[2] = {0.0f, 0.0f}, k[2] = {1.0f, 3.0f};
+    const float v[2][2] = {{0.0f, 0.0f}, {-0x1p-149f, 0x1p-149f}};
+    float q[ROWS], row_max[ROWS], row_sum[ROWS], out[ROWS][2];
+    for (int r = 0; r < ROWS; r++)
+        q[r] = -0.6f;
+    for (int rows = 1; rows <= ROWS; rows += ROWS - 1) {
+        const attnkit_attention_args a = {
+            .size = sizeof a,
+            .batch = 1,
+            .q_heads = 1,
+            .kv_heads = 1,
+            .q_len = rows,
+            .kv_len = 2,
+            .head_dim = 1,
+            .value_dim = 2,
+            .q = q,
+            .k = k,
+            .v = v,
+            .after_max = row_max,
+            .after_sum = row_sum,
+            .after_out = out[0],
+        };
+        memset(out, 0xff, sizeof out);
+        attend(&a, isa->name, 1);
+        for (int r = 0; r < rows; r++) {
+            assert_memory_equal(&row_max[r], zero, sizeof row_max[r]);
+            assert_memory_equal(out[r], zero, sizeof out[r]);
+            assert_true(row_sum[r] > 0.7f && row_sum[r] < 0.72f);
+        }
+    }
+}
+
+static void states_that_do_not_fit_are_refused(void **state)
+{
+    (void)state;
+    struct drawn c;
+    draw_case(&c, 1);
+    struct state s = new_state(&c);
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {.size = sizeof exec};
+    attnkit_attention_args a = c.args;
+    a.first_key = 100;
+    assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
+    assert_non_null(strstr(message, "first_key is 100: must be a multiple of"));
+    a = c.args;
+    a.first_key = INT64_MAX / CHUNK * CHUNK;
+    a.kv_len = CHUNK;
+    assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_OVERFLOW);
+    a = c.args;
+    a.before_max = s.row_max;
+    assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
+    assert_non_null(strstr(message, "before_max, before_sum and before_out: some are NULL"));
+    a = c.args;
+    set_after(&a, s);
+    a.lse = c.args.lse;
+    assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
+    assert_non_null(strstr(message, "lse is given, but after_out, too"));
+    a = c.args;
+    set_after(&a, s);
+    set_before(&a, s);
+    assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
+    assert_non_null(strstr(message, "overlaps"));
+    free_state(s);
+    free_case(&c);
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[2 * MAX_ISAS + 1] = {
+        cmocka_unit_test(states_that_do_not_fit_are_refused)};
+    size_t count = 1;
+    const struct isa *isas;
+    const int isa_count = attnkit_isas(&isas);
+    for (int i = 0; i < isa_count && i < MAX_ISAS; i++) {
+        void *const isa = (void *)(uintptr_t)&isas[i];
+        if ((argc >= 2 && strcmp(argv[1], isas[i].name) != 0) || !attnkit_isa_can_run(&isas[i]))
+            continue;
+        tests[count++] =
+            (struct CMUnitTest){isas[i].name, parts_have_the_bits_of_the_whole, NULL, NULL, isa};
+        tests[count++] = (struct CMUnitTest){"a_zero_in_a_state_is_positive",
+                                             a_zero_in_a_state_is_positive, NULL, NULL, isa};
+    }
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("resume", tests, count, NULL, NULL);
+}

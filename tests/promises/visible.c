@@ -1,0 +1,803 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which keys a row sees: a test for each sentence, on every instruction set, or on the one that is
+ * named. Every score is 0 and V is the unit matrix, so that a row that sees n keys is exactly 1 / n
+ * at each of them and 0 at all others.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/call.h"
+#include "tests/support/kinds.h"
+
+/* One row and three, which decode does, and many, which prefill does; a few keys, and more than a
+ * block. */
+static const struct {
+    int64_t rows, keys;
+} sizes[] = {{1, 10}, {3, 10}, {70, 10}, {1, 200}, {3, 200}, {70, 200}};
+
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static struct call *new_call(struct shape shape)
+{
+    shape.head_dim = 1;
+    shape.value_dim = shape.kv_len;
+    struct call *const c = call_new(shape);
+    const attnkit_attention_args *const a = &c->args;
+    memset(c->q, 0, (size_t)(a->batch * a->q_heads * a->q_len) * sizeof(float));
+    for (int64_t row = 0; row < a->batch * a->kv_heads * a->kv_len; row++)
+        for (int64_t column = 0; column < a->kv_len; column++)
+            c->v[row * a->kv_len + column] = column == row % a->kv_len ? 1.0f : 0.0f;
+    return c;
+}
+
+typedef bool (*predicate)(const struct call *c, struct at at);
+
+static bool is_close(double x, double y)
+{
+    return fabs(x - y) <= 4e-7 * (1.0 + fabs(y));
+}
+
+/* Whether a row is the mean of the keys it should see. */
+static bool is_right(const struct call *c, struct at at, const bool *expected)
+{
+    const float *const out = call_out(c, at);
+    int count = 0;
+    for (int64_t j = 0; j < c->args.kv_len; j++)
+        count += expected[j];
+    for (int64_t j = 0; j < c->args.kv_len; j++)
+        if (out[j] != (expected[j] ? 1.0f / (float)count : 0.0f) || signbit(out[j]))
+            return false;
+    const float lse = *call_lse(c, at);
+    return count > 0 ? is_close(lse, log(count)) : lse == -INFINITY;
+}
+
+static void check_row(const struct call *c, struct at at, const bool *expected)
+{
+    if (is_right(c, at, expected))
+        return;
+    for (int64_t j = 0; j < c->args.kv_len; j++)
+        if ((call_out(c, at)[j] != 0.0f) != expected[j])
+            printf("# key %lld is %s\n", (long long)j, expected[j] ? "not seen" : "seen");
+    fail_msg("entry %lld head %lld row %lld of %lld x %lld: lse %g", (long long)at.b,
+             (long long)at.h, (long long)at.i, (long long)c->args.q_len, (long long)c->args.kv_len,
+             (double)*call_lse(c, at));
+}
+
+/* Runs the call, and frees it. */
+static void check(struct call *c, const char *isa, predicate sees)
+{
+    bool expected[1400];
+    call_run(c, isa);
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+        for (at.j = 0; at.j < c->args.kv_len; at.j++)
+            expected[at.j] = sees(c, at);
+        check_row(c, at, expected);
+    }
+    call_free(c);
+}
+
+static struct call *call_of_size(int size)
+{
+    return new_call((struct shape){.batch = 2,
+                                   .kv_heads = 2,
+                                   .group = 2,
+                                   .q_len = sizes[size].rows,
+                                   .kv_len = sizes[size].keys});
+}
+
+static void check_sizes(const char *isa, void (*set)(struct call *c), predicate sees)
+{
+    for (int size = 0; size < SIZES; size++) {
+        struct call *const c = call_of_size(size);
+        set(c);
+        check(c, isa, sees);
+    }
+}
+
+static int64_t position(const struct call *c, struct at at)
+{
+    return c->args.q_offsets[at.b] + at.i;
+}
+
+/* --- Positions -------------------------------------------------------------------------------- */
+
+static void set_upper_left(struct call *c)
+{
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_UPPER_LEFT;
+}
+
+static bool sees_to_its_number(const struct call *c, struct at at)
+{
+    (void)c;
+    return at.j <= at.i;
+}
+
+static void upper_left_counts_rows_from_0(void **state)
+{
+    check_sizes(*state, set_upper_left, sees_to_its_number);
+}
+
+static void set_bottom_right(struct call *c)
+{
+    static const int64_t lens[] = {7, 10};
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    c->args.kv_lens = lens;
+}
+
+static bool last_row_sees_all(const struct call *c, struct at at)
+{
+    const int64_t keys = c->args.kv_lens[at.b];
+    return at.j < keys && at.j <= keys - c->args.q_len + at.i;
+}
+
+static void bottom_right_lets_the_last_row_see_all_keys_of_its_sequence(void **state)
+{
+    check_sizes(*state, set_bottom_right, last_row_sees_all);
+}
+
+static void set_some_offsets(struct call *c)
+{
+    static const int64_t offsets[] = {-4, 6};
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_OFFSETS;
+    c->args.q_offsets = offsets;
+}
+
+static bool sees_to_its_position(const struct call *c, struct at at)
+{
+    return at.j <= position(c, at);
+}
+
+static void causal_is_j_up_to_the_position_and_negative_ones_see_no_key(void **state)
+{
+    check_sizes(*state, set_some_offsets, sees_to_its_position);
+}
+
+static void set_far_offsets(struct call *c)
+{
+    static const int64_t offsets[] = {INT64_MIN, INT64_MAX - 70};
+    set_some_offsets(c);
+    c->args.q_offsets = offsets;
+}
+
+static bool second_entry_sees_all(const struct call *c, struct at at)
+{
+    (void)c;
+    return at.b == 1;
+}
+
+static void the_farthest_positions_there_are_see_none_and_all(void **state)
+{
+    check_sizes(*state, set_far_offsets, second_entry_sees_all);
+}
+
+/* --- Windows ---------------------------------------------------------------------------------- */
+
+static void set_window(struct call *c, int64_t left, int64_t right, int64_t keep_first)
+{
+    static const int64_t offsets[] = {2, -1};
+    c->args.flags |= ATTNKIT_WINDOW;
+    c->args.align = ATTNKIT_ALIGN_OFFSETS;
+    c->args.q_offsets = offsets;
+    c->args.window_left = left;
+    c->args.window_right = right;
+    c->args.keep_first = keep_first;
+}
+
+static void set_3_keys(struct call *c)
+{
+    set_window(c, 2, 0, 0);
+}
+
+static bool sees_3_keys(const struct call *c, struct at at)
+{
+    const int64_t own = position(c, at);
+    return at.j == own || at.j == own - 1 || at.j == own - 2;
+}
+
+static void window_of_left_2_and_right_0_is_3_keys(void **state)
+{
+    check_sizes(*state, set_3_keys, sees_3_keys);
+}
+
+static void set_own_key(struct call *c)
+{
+    set_window(c, 0, 0, 0);
+}
+
+static bool sees_own_key(const struct call *c, struct at at)
+{
+    return at.j == position(c, at);
+}
+
+static void window_of_0_and_0_is_the_own_key(void **state)
+{
+    check_sizes(*state, set_own_key, sees_own_key);
+}
+
+static void set_unbounded_left(struct call *c)
+{
+    set_window(c, -1, 1, 0);
+}
+
+static bool sees_to_the_next(const struct call *c, struct at at)
+{
+    return at.j <= position(c, at) + 1;
+}
+
+static void left_of_minus_1_is_no_bound(void **state)
+{
+    check_sizes(*state, set_unbounded_left, sees_to_the_next);
+}
+
+static void set_unbounded_right(struct call *c)
+{
+    set_window(c, 1, -1, 0);
+}
+
+static bool sees_from_the_one_before(const struct call *c, struct at at)
+{
+    return at.j >= position(c, at) - 1;
+}
+
+static void right_of_minus_1_is_no_bound(void **state)
+{
+    check_sizes(*state, set_unbounded_right, sees_from_the_one_before);
+}
+
+static void set_unbounded(struct call *c)
+{
+    set_window(c, -1, -1, 0);
+}
+
+static bool sees_all(const struct call *c, struct at at)
+{
+    (void)c;
+    (void)at;
+    return true;
+}
+
+static void window_without_bounds_is_all_keys(void **state)
+{
+    check_sizes(*state, set_unbounded, sees_all);
+}
+
+static void set_huge_window(struct call *c)
+{
+    set_window(c, INT64_MAX, INT64_MAX, 0);
+}
+
+static void the_largest_window_is_all_keys(void **state)
+{
+    check_sizes(*state, set_huge_window, sees_all);
+}
+
+static void set_kept(struct call *c)
+{
+    set_window(c, 1, 0, 3);
+}
+
+static bool sees_2_keys_and_the_first_3(const struct call *c, struct at at)
+{
+    return at.j < 3 || at.j == position(c, at) || at.j == position(c, at) - 1;
+}
+
+static void first_keys_are_in_every_window(void **state)
+{
+    check_sizes(*state, set_kept, sees_2_keys_and_the_first_3);
+}
+
+static void set_causal_kept(struct call *c)
+{
+    set_kept(c);
+    c->args.flags |= ATTNKIT_CAUSAL;
+}
+
+static bool sees_them_up_to_itself(const struct call *c, struct at at)
+{
+    return at.j <= position(c, at) && sees_2_keys_and_the_first_3(c, at);
+}
+
+static void first_keys_are_not_seen_before_their_time(void **state)
+{
+    check_sizes(*state, set_causal_kept, sees_them_up_to_itself);
+}
+
+static void set_all_kept(struct call *c)
+{
+    set_window(c, 0, 0, INT64_MAX);
+}
+
+static void any_number_of_first_keys_can_be_kept(void **state)
+{
+    check_sizes(*state, set_all_kept, sees_all);
+}
+
+/* Across blocks, and chunks of 512: few rows and many. */
+static void window_moves_through_blocks_and_chunks(void **state)
+{
+    static const int64_t offset = 480;
+    for (int64_t rows = 1; rows <= 65; rows += 32) {
+        struct call *const c = new_call((struct shape){.q_len = rows, .kv_len = 700});
+        set_window(c, 100, 70, 130);
+        c->args.q_offsets = &offset;
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+            bool expected[700];
+            const int64_t own = offset + at.i;
+            for (int64_t j = 0; j < 700; j++)
+                expected[j] = j < 130 || (j >= own - 100 && j <= own + 70);
+            check_row(c, at, expected);
+        }
+        call_free(c);
+    }
+}
+
+/* --- Masks ------------------------------------------------------------------------------------ */
+
+enum { ALL_BYTES = 256 };
+
+static void set_every_byte(struct call *c, attnkit_mask kind)
+{
+    unsigned char *const mask = call_memory(c, ALL_BYTES);
+    for (int i = 0; i < ALL_BYTES; i++)
+        mask[i] = (unsigned char)i;
+    c->args.mask = mask;
+    c->args.mask_kind = kind;
+}
+
+static bool sees_all_but_key_0(const struct call *c, struct at at)
+{
+    (void)c;
+    return at.j != 0;
+}
+
+static bool sees_key_0(const struct call *c, struct at at)
+{
+    (void)c;
+    return at.j == 0;
+}
+
+static void any_byte_but_0_is_true(void **state)
+{
+    for (int64_t rows = 1; rows <= 33; rows += 32) {
+        const struct shape shape = {.q_len = rows, .kv_len = ALL_BYTES};
+        struct call *c = new_call(shape);
+        set_every_byte(c, ATTNKIT_MASK_ATTEND);
+        check(c, *state, sees_all_but_key_0);
+        c = new_call(shape);
+        set_every_byte(c, ATTNKIT_MASK_IGNORE);
+        check(c, *state, sees_key_0);
+    }
+}
+
+/* Each key in turn is the one whose bit is set. */
+static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
+{
+    enum { COLUMNS = 139 };
+    for (int key = 0; key < COLUMNS; key += key < 20 ? 1 : 7)
+        for (attnkit_mask kind = ATTNKIT_MASK_ATTEND; kind <= ATTNKIT_MASK_IGNORE; kind++) {
+            struct call *const c = new_call((struct shape){.q_len = 2, .kv_len = COLUMNS});
+            unsigned char *const bits = call_memory(c, (COLUMNS + 7) / 8);
+            bool expected[COLUMNS];
+            bits[key / 8] = (unsigned char)(1 << key % 8);
+            c->args.mask_bits = bits;
+            c->args.mask_bits_kind = kind;
+            for (int j = 0; j < COLUMNS; j++)
+                expected[j] = (j == key) == (kind == ATTNKIT_MASK_ATTEND);
+            call_run(c, *state);
+            check_row(c, (struct at){.i = 0}, expected);
+            check_row(c, (struct at){.i = 1}, expected);
+            call_free(c);
+        }
+}
+
+/* A mask of bytes, bits or f32 numbers in which everything, in `columns` columns, lets keys
+ * through, and rows are so many bytes. */
+enum tensor { BYTE_MASK, BIT_MASK, BIAS_MASK, TENSORS };
+
+static void *set_tensor(struct call *c, enum tensor tensor, int64_t columns, size_t bytes)
+{
+    attnkit_attention_args *const a = &c->args;
+    void *const data = call_memory(c, bytes);
+    switch (tensor) {
+    case BYTE_MASK:
+        a->mask = data;
+        a->mask_kind = ATTNKIT_MASK_IGNORE;
+        a->mask_columns = columns;
+        break;
+    case BIT_MASK:
+        a->mask_bits = data;
+        a->mask_bits_kind = ATTNKIT_MASK_IGNORE;
+        a->mask_bits_columns = columns;
+        break;
+    default:
+        a->bias = data;
+        a->bias_columns = columns;
+        break;
+    }
+    return data;
+}
+
+static int64_t *strides_of(struct call *c, enum tensor tensor)
+{
+    int64_t *const strides[TENSORS] = {c->args.mask_strides, c->args.mask_bits_strides,
+                                       c->args.bias_strides};
+    return strides[tensor];
+}
+
+/* Makes column 0 of a row of a mask hide its key. */
+static void hide_key_0(char *row, enum tensor tensor)
+{
+    const float minus_infinity = -INFINITY;
+    if (tensor == BIAS_MASK)
+        memcpy(row, &minus_infinity, sizeof minus_infinity);
+    else
+        row[0] = 1;
+}
+
+static void keys_after_the_columns_of_a_mask_are_masked(void **state)
+{
+    static const int64_t all_columns[] = {1, 7, 8, 9, 127, 128, 129, 199, 200};
+    for (int64_t rows = 1; rows <= 65; rows += 32)
+        for (int tensor = 0; tensor < TENSORS; tensor++)
+            for (int n = 0; n < 9; n++) {
+                const int64_t columns = all_columns[n];
+                struct call *const c = new_call((struct shape){.q_len = rows, .kv_len = 200});
+                set_tensor(c, (enum tensor)tensor, columns, 200 * sizeof(float));
+                bool expected[200];
+                for (int64_t j = 0; j < 200; j++)
+                    expected[j] = j < columns;
+                call_run(c, *state);
+                for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+                    check_row(c, at, expected);
+                call_free(c);
+            }
+}
+
+/* Whatever bits the last byte has beyond them. */
+static void bits_after_the_columns_mean_nothing(void **state)
+{
+    for (int64_t rows = 1; rows <= 33; rows += 32) {
+        struct call *const c = new_call((struct shape){.q_len = rows, .kv_len = 24});
+        unsigned char *const bits = set_tensor(c, BIT_MASK, 11, 2);
+        c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+        bits[0] = bits[1] = 0xff;
+        bool expected[24];
+        for (int j = 0; j < 24; j++)
+            expected[j] = j < 11;
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+            check_row(c, at, expected);
+        call_free(c);
+    }
+}
+
+/* A mask that hides key 0 from some rows, repeated along the dimensions in `repeated`. */
+static void check_repeated(const char *isa, enum tensor tensor, int repeated, int64_t rows)
+{
+    enum { BATCH = 2, HEADS = 4, KEYS = 9, ROW_BYTES = KEYS * 4 };
+    struct call *const c = new_call(
+        (struct shape){.batch = BATCH, .kv_heads = 2, .group = 2, .q_len = rows, .kv_len = KEYS});
+    const int64_t all = BATCH * HEADS * rows, count[3] = {BATCH, HEADS, rows};
+    char *const mask = set_tensor(c, tensor, KEYS, (size_t)(all * ROW_BYTES));
+    int64_t *const strides = strides_of(c, tensor);
+    int64_t step = ROW_BYTES;
+    for (int i = 2; i >= 0; i--) {
+        strides[i] = repeated >> i & 1 ? 0 : step;
+        step *= count[i];
+    }
+    for (int64_t row = 0; row < all; row += 3)
+        hide_key_0(mask + row * ROW_BYTES, tensor);
+    call_run(c, isa);
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+        const int64_t row = ((repeated & 1 ? 0 : at.b) * HEADS + (repeated & 2 ? 0 : at.h)) * rows +
+                            (repeated & 4 ? 0 : at.i);
+        const bool expected[KEYS] = {row % 3 != 0, true, true, true, true, true, true, true, true};
+        check_row(c, at, expected);
+    }
+    call_free(c);
+}
+
+static void masks_repeat_by_stride_0_over_batch_head_and_query(void **state)
+{
+    static const int64_t row_counts[] = {1, 2, 40};
+    for (int n = 0; n < 3; n++)
+        for (int tensor = 0; tensor < TENSORS; tensor++)
+            for (int repeated = 0; repeated < 8; repeated++)
+                check_repeated(*state, (enum tensor)tensor, repeated, row_counts[n]);
+}
+
+/* Dense masks, without a word about strides, have one line for each row. */
+static void masks_without_strides_are_dense(void **state)
+{
+    for (int tensor = 0; tensor < TENSORS; tensor++) {
+        enum { HEADS = 2, ROWS = 20, KEYS = 12 };
+        static const int64_t row_bytes[TENSORS] = {KEYS, (KEYS + 7) / 8, KEYS * 4};
+        const int64_t bytes = row_bytes[tensor];
+        struct call *const c =
+            new_call((struct shape){.batch = 2, .group = HEADS, .q_len = ROWS, .kv_len = KEYS});
+        char *const mask =
+            set_tensor(c, (enum tensor)tensor, 0, (size_t)(2 * HEADS * ROWS * bytes));
+        c->args.flags &= ~(ATTNKIT_STRIDED | ATTNKIT_MASK_STRIDED);
+        int64_t *const strides[] = {c->args.q_strides, c->args.k_strides, c->args.v_strides,
+                                    c->args.out_strides, c->args.lse_strides};
+        for (int i = 0; i < 5; i++)
+            memset(strides[i], 0, 3 * sizeof *strides[i]);
+        for (int64_t row = 0; row < 2 * HEADS * ROWS; row += 3)
+            hide_key_0(mask + row * bytes, (enum tensor)tensor);
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+            bool expected[KEYS];
+            for (int j = 0; j < KEYS; j++)
+                expected[j] = j > 0 || ((at.b * HEADS + at.h) * ROWS + at.i) % 3 != 0;
+            check_row(c, at, expected);
+        }
+        call_free(c);
+    }
+}
+
+/* Masks are packed as q is, their columns are the keys of the entry, and so are documents. */
+static void check_packed(const char *isa, enum tensor tensor, const int64_t *q_starts)
+{
+    enum { ENTRIES = 3, HEADS = 2, KEYS = 170 };
+    static const int64_t kv_starts[ENTRIES + 1] = {0, 20, 27, KEYS};
+    const int64_t rows = q_starts[ENTRIES];
+    struct call *const c = new_call((struct shape){.group = HEADS, .q_len = rows, .kv_len = KEYS});
+    int32_t *const q_docs = call_memory(c, (size_t)rows * sizeof *q_docs);
+    int32_t *const kv_docs = call_memory(c, KEYS * sizeof *kv_docs);
+    char *const mask = set_tensor(c, tensor, 1, (size_t)(HEADS * rows * 4));
+    strides_of(c, tensor)[2] = 4;
+    strides_of(c, tensor)[1] = 4 * rows;
+    c->args.batch = ENTRIES;
+    c->args.q_starts = q_starts;
+    c->args.kv_starts = kv_starts;
+    for (int64_t row = 0; row < HEADS * rows; row += 3)
+        hide_key_0(mask + row * 4, tensor);
+    for (int64_t key = 0; key < KEYS; key++)
+        kv_docs[key] = (int32_t)(key % 4);
+    for (int64_t row = 0; row < rows; row++)
+        q_docs[row] = (int32_t)(row % 2);
+    c->args.q_docs = q_docs;
+    c->args.kv_docs = kv_docs;
+    if (tensor == BIAS_MASK) { /* and without a mask */
+        c->args.bias = NULL;
+        c->args.bias_columns = 0;
+    }
+    call_run(c, isa);
+    c->args.batch = 1;
+    for (int64_t entry = 0; entry < ENTRIES; entry++)
+        for (struct at at = {.i = q_starts[entry]}; at.i < q_starts[entry + 1]; at.i++)
+            for (at.h = 0; at.h < HEADS; at.h++) {
+                bool expected[KEYS] = {false};
+                const int64_t first = kv_starts[entry], end = kv_starts[entry + 1];
+                for (int64_t key = first; key < end; key++)
+                    expected[key] =
+                        key % 4 == at.i % 2 &&
+                        (tensor == BIAS_MASK || (key == first && (at.h * rows + at.i) % 3 != 0));
+                check_row(c, at, expected);
+            }
+    call_free(c);
+}
+
+static void packed_sequences_have_packed_masks_and_documents(void **state)
+{
+    static const int64_t few[] = {0, 1, 3, 4}, many[] = {0, 35, 35, 80};
+    for (int tensor = 0; tensor < TENSORS; tensor++) {
+        check_packed(*state, (enum tensor)tensor, few);
+        check_packed(*state, (enum tensor)tensor, many);
+    }
+}
+
+/* --- All of them ------------------------------------------------------------------------------ */
+
+static void every_kind_alone_hides_what_it_says(void **state)
+{
+    for (int i = 0; i < KINDS; i++)
+        check_sizes(*state, kinds[i].set, kinds[i].sees);
+}
+
+/* Sees what each of the kinds in a set lets it see; there is one set at a time. */
+static const struct kind *chosen[KINDS];
+static int chosen_count;
+
+static bool sees_by_all_chosen(const struct call *c, struct at at)
+{
+    for (int i = 0; i < chosen_count; i++)
+        if (!chosen[i]->sees(c, at))
+            return false;
+    return true;
+}
+
+static void check_chosen(const char *isa)
+{
+    for (int64_t rows = 1; rows <= 35; rows += 34) {
+        struct call *const c =
+            new_call((struct shape){.batch = 2, .group = 2, .q_len = rows, .kv_len = 150});
+        for (int i = 0; i < chosen_count; i++)
+            chosen[i]->set(c);
+        check(c, isa, sees_by_all_chosen);
+    }
+}
+
+static void any_two_kinds_are_their_intersection(void **state)
+{
+    chosen_count = 2;
+    for (int i = 0; i < KINDS; i++)
+        for (int j = 0; j < i; j++)
+            if (kinds[i].field != kinds[j].field) {
+                chosen[0] = &kinds[i];
+                chosen[1] = &kinds[j];
+                check_chosen(*state);
+            }
+}
+
+/* Causal and lengths, and with them each number of the others that there is room for. */
+static void any_number_of_kinds_are_their_intersection(void **state)
+{
+    for (int first = 0; first < KINDS; first++) {
+        bool taken[KINDS] = {false};
+        chosen_count = 0;
+        for (int n = 0; n < KINDS; n++) {
+            const struct kind *const kind = &kinds[(first + n) % KINDS];
+            if (taken[kind->field])
+                continue;
+            taken[kind->field] = true;
+            chosen[chosen_count++] = kind;
+            check_chosen(*state);
+        }
+    }
+}
+
+/* --- Nothing is seen -------------------------------------------------------------------------- */
+
+static void set_no_position(struct call *c)
+{
+    static const int64_t offsets[] = {-100, -100};
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_OFFSETS;
+    c->args.q_offsets = offsets;
+}
+
+static void set_far_window(struct call *c)
+{
+    set_window(c, 2, 2, 0);
+    static const int64_t far = 1000;
+    c->args.q_offsets = &far;
+}
+
+static void set_no_lengths(struct call *c)
+{
+    static const int64_t none = 0;
+    c->args.kv_lens = &none;
+}
+
+static void set_other_docs(struct call *c)
+{
+    int32_t *const docs = call_memory(c, (size_t)c->args.q_len * sizeof *docs);
+    for (int64_t i = 0; i < c->args.q_len; i++)
+        docs[i] = 1;
+    c->args.q_docs = docs;
+    c->args.kv_docs = call_memory(c, (size_t)c->args.kv_len * sizeof *docs);
+}
+
+static void set_no_bytes(struct call *c)
+{
+    set_tensor(c, BYTE_MASK, 0, (size_t)c->args.kv_len);
+    c->args.mask_kind = ATTNKIT_MASK_ATTEND;
+}
+
+static void set_no_bits(struct call *c)
+{
+    set_tensor(c, BIT_MASK, 0, (size_t)c->args.kv_len);
+    c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+}
+
+static void set_no_bias(struct call *c)
+{
+    float *const bias = set_tensor(c, BIAS_MASK, 0, (size_t)c->args.kv_len * sizeof *bias);
+    for (int64_t j = 0; j < c->args.kv_len; j++)
+        bias[j] = -INFINITY;
+}
+
+static void set_no_keys(struct call *c)
+{
+    c->args.kv_len = 0;
+    c->args.k = c->args.v = NULL;
+}
+
+static void (*const blinding[])(struct call *c) = {
+    set_no_position, set_far_window, set_no_lengths, set_other_docs,
+    set_no_bytes,    set_no_bits,    set_no_bias,    set_no_keys,
+};
+
+enum { BLINDING = sizeof blinding / sizeof blinding[0] };
+
+static struct call *new_blind_call(int kind, int64_t rows)
+{
+    struct call *const c = call_new((struct shape){
+        .kv_heads = 2, .group = 2, .q_len = rows, .kv_len = 140, .head_dim = 5, .value_dim = 3});
+    for (int64_t i = 0; i < 140 * 3; i++)
+        c->v[i] = i % 2 ? -1.0f : NAN;
+    blinding[kind](c);
+    return c;
+}
+
+static void row_that_sees_nothing_is_0_with_lse_minus_infinity(void **state)
+{
+    for (int kind = 0; kind < BLINDING; kind++)
+        for (int64_t rows = 1; rows <= 33; rows += 32) {
+            struct call *const c = new_blind_call(kind, rows);
+            call_run(c, *state);
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+                for (int column = 0; column < 3; column++)
+                    assert_true(call_out(c, at)[column] == 0.0f &&
+                                !signbit(call_out(c, at)[column]));
+                assert_true(*call_lse(c, at) == -INFINITY);
+            }
+            call_free(c);
+        }
+}
+
+static void with_a_sink_its_lse_is_the_sink(void **state)
+{
+    static const float sinks[] = {0.0f, -3.75f, 88.5f, -INFINITY};
+    for (int kind = 0; kind < BLINDING; kind++)
+        for (int64_t rows = 1; rows <= 33; rows += 32) {
+            struct call *const c = new_blind_call(kind, rows);
+            c->args.sinks = sinks;
+            call_run(c, *state);
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+                const float lse = *call_lse(c, at), sink = sinks[at.h];
+                for (int column = 0; column < 3; column++)
+                    assert_true(call_out(c, at)[column] == 0.0f &&
+                                !signbit(call_out(c, at)[column]));
+                if (lse != sink && !is_close(lse, sink))
+                    fail_msg("lse is %.9g for a sink of %.9g", (double)lse, (double)sink);
+            }
+            call_free(c);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest promises[] = {
+        cmocka_unit_test(upper_left_counts_rows_from_0),
+        cmocka_unit_test(bottom_right_lets_the_last_row_see_all_keys_of_its_sequence),
+        cmocka_unit_test(causal_is_j_up_to_the_position_and_negative_ones_see_no_key),
+        cmocka_unit_test(the_farthest_positions_there_are_see_none_and_all),
+        cmocka_unit_test(window_of_left_2_and_right_0_is_3_keys),
+        cmocka_unit_test(window_of_0_and_0_is_the_own_key),
+        cmocka_unit_test(left_of_minus_1_is_no_bound),
+        cmocka_unit_test(right_of_minus_1_is_no_bound),
+        cmocka_unit_test(window_without_bounds_is_all_keys),
+        cmocka_unit_test(the_largest_window_is_all_keys),
+        cmocka_unit_test(first_keys_are_in_every_window),
+        cmocka_unit_test(first_keys_are_not_seen_before_their_time),
+        cmocka_unit_test(any_number_of_first_keys_can_be_kept),
+        cmocka_unit_test(window_moves_through_blocks_and_chunks),
+        cmocka_unit_test(any_byte_but_0_is_true),
+        cmocka_unit_test(key_j_is_bit_j_mod_8_of_byte_j_div_8),
+        cmocka_unit_test(keys_after_the_columns_of_a_mask_are_masked),
+        cmocka_unit_test(bits_after_the_columns_mean_nothing),
+        cmocka_unit_test(masks_repeat_by_stride_0_over_batch_head_and_query),
+        cmocka_unit_test(masks_without_strides_are_dense),
+        cmocka_unit_test(packed_sequences_have_packed_masks_and_documents),
+        cmocka_unit_test(every_kind_alone_hides_what_it_says),
+        cmocka_unit_test(any_two_kinds_are_their_intersection),
+        cmocka_unit_test(any_number_of_kinds_are_their_intersection),
+        cmocka_unit_test(row_that_sees_nothing_is_0_with_lse_minus_infinity),
+        cmocka_unit_test(with_a_sink_its_lse_is_the_sink),
+    };
+    return promises_main("visible", promises, sizeof promises / sizeof promises[0], argc, argv);
+}

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks, from the objects of the static library, that only the folder of an instruction set
+holds its instructions: no other code may use them before the CPU has been asked.
+
+    tests/repository/baseline.py BUILD_FOLDER
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What the compiler may not use beyond x86-64: anything VEX or EVEX (its mnemonic begins with v,
+# or it is one of BMI's), and mask registers. xgetbv is used, but only after CPUID has allowed it.
+SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
+                 "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
+                 "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "
+                 "pcmpgtq pextr[bdq] phminposuw pinsr[bdq] pm(?:ax|in)(?:s[bd]|u[dw]) pmov[sz]x[a-z]+ "
+                 "pmuldq pmulld ptest round[ps][sd] popcnt crc32[a-z]* lzcnt movbe").split()
+BMI = "andn bextr bls[a-z]+ bzhi mulx pdep pext rorx sarx shlx shrx".split()
+BEYOND_X86_64 = re.compile(
+    r"\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI) + r")(\s|$)"
+    r"|%[yz]mm|%k[0-7]")
+BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
+# Of the other folders only their own CPU check decides what they may use.
+FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2}
+
+
+def objects_of(library, folder):
+    """The members of a static library, extracted (meson's may be thin: then they lie beside it)."""
+    names = subprocess.run(["ar", "t", library], check=True, text=True, capture_output=True,
+                           cwd=library.parent).stdout.split()
+    if library.read_bytes().startswith(b"!<thin>"):
+        return [library.parent / name for name in names]
+    subprocess.run(["ar", "x", library], check=True, cwd=folder)
+    return [Path(folder) / name for name in names]
+
+
+def isa_of(path):
+    """The folder of kernels/ that an object is from, or None."""
+    folders = [folder.name for folder in (ROOT / "kernels").iterdir() if folder.is_dir()]
+    return next((name for name in folders if path.name.startswith(name + "_")), None)
+
+
+def offences(path):
+    isa = isa_of(path)
+    forbidden = FORBIDDEN.get(isa) if isa else BEYOND_X86_64
+    if forbidden is None:
+        return []
+    listing = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True, text=True,
+                             capture_output=True).stdout
+    return [line.strip() for line in listing.splitlines() if forbidden.search(line)]
+
+
+def main():
+    library = (Path(sys.argv[1]) / "dispatch" / "libattnkit.a").resolve()
+    architecture = subprocess.run(["objdump", "-f", library], text=True, capture_output=True).stdout
+    if "x86-64" not in architecture:
+        print("baseline.py: not x86-64, nothing to check: NEON is in the baseline of aarch64")
+        return 0
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        paths = objects_of(library, folder)
+        for path in paths:
+            lines = offences(path)
+            bad += bool(lines)
+            for line in lines[:3]:
+                print(f"{path.name}: {line}")
+    wide = sum(isa_of(path) == "avx512" for path in paths)
+    print(f"{len(paths)} objects, {bad} with instructions of another instruction set")
+    return 1 if bad or not paths or not wide else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

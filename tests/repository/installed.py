@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs a build into an empty folder and uses it as a stranger would: the README's example,
+compiled with what pkg-config says, against the shared and the static library.
+
+    tests/repository/installed.py BUILD_FOLDER MESON
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "tests" / "example.c"
+
+
+def output_of(*command, **more):
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          **more)
+    if done.returncode != 0:
+        sys.exit(f"installed.py: {' '.join(map(str, command))}\n{done.stdout}")
+    return done.stdout
+
+
+def find(folder, name):
+    found = list(folder.rglob(name))
+    if len(found) != 1:
+        sys.exit(f"installed.py: {len(found)} files {name} were installed, 1 expected")
+    return found[0]
+
+
+def check_exports(library):
+    symbols = [line.split()[-1]
+               for line in output_of("nm", "-D", "--defined-only", library).splitlines()]
+    strangers = [name for name in symbols if not name.startswith("attnkit_")]
+    if strangers or not symbols:
+        sys.exit(f"installed.py: {library.name} exports {strangers or 'nothing'}")
+    dynamic = output_of("readelf", "-d", library)
+    if "[libattnkit.so.0]" not in dynamic:
+        sys.exit(f"installed.py: {library.name} has no soname libattnkit.so.0")
+    return symbols
+
+
+def main():
+    build, meson = Path(sys.argv[1]).resolve(), sys.argv[2]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        output_of(meson, "install", "-C", build, "--destdir", folder, "--no-rebuild")
+        shared, static = find(folder, "libattnkit.so.0.*"), find(folder, "libattnkit.a")
+        header, pc = find(folder, "attnkit.h"), find(folder, "attnkit.pc")
+        find(folder, "attnkit")
+        symbols = check_exports(shared)
+
+        environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent),
+                           PKG_CONFIG_SYSROOT_DIR=name, LD_LIBRARY_PATH=str(shared.parent))
+        cc = os.environ.get("CC", "cc")
+        for arguments in ([], ["--static"]):
+            flags = output_of("pkg-config", "--cflags", "--libs", *arguments, "attnkit",
+                              env=environment).split()
+            if arguments:
+                flags = [str(static) if flag == "-lattnkit" else flag for flag in flags]
+            program = folder / "example"
+            output_of(cc, EXAMPLE, "-o", program, *flags, "-lm")
+            print(output_of(program, env=environment).strip())
+        print(f"{header.name}, {shared.name}, {static.name}, {pc.name}: "
+              f"{len(symbols)} symbols exported, all attnkit_*")
+
+
+if __name__ == "__main__":
+    main()

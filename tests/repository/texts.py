@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
+one that examples/attention.c compiles, the three places that state the version agree, and every promise of
+docs/semantics.md names tests, which exist and are run."""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def read(name):
+    return (ROOT / name).read_text()
+
+
+def is_test(file, name):
+    """Whether a test of this name is defined in the file, and used: that is, run."""
+    definition = {".c": rf"^static void {name}\(void \*\*state\)", ".py": rf"^ *def {name}\("}
+    for suffix, pattern in definition.items():
+        path = ROOT / "tests" / (file + suffix)
+        text = path.read_text() if path.exists() else ""
+        if re.search(pattern, text, re.M) and len(re.findall(rf"\b{name}\b", text)) > 1:
+            return True
+    return False
+
+
+def wrong_promises(page):
+    """Promises are the items of its lists."""
+    promises = re.findall(r"^- (.*\n(?:  .*\n)*)", page, re.M)
+    wrong = [] if len(promises) > 40 else [f"docs/semantics.md: only {len(promises)} promises found"]
+    for promise in promises:
+        tests = re.findall(r"`(\w+(?:/\w+)*): (\w+)`", promise)
+        if not tests:
+            wrong.append(f"docs/semantics.md names no test of: {promise.strip()}")
+        wrong += [f"docs/semantics.md: no test {file}: {name}" for file, name in tests
+                  if not is_test(file, name)]
+    return wrong
+
+
+def main():
+    example, readme, header = read("examples/attention.c"), read("README.md"), read("include/attnkit.h")
+    wrong = []
+    blocks = re.findall(r"```c\n(.*?)```", readme, re.S)
+    if len(blocks) != 1 or blocks[0] not in example:
+        wrong.append("the C example of README.md is not the one in examples/attention.c")
+    comment = re.sub(r"^ \* ?", "", header.split("*/")[0], flags=re.M)
+    body = re.search(r"^    attnkit_attention_args args = .*?free\(exec.workspace\);\n", comment,
+                     re.S | re.M)
+    if not body or body.group() not in example:
+        wrong.append("the example of attnkit.h is not the one in examples/attention.c")
+    numbers = re.findall(r"#define ATTNKIT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
+    version = ".".join(numbers)
+    for name, text in (("meson.build", f"version: '{version}'"), ("CHANGES.md", f"## {version}")):
+        if text not in read(name):
+            wrong.append(f"{name} does not say {text!r}")
+    wrong += wrong_promises(read("docs/semantics.md"))
+    print("\n".join(wrong) or "the texts agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bound, step by step of the canonical order. Computed values have a hat: s^. One rounding is
+ * a factor in [1/(1+u), 1+u] with u = 2^-24, so n of them are one in [exp(-nu), exp(nu)]; where the
+ * result is subnormal it also loses at most e = 2^-150.
+ *
+ * Scores. A chain of D has D roundings: |s^ - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du).
+ * A factor c has u, and a few 2^-53 from binary64; s c is off by |s^ - s| |c^| + |s| |c^ - c|, and
+ * rounded once. With a softcap that is y, and z = tanh y, off by
+ *   - what y's error moves it: tanh rises, so at most to tanh(|y| +- |y^ - y|),
+ *   - 1.0000001 ulp: a factor of 1 +- 2.0000002 u, and 2 e,
+ * and z has the factor cap c. A bias is rounded once for its unit (log2 e has u), ALiBi's slope
+ * too, its distance once, from 2^24 on, and their product once; their sum once, if there are both.
+ * Score and bias are added in one go with the product, in its rounding. In all, t_j is off by at
+ * most dt_j.
+ *
+ * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
+ * dt_j). No maximum on the way is above it: t^_j - M' is off by at most u (top + 1 - t_j + dt_j).
+ * exp2 is off by 1 ulp, a factor of 1 +- 2u. So a weight is W_j = 2^(t_j - M) times a factor
+ * 1 + a_j in [exp(-H_j), exp(H_j)],
+ *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
+ * or 0: where the argument of exp2 was below -100.5, or a rescale was 0, because that was at most
+ * 2^-101 and the weight at most 1 + 2u. What it lost then is all of it, and at most 2^-100.5 (1 +
+ * 2u). The sink is one of the weights: its t has the u of log2 e and of its rounding from binary64,
+ * its v is 0.
+ *
+ * Sums. Rescales are powers of 2 or 0, their products are exact but for e. A weight goes into l
+ * through the additions of its block except the first, which is to 0; through those of the blocks
+ * of its chunk except the first; and of the chunks except the first: h_l roundings, of what the row
+ * sees. The sink is added to l last, one more. Into o a weight goes through the product with v
+ * besides: h_o = h_l + 1 without the sink's, because what that adds to o is 0. Each product with v,
+ * each block and (twice) each chunk and the sink can lose e, which later rescales only make
+ * smaller.
+ *
+ * Dropout. A weight is on its way into o multiplied by a factor that has u and is at least 1, and
+ * rounded: as if v were v times the factor, and two more roundings in h_o. A dropped one is 0.
+ *
+ * Quotient. With W = sum_j W_j, w_j = W_j / W, o = sum_j w_j v_j, and 1 + f_j, 1 + g_j the factors
+ * of the roundings in the two sums (a_j is the same in both),
+ *     (o^ - o l^) / W = sum_j w_j a_j (v_j - o) + sum_j w_j (1 + a_j) (f_j v_j - g_j o)
+ *                       + lost_o - o lost_l,
+ * because sum_j w_j (v_j - o) = 0; and l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) - lost_l. Their
+ * quotient is the error of o^ / l^, which is rounded once more. What is lost is the above, times
+ * exp(h_o u), over W; and W >= 2^(t_b - top - 1) sum_j exp(x_j - x_b) for the best key b.
+ *
+ * Logarithm. ln l^ has the error of l^, then 1 ulp of its own; two fused roundings add M ln 2, and
+ * LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
+ *
+ * Weights out. Scores are as above, with factors that are not in log2: bias and slope are then what
+ * the caller gave. A weight of the softmax is the quotient of W_j (1 + a_j), or 0, and l^.
+ *
+ * Out of range. A t_j beyond binary32 counts as infinite: below as a weight of 0, above as a row of
+ * NaN. Errors of scores near there have no bound.
+ *
+ * The oracle's own roundings are to all of this as 2^-53, or 2^-64, to u; a factor at the end is
+ * for them.
+ */
+#include "tests/support/oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/kernels.h"
+#include "tests/support/inputs.h"
+
+typedef long double real;
+
+static const real U = 0x1p-24L;
+static const real LOSS = 0x1p-150L;
+static const real EXP2_ERROR = 0x1.000004p-23L;   /* at least -ln (1 - 2u) */
+static const real TANH_ERROR = 0x1.000002p-23L;   /* at least 1.0000001 * 2u */
+static const real WEIGHT_LOSS = 0x1.6a09eap-101L; /* at least 2^-100.5 (1 + 2u) */
+static const real C_ERROR = 0x1p-24L + 0x1p-50L;
+static const real OWN_ERROR = 1 + 0x1p-20L;
+static const real LN_2 = 0.693147180559945309417232121458176568L;
+static const real LEAST_BIAS = -0x1p126L;
+
+/* --- Scores ---------------------------------------------------------------------------------- */
+
+/* A true value, and how far the computed one can be from it. */
+struct value {
+    real x, error;
+};
+
+/* Once, as the result of a product, a fused one, or of a sum. */
+static struct value rounded(struct value v)
+{
+    return (struct value){v.x, v.error + U * (fabsl(v.x) + v.error) + LOSS};
+}
+
+/* Times a constant that has been rounded from binary64. */
+static struct value scaled(struct value v, real constant)
+{
+    const real c = fabsl(constant), dc = c * C_ERROR + LOSS;
+    return (struct value){v.x * constant, v.error * (c + dc) + fabsl(v.x) * dc};
+}
+
+static struct value sum(struct value a, struct value b)
+{
+    return (struct value){a.x + b.x, a.error + b.error};
+}
+
+/* An infinite y is what it is without an error. */
+static struct value tanh_of(struct value y)
+{
+    const real distance = fabsl(y.x), error = isinf(y.x) ? 0 : y.error;
+    const real z = tanhl(distance), most = tanhl(distance + error);
+    const real moved = fmaxl(most - z, z - tanhl(distance - error));
+    return (struct value){copysignl(z, y.x), moved + TANH_ERROR * most + 2 * LOSS};
+}
+
+/* What all scores of a row have in common. */
+struct scoring {
+    struct query query;
+    real scale, cap;  /* cap: 0 for none */
+    real chain, loss; /* exp(Du) - 1, D e exp(Du) */
+    float *q, *k;     /* a row each, as binary32 */
+};
+
+/* Steps on the way from the products to what the softmax takes. */
+enum step { SCALED, CAPPED, BIASED };
+
+/* s, and in *magnitude sum_d |q_d k_d|. */
+static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
+{
+    const int64_t dim = s->query.args->head_dim;
+    real x = 0, p = 0;
+    query_k(&s->query, key, s->k);
+    for (int64_t d = 0; d < dim; d++) {
+        const real product = (real)s->q[d] * s->k[d];
+        x += product;
+        p += fabsl(product);
+    }
+    *magnitude = p;
+    return (struct value){x, isfinite(x) ? s->chain * p + s->loss : 0};
+}
+
+/* The caller's number, its unit changed. */
+static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
+{
+    const real given = query_bias(q, key);
+    const struct value bias = {given < LEAST_BIAS ? LEAST_BIAS : given, 0};
+    return in_log2 ? rounded(scaled(bias, 1 / LN_2)) : bias;
+}
+
+static struct value alibi(const struct query *q, int64_t key, bool in_log2)
+{
+    const real x = (real)query_distance(q, key), slope = q->args->alibi_slopes[q->head];
+    const struct value distance = {x, fabsl(x) > 0x1p24L ? U * fabsl(x) : 0};
+    if (in_log2)
+        return rounded(scaled(distance, slope / LN_2));
+    return rounded((struct value){x * slope, distance.error * fabsl(slope)});
+}
+
+static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
+{
+    if (!q->args->alibi_slopes)
+        return given_bias(q, key, in_log2);
+    if (!q->args->bias)
+        return alibi(q, key, in_log2);
+    return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
+}
+
+/* The score of a key after a step, in log2 or as it is. */
+static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
+                          enum step step, bool in_log2)
+{
+    const attnkit_attention_args *const args = s->query.args;
+    const real unit = in_log2 ? 1 / LN_2 : 1;
+    struct value x;
+    if (s->cap > 0 && step != SCALED)
+        x = scaled(tanh_of(rounded(scaled(dot_product, s->scale / s->cap))), s->cap * unit);
+    else
+        x = scaled(dot_product, s->scale * unit);
+    if (step == BIASED && (args->bias || args->alibi_slopes))
+        x = sum(x, bias_of(&s->query, key, in_log2));
+    return rounded(x);
+}
+
+/* What a score is made of: |scale| sum_d |q_d k_d| + |bias| + |slope * distance|. */
+static real score_magnitude(const struct scoring *s, int64_t key, real dot_magnitude)
+{
+    const attnkit_attention_args *const args = s->query.args;
+    real magnitude = fabsl(s->scale) * dot_magnitude;
+    if (args->bias)
+        magnitude += fabsl(given_bias(&s->query, key, false).x);
+    if (args->alibi_slopes)
+        magnitude += fabsl(alibi(&s->query, key, false).x);
+    return magnitude;
+}
+
+static struct scoring new_scoring(const attnkit_attention_args *args, struct query query)
+{
+    struct scoring s = {.query = query, .cap = args->softcap};
+    s.scale =
+        args->flags & ATTNKIT_SCALE_GIVEN ? (real)args->scale : 1 / sqrtl((real)args->head_dim);
+    s.chain = expm1l(args->head_dim * U);
+    s.loss = args->head_dim * LOSS * expl(args->head_dim * U);
+    s.q = malloc((size_t)(2 * args->head_dim) * sizeof *s.q);
+    s.k = s.q + args->head_dim;
+    query_q(&query, s.q);
+    return s;
+}
+
+/* --- Keys and weights ------------------------------------------------------------------------ */
+
+/* A visible key, or the sink. */
+struct key {
+    int64_t index;
+    real x, magnitude; /* the score, and what it is made of */
+    real t, dt;        /* x / ln 2, and how far t^ can be from it */
+    real weight;       /* w */
+    real low, high;    /* w exp(-H), w exp(H) */
+    real lost;         /* the most that w can lose */
+    real keep;         /* what dropout multiplies its weight by */
+};
+
+/* What a row sees, and what its columns have in common. Sums are in units of W. */
+struct row {
+    struct key *keys; /* `count` of them, then the sink if there is one */
+    int64_t count, terms;
+    float *v; /* [count][value_dim] */
+    int64_t value_dim;
+    bool drops;
+    real score_magnitude;
+    real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
+    real log_sum;              /* ln sum_j exp(x_j - best_x) */
+    real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
+    real folds;                /* roundings of blocks and chunks that can lose e */
+    real loss_unit;            /* what a loss of 1 is in units of W, at most */
+    real lost_l;
+    real l_low, l_high; /* l^ is between them */
+    bool is_nan;
+};
+
+/* A score below binary32 counts as -infinity. */
+static struct key new_key(int64_t index, struct value t, real magnitude)
+{
+    if (t.x < -(real)FLT_MAX)
+        t.x = -INFINITY;
+    return (struct key){
+        .index = index, .x = t.x * LN_2, .magnitude = magnitude, .t = t.x, .dt = t.error};
+}
+
+static void add_key(struct row *r, struct key key)
+{
+    r->is_nan |= isnan(key.x) || key.t > (real)FLT_MAX;
+    r->keys[r->terms++] = key;
+    if (key.t == -INFINITY || r->is_nan)
+        return;
+    r->top = fmaxl(r->top, key.t + key.dt);
+    if (key.x > r->best_x) {
+        r->best_x = key.x;
+        r->best_dt = key.dt;
+    }
+}
+
+static void add_sink(struct row *r, real sink)
+{
+    if (sink == -INFINITY)
+        return;
+    const real t = sink / LN_2;
+    add_key(r, new_key(-1, (struct value){t, fabsl(t) * C_ERROR + LOSS}, 0));
+}
+
+static struct row see_keys(const struct scoring *s)
+{
+    const attnkit_attention_args *const args = s->query.args;
+    struct row r = {.value_dim = s->query.value_dim, .drops = args->dropout > 0.0};
+    r.keys = malloc((size_t)(s->query.keys + 1) * sizeof *r.keys);
+    r.v = malloc((size_t)(s->query.keys * r.value_dim + 1) * sizeof *r.v);
+    r.best_x = r.top = -INFINITY;
+    for (int64_t j = 0; j < s->query.keys; j++) {
+        real magnitude;
+        if (!query_sees(&s->query, j))
+            continue;
+        const struct value product = dot(s, j, &magnitude);
+        struct key key =
+            new_key(j, score(s, product, j, BIASED, true), score_magnitude(s, j, magnitude));
+        key.keep = query_drops(&s->query, j) ? 0 : 1 / (1 - (real)args->dropout);
+        add_key(&r, key);
+        query_v(&s->query, j, r.v + r.count++ * r.value_dim);
+    }
+    if (args->sinks)
+        add_sink(&r, args->sinks[s->query.head]);
+    return r;
+}
+
+/* A score of -infinity has weight 0, even where there is no other. */
+static void weigh_keys(struct row *r)
+{
+    real total = 0;
+    for (int64_t j = 0; j < r->terms && r->best_x > -INFINITY; j++)
+        total += expl(r->keys[j].x - r->best_x);
+    r->log_sum = logl(total);
+    for (int64_t j = 0; j < r->terms; j++) {
+        struct key *key = &r->keys[j];
+        const real h = LN_2 * (key->dt + U * (r->top + 1 - key->t + key->dt)) + EXP2_ERROR;
+        const real log_weight = key->x - r->best_x - r->log_sum;
+        const bool has_weight = key->x > -INFINITY;
+        key->weight = has_weight ? expl(log_weight) : 0;
+        key->low = has_weight ? expl(log_weight - h) : 0;
+        key->high = has_weight ? expl(log_weight + h) : 0;
+    }
+}
+
+/* --- Sums ------------------------------------------------------------------------------------ */
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* How many roundings a weight goes through at most, by the blocks and chunks that have keys. */
+static void count_roundings(struct row *r)
+{
+    int64_t blocks = 0, chunks = 0, in_block = 0, in_chunk = 0, most_keys = 1, most_blocks = 1;
+    for (int64_t j = 0; j < r->count; j++) {
+        const int64_t key = r->keys[j].index, last = j > 0 ? r->keys[j - 1].index : -CHUNK_KEYS;
+        const bool new_block = key / KEY_BLOCK != last / KEY_BLOCK;
+        const bool new_chunk = key / CHUNK_KEYS != last / CHUNK_KEYS;
+        blocks += new_block;
+        chunks += new_chunk;
+        in_block = new_block ? 1 : in_block + 1;
+        in_chunk = new_chunk ? 1 : in_chunk + new_block;
+        most_keys = larger(most_keys, in_block);
+        most_blocks = larger(most_blocks, in_chunk);
+    }
+    const int64_t sinks = r->terms - r->count;
+    const int64_t additions = most_keys - 1 + most_blocks - 1 + larger(chunks - 1, 0);
+    r->g = expm1l((additions + sinks) * U);
+    r->f = expm1l((additions + 1) * U + (r->drops ? U + C_ERROR : 0));
+    r->folds = (real)(blocks + 2 * (chunks + sinks));
+}
+
+/* All of it, if it may be so small as to count as 0. */
+static real lost_weight(const struct row *r, const struct key *key)
+{
+    const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
+    return may_be_0 ? fminl((1 + r->f) * key->high, r->loss_unit * WEIGHT_LOSS) : 0;
+}
+
+static void bound_sum(struct row *r)
+{
+    real low = 0, high = 0;
+    r->loss_unit = (1 + r->f) * expl(LN_2 * (r->top + 1) - r->best_x - r->log_sum);
+    r->lost_l = r->loss_unit * r->folds * LOSS;
+    for (int64_t j = 0; j < r->terms; j++) {
+        struct key *const key = &r->keys[j];
+        key->lost = lost_weight(r, key);
+        r->score_magnitude += key->weight * key->magnitude;
+        r->lost_l += key->lost;
+        low += key->low;
+        high += key->high;
+    }
+    r->l_low = low / (1 + r->g) - r->lost_l;
+    r->l_high = high * (1 + r->g) + r->lost_l;
+}
+
+/* --- Results --------------------------------------------------------------------------------- */
+
+static struct oracle_element element(real value, real magnitude, real error)
+{
+    const real bound = error + U * (fabsl(value) + error) + LOSS;
+    return (struct oracle_element){.value = (double)value,
+                                   .magnitude = (double)magnitude,
+                                   .bound = (double)(bound * OWN_ERROR)};
+}
+
+static struct oracle_element exactly(double value)
+{
+    return (struct oracle_element){.value = value};
+}
+
+/* V of a term after dropout. */
+static real value_at(const struct row *r, int64_t j, int64_t column)
+{
+    return j < r->count ? r->keys[j].keep * r->v[j * r->value_dim + column] : 0;
+}
+
+/* An infinity in V makes one, or NaN with another one or with a weight that is lost. */
+static struct oracle_element attend_column(const struct row *r, int64_t column)
+{
+    real o = 0, magnitude = 0, scores = 0, v_sum = 0;
+    for (int64_t j = 0; j < r->terms; j++) {
+        const real v = value_at(r, j, column);
+        o += r->keys[j].weight * v;
+        magnitude += r->keys[j].weight * fabsl(v);
+        scores += r->keys[j].weight * fabsl(v) * r->keys[j].magnitude;
+        v_sum += fabsl(v);
+    }
+    if (r->is_nan || isnan(v_sum))
+        return exactly(NAN);
+    if (isinf(v_sum))
+        return (struct oracle_element){.value = INFINITY, .magnitude = INFINITY, .bound = INFINITY};
+    if (r->best_x == -INFINITY)
+        return exactly(0.0);
+    real weights = 0, roundings = 0, lost = 0;
+    for (int64_t j = 0; j < r->terms; j++) {
+        const struct key *key = &r->keys[j];
+        const real v = value_at(r, j, column);
+        weights += (key->high - key->weight) * fabsl(v - o);
+        roundings += key->high * (r->f * fabsl(v) + r->g * fabsl(o));
+        lost += key->lost * fabsl(v);
+    }
+    const real lost_o = lost + r->loss_unit * (r->count + r->folds) * LOSS;
+    const real error =
+        r->l_low > 0 ? (weights + roundings + lost_o + fabsl(o) * r->lost_l) / r->l_low : INFINITY;
+    struct oracle_element e = element(o, magnitude, error);
+    e.unit = (double)(U * (magnitude + fmaxl(magnitude * r->score_magnitude, scores)) +
+                      (r->count + 4) * 2 * LOSS + lost);
+    return e;
+}
+
+/* How far ln l^ and the two roundings after it can be off. */
+static double bound_lse(const struct row *r, real lse)
+{
+    const real most_m = fmaxl(fabsl(r->top + 1), fabsl(r->best_x / LN_2 - r->best_dt));
+    const real most_log = fmaxl(fabsl(r->log_sum + LN_2 * r->best_dt),
+                                fabsl(r->log_sum + r->best_x - LN_2 * (r->top + 1)));
+    const real l_error = r->l_low > 0 ? fmaxl(logl(r->l_high), -logl(r->l_low)) : INFINITY;
+    const real log_error = 2 * U * (most_log + l_error);
+    const real constant = most_m * fabsl(LN_2 - (real)LN2_HI - (real)LN2_LO);
+    const real inner = U * (most_m * (real)LN2_LO + most_log + l_error + log_error) + LOSS;
+    const real error = l_error + log_error + constant + inner;
+    return (double)((error + U * (fabsl(lse) + error) + LOSS) * OWN_ERROR);
+}
+
+static struct oracle_row results_of(const struct row *r, struct oracle_element *out)
+{
+    const real lse = r->best_x + r->log_sum;
+    for (int64_t c = 0; c < r->value_dim; c++)
+        out[c] = attend_column(r, c);
+    if (r->is_nan)
+        return (struct oracle_row){.keys = r->count, .lse = NAN};
+    if (r->best_x == -INFINITY)
+        return (struct oracle_row){.keys = r->count, .lse = -INFINITY};
+    return (struct oracle_row){.keys = r->count,
+                               .score_magnitude = (double)r->score_magnitude,
+                               .lse = (double)lse,
+                               .lse_bound = bound_lse(r, lse)};
+}
+
+static struct oracle_element softmax_weight(const struct row *r, const struct key *key)
+{
+    if (r->is_nan)
+        return exactly(NAN);
+    if (key->x == -INFINITY)
+        return exactly(0.0);
+    const real high = key->high / r->l_low, low = (key->low - key->lost) / r->l_high;
+    const real error = r->l_low > 0 ? fmaxl(high - key->weight, key->weight - low) : INFINITY;
+    return element(key->weight, key->weight, error);
+}
+
+static void softmax_weights(const struct row *r, int64_t columns, struct oracle_element *weights)
+{
+    for (int64_t j = 0; j < columns; j++)
+        weights[j] = exactly(0.0);
+    for (int64_t j = 0; j < r->count; j++)
+        weights[r->keys[j].index] = softmax_weight(r, &r->keys[j]);
+}
+
+static void score_weights(const struct scoring *s, enum step step, struct oracle_element *weights)
+{
+    for (int64_t j = 0; j < s->query.args->kv_len; j++) {
+        real magnitude;
+        weights[j] = exactly(-INFINITY);
+        if (j >= s->query.keys || (step == BIASED && !query_sees(&s->query, j)))
+            continue;
+        const struct value x = score(s, dot(s, j, &magnitude), j, step, false);
+        weights[j] = exactly((double)x.x);
+        if (isfinite(x.x))
+            weights[j].bound = (double)(x.error * OWN_ERROR);
+    }
+}
+
+static void weights_of(const struct scoring *s, const struct row *r, struct oracle_element *weights)
+{
+    const attnkit_attention_args *const args = s->query.args;
+    switch (args->weights_kind) {
+    case ATTNKIT_WEIGHTS_SOFTMAX:
+        softmax_weights(r, args->kv_len, weights);
+        break;
+    case ATTNKIT_WEIGHTS_BIASED:
+        score_weights(s, BIASED, weights);
+        break;
+    case ATTNKIT_WEIGHTS_CAPPED:
+        score_weights(s, CAPPED, weights);
+        break;
+    default:
+        score_weights(s, SCALED, weights);
+    }
+}
+
+struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
+                             int64_t row, struct oracle_element *out,
+                             struct oracle_element *weights)
+{
+    const struct scoring s = new_scoring(args, query_of(args, batch, head, row));
+    struct row r = see_keys(&s);
+    weigh_keys(&r);
+    count_roundings(&r);
+    bound_sum(&r);
+    const struct oracle_row results = results_of(&r, out);
+    if (weights)
+        weights_of(&s, &r, weights);
+    free(r.keys);
+    free(r.v);
+    free(s.q);
+    return results;
+}
+
+double oracle_unit(const struct oracle_row *row, const struct oracle_element *element)
+{
+    return 0x1p-24 * element->magnitude * (1 + row->score_magnitude) +
+           (double)(row->keys + 4) * 0x1p-149;
+}
+
+/* What rounding to the type does besides. */
+struct last_rounding {
+    double unit, loss;
+    double overflow; /* from here on the result is infinite */
+};
+
+static struct last_rounding rounding_to(attnkit_type type)
+{
+    switch (type) {
+    case ATTNKIT_F16:
+        return (struct last_rounding){0x1p-11, 0x1p-25, 65520.0};
+    case ATTNKIT_BF16:
+        return (struct last_rounding){0x1p-8, 0x1p-134, 0x1.ffp127};
+    default:
+        return (struct last_rounding){0.0, 0.0, INFINITY};
+    }
+}
+
+double oracle_judge(const struct oracle_element *truth, attnkit_type type, double result)
+{
+    const struct last_rounding last = rounding_to(type);
+    const double most = fabs(truth->value) + truth->bound;
+    if (isnan(truth->value))
+        return isnan(result) ? 0.0 : INFINITY;
+    if (isinf(truth->value))
+        return result == truth->value || (truth->bound > 0.0 && !isfinite(result)) ? 0.0 : INFINITY;
+    if (isinf(result) && most >= last.overflow)
+        return 0.0;
+    const double error = fabs(result - truth->value);
+    const double bound = truth->bound + last.unit * most + last.loss;
+    return error == 0.0 ? 0.0 : error <= DBL_MAX ? error / bound : INFINITY;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tensor in the memory of a test, laid out in any way that a caller may: with gaps, backwards, or
+ * with an unmapped page next to each row; and copies of that memory, in which a test writes what it
+ * expects, to be compared byte for byte.
+ */
+#ifndef ATTNKIT_TEST_TENSOR_H
+#define ATTNKIT_TEST_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/support/case.h"
+
+enum {
+    TENSOR_LAYOUTS = 5,
+    PATTERN = 0xa5, /* a byte of memory that nobody has written to */
+};
+
+/* DENSE, PADDED ([row][batch][head] with gaps), REVERSED, BEFORE_GUARD and AFTER_GUARD. */
+extern const enum layout_kind tensor_layouts[TENSOR_LAYOUTS];
+
+/* Pieces of memory of the same size, the same distance apart, and rows in them. */
+struct tensor {
+    char *memory;
+    size_t piece, distance, pieces;
+    char *first; /* row 0 of head 0 of batch entry (or page) 0 */
+    int64_t count[3], strides[3], row_bytes;
+};
+
+/* Whether each row fits a slot, which has an unmapped page on either side. */
+bool tensor_fits_slots(const struct tensor *t);
+
+/* Lays out a tensor of which count and row_bytes are given. `slot` is where its slots begin,
+ * `arena` is its own. Filled with the pattern. */
+void tensor_place(struct tensor *t, enum layout_kind layout, int arena, int slot,
+                  int64_t alignment);
+
+int64_t tensor_rows(const struct tensor *t);
+char *tensor_row(const struct tensor *t, int64_t outer, int64_t head, int64_t row);
+
+/* A copy of the memory, in one piece, to be freed. */
+char *tensor_copy(const struct tensor *t);
+
+bool tensor_is_as_in(const struct tensor *t, const char *copy);
+
+/* The byte of the copy for a byte of the memory. */
+char *tensor_in_copy(const struct tensor *t, char *copy, const char *byte);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command `attnkit`: attention on NumPy files, and what the library knows of this machine.
+ */
+#include <attnkit.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/cli/tool.h"
+
+static const char usage[] =
+    "attnkit: attention for CPUs\n"
+    "\n"
+    "  attnkit run --q FILE --k FILE --v FILE -o FILE [options]\n"
+    "                      attention on NumPy files; see attnkit run --help\n"
+    "  attnkit layer --weights PLACE --heads N --x FILE -o FILE [options]\n"
+    "                      the attention layer of a model on NumPy files; see attnkit layer "
+    "--help\n"
+    "  attnkit info        the instruction sets, which of them run here, and the choice\n"
+    "  attnkit bench       how fast it is here; see attnkit bench --help\n"
+    "  attnkit compare BASE HEAD\n"
+    "                      whether one build is slower than another; see attnkit compare --help\n"
+    "  attnkit --help      this text\n"
+    "  attnkit --version   the library's version\n"
+    "\n"
+    "Exit codes: 0 all is well, 1 a file or the library refused, 2 the command was not "
+    "understood.\n"
+    "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        fputs(usage, stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "run"))
+        return run_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "layer"))
+        return layer_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "info"))
+        return info_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "bench"))
+        return bench_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "compare"))
+        return compare_command(argc - 2, argv + 2);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        fputs(usage, stdout);
+        return EXIT_OK;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("attnkit %s\n", attnkit_version());
+        return EXIT_OK;
+    }
+    complain("unknown %s '%s': see attnkit --help", argv[1][0] == '-' ? "option" : "command",
+             argv[1]);
+    return EXIT_USAGE;
+}
+
+/* What was printed may still be on its way: a full disk shows only now. */
+int main(int argc, char **argv)
+{
+    const int code = dispatch(argc, argv);
+    if (!ferror(stdout) && !fflush(stdout))
+        return code;
+    complain("cannot write standard output: %s", strerror(errno));
+    return code == EXIT_OK ? EXIT_REFUSED : code;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `attnkit info`: what this machine has, what the library makes of it, and why.
+ */
+#include <attnkit.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/cli/tool.h"
+
+enum { COLUMNS = 96, LABEL = 10 };
+
+/* ----------------------------------------------------------------- the processor, from Linux */
+
+/* Of the hundred and more features that Linux names, those that matter to arithmetic. */
+static bool is_of_interest(const char *feature)
+{
+    static const char *const prefixes[] = {"sse4_2", "f16c", "fma", "avx",  "amx",
+                                           "asimd",  "fphp", "sve", "bf16", "i8mm"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+        if (!strncmp(feature, prefixes[i], strlen(prefixes[i])))
+            return true;
+    return false;
+}
+
+static void print_features(char *features)
+{
+    const size_t start = (size_t)printf("%-*s", LABEL - 1, "features");
+    size_t column = start;
+    for (char *word = strtok(features, " "); word; word = strtok(NULL, " ")) {
+        if (!is_of_interest(word))
+            continue;
+        if (column + strlen(word) >= COLUMNS)
+            column = (size_t)printf("\n%*s", LABEL - 1, "") - 1;
+        column += (size_t)printf(" %s", word);
+    }
+    puts(column == start ? " not known" : "");
+}
+
+static void print_machine(void)
+{
+    char text[CPUINFO_LINE];
+    cpuinfo("model name", text);
+    printf("%-*s%s\n", LABEL, "CPU", text[0] ? text : "model not known");
+    cpuinfo("flags", text);
+    if (!text[0])
+        cpuinfo("Features", text);
+    print_features(text);
+}
+
+/* ------------------------------------------------------------------------ instruction sets */
+
+static attnkit_isa_info isa(int32_t index)
+{
+    attnkit_isa_info info = {.size = sizeof info};
+    attnkit_isa_get(index, &info, NULL);
+    return info;
+}
+
+static const char *yes_or_no(int32_t yes)
+{
+    return yes ? "yes" : "no";
+}
+
+static void print_isas(void)
+{
+    int width = 0;
+    for (int32_t i = 0; i < attnkit_isa_count(); i++) {
+        const int length = (int)strlen(isa(i).needs);
+        width = length > width ? length : width;
+    }
+    printf("\n%-*s%-7s%-6s%-*s  %s\n", LABEL, "ISA", "built", "runs", width, "needs", "why");
+    for (int32_t i = 0; i < attnkit_isa_count(); i++) {
+        const attnkit_isa_info info = isa(i);
+        printf("%-*s%-7s%-6s%-*s  %s\n", LABEL, info.name, yes_or_no(info.built),
+               yes_or_no(info.can_run), width, info.needs, info.reason);
+    }
+}
+
+static bool print_choice(void)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_isa_choice choice = {.size = sizeof choice};
+    if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
+        return complain("%s", message);
+    printf("\n%-*s%s (%s)\n", LABEL, "prefill", choice.prefill, choice.reason);
+    printf("%-*s%s (%s)\n", LABEL, "decode", choice.decode, choice.reason);
+    return true;
+}
+
+static void print_version(void)
+{
+    printf("%-*s%s, this command compiled by %s\n", LABEL, "attnkit", attnkit_version(),
+           tool_compiler());
+}
+
+static void print_isa_names(void)
+{
+    for (int32_t i = 0; i < attnkit_isa_count(); i++)
+        if (isa(i).can_run)
+            puts(isa(i).name);
+}
+
+int info_command(int argc, char **argv)
+{
+    const char *help = NULL, *isas = NULL;
+    const struct option options[] = {
+        {"--isas", NULL, "only the names of the instruction sets that run here, worst first",
+         &isas},
+        {"--help", NULL, "this text", &help},
+    };
+    const int count = sizeof options / sizeof *options;
+    if (!options_parse(options, count, argc, argv))
+        return EXIT_USAGE;
+    if (help) {
+        puts("attnkit info: the instruction sets, which of them run here, and the choice\n");
+        options_print_help(options, count);
+        return EXIT_OK;
+    }
+    if (isas) {
+        print_isa_names();
+        return EXIT_OK;
+    }
+    print_version();
+    print_machine();
+    print_isas();
+    return print_choice() ? EXIT_OK : EXIT_REFUSED;
+}

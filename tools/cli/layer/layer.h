@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of `attnkit layer`. A struct layer is filled step by step from the options, in the
+ * order of the functions below; a function that returns false has complained. What its attention
+ * has besides is the struct run of `attnkit run`.
+ */
+#ifndef ATTNKIT_LAYER_H
+#define ATTNKIT_LAYER_H
+
+#include "tools/formats/picture.h"
+#include "tools/cli/run/run.h"
+#include "tools/formats/weights_file.h"
+
+struct layer_options {
+    struct run_options run; /* where `weights` are those of attention */
+    const char *weights, *prefix, *heads, *kv_heads, *weight_type;
+    const char *x, *context;
+    const char *rope, *rope_base, *rope_dim;
+    const char *plot, *plot_batch;
+};
+
+/* The matrices and biases of a layer, q, k and v alone or one after the other in one. */
+enum role { W_Q, W_K, W_V, W_QKV, W_O, B_Q, B_K, B_V, B_QKV, B_O, ROLES };
+
+struct layer {
+    struct run run;
+    int64_t heads, kv_heads; /* 0: as many as W_K has rows for */
+    char *prefix;            /* of the names of all tensors */
+    struct tensor tensors[ROLES];
+    attnkit_layer_weights weights;
+    struct npy x, context;
+    attnkit_attention_args attention;
+    attnkit_layer_args args;
+    void *packed;
+    size_t packed_bytes;
+    double pack_seconds;
+    int64_t plot_batch;
+    struct picture picture;
+    void *plot; /* the picture as a file */
+};
+
+/* layer_words.c: the options that are numbers or words. False is a usage error. */
+bool layer_read_words(const struct layer_options *options, struct layer *layer);
+
+/* layer_weights.c: the weights, and the shape of the layer that follows from theirs. */
+bool layer_read_weights(const struct layer_options *options, struct layer *layer);
+
+/* layer_arrays.c: the inputs and the shape of the call; after what attention has besides, memory
+ * for the results and where they go; and the picture. */
+bool layer_read_arrays(const struct layer_options *options, struct layer *layer);
+bool layer_make_outputs(const struct layer_options *options, struct layer *layer);
+bool layer_draw(const struct layer_options *options, struct layer *layer);
+
+/* layer_call.c: the weights packed, and the layer run. */
+bool layer_pack(struct layer *layer);
+bool layer_run(struct layer *layer);
+
+/* layer_summary.c: what was read and written, what ran, and how fast. */
+void layer_print_summary(const struct layer_options *options, const struct layer *layer);
+
+#endif

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The arrays of `attnkit layer` beside its weights: the inputs, which say the shape of the call,
+ * the results, and the picture of the weights of attention.
+ */
+#include "tools/cli/layer/layer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/formats/heat_map.h"
+
+/* ------------------------------------------------------------------------------------ inputs */
+
+/* Rows have the length that the weights take. */
+static bool check_length(const char *name, const struct npy *array, int64_t length,
+                         const char *weights)
+{
+    char shape[NPY_SHAPE_TEXT];
+    return array->shape[array->rank - 1] == length ||
+           complain("%s is %s: its last size must be %lld, that of %s", name,
+                    npy_shape(array, shape), (long long)length, weights);
+}
+
+/* The context has the rank, the type and the batch of x. */
+static bool check_context(const struct layer_options *options, const struct layer *layer)
+{
+    const struct npy *const x = &layer->x, *const context = &layer->context;
+    char shape[NPY_SHAPE_TEXT], shape_x[NPY_SHAPE_TEXT];
+    if (context->rank != x->rank || (x->rank == 3 && context->shape[0] != x->shape[0]))
+        return complain("%s is %s and %s is %s: must have one rank and one batch", options->x,
+                        npy_shape(x, shape_x), options->context, npy_shape(context, shape));
+    return context->type == x->type ||
+           complain("%s is '%s' and %s is '%s': must have one dtype", options->x,
+                    npy_descr(x->type), options->context, npy_descr(context->type));
+}
+
+static bool read_inputs(const struct layer_options *options, struct layer *layer)
+{
+    const struct npy_form form = {1u << NPY_F32 | 1u << NPY_F16, 2, 3};
+    const struct tensor *const t = layer->tensors;
+    const struct tensor *const w_q = t[W_Q].data ? &t[W_Q] : &t[W_QKV];
+    const struct tensor *const w_k = t[W_K].data ? &t[W_K] : &t[W_QKV];
+    const attnkit_layer_weights *const w = &layer->weights;
+    if (!npy_read(options->x, form, &layer->x) ||
+        !check_length(options->x, &layer->x, w->d_model, w_q->name))
+        return false;
+    if (!options->context)
+        return check_length(options->x, &layer->x, w->d_key, w_k->name);
+    return npy_read(options->context, form, &layer->context) &&
+           check_length(options->context, &layer->context, w->d_key, w_k->name) &&
+           check_context(options, layer);
+}
+
+/* Of the run's attention, which masks and numbers are held against, and of the layer. */
+static void describe_shape(const struct layer_options *options, struct layer *layer)
+{
+    const struct npy *const x = &layer->x, *const context = &layer->context;
+    const attnkit_layer_weights *const w = &layer->weights;
+    attnkit_attention_args *const a = &layer->run.args;
+    a->size = sizeof *a;
+    a->batch = x->rank == 3 ? x->shape[0] : 1;
+    a->q_heads = w->q_heads;
+    a->kv_heads = w->kv_heads;
+    a->q_len = x->shape[x->rank - 2];
+    a->kv_len = options->context ? context->shape[context->rank - 2] : a->q_len;
+    a->head_dim = w->head_dim;
+    a->value_dim = w->value_dim;
+    attnkit_layer_args *const args = &layer->args;
+    args->size = sizeof *args;
+    args->batch = a->batch;
+    args->q_len = a->q_len;
+    args->kv_len = options->context ? a->kv_len : 0;
+    args->x = x->data;
+    args->key = context->data;
+    args->x_type = run_type(x);
+}
+
+bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
+{
+    if (!read_inputs(options, layer))
+        return false;
+    describe_shape(options, layer);
+    const int64_t batch = layer->args.batch;
+    return !options->plot || layer->plot_batch < batch ||
+           complain("--plot-batch is %lld: must be below the batch, %lld",
+                    (long long)layer->plot_batch, (long long)batch);
+}
+
+/* ----------------------------------------------------------------------------------- results */
+
+/* An array [batch][heads][rows][last]. The batch is left out where x has none, heads and last where
+ * they are negative. */
+static bool make_result(const char *name, enum npy_type type, int64_t heads, int64_t last,
+                        const struct layer *layer, struct npy *array)
+{
+    const int64_t all[] = {layer->args.batch, heads, layer->args.q_len, last};
+    int64_t shape[NPY_MAX_RANK];
+    int rank = 0;
+    for (int i = layer->x.rank == 2; i < NPY_MAX_RANK; i++)
+        if (i == 0 || i == 2 || (i == 1 && heads >= 0) || (i == 3 && last >= 0))
+            shape[rank++] = all[i];
+    return npy_make(name, type, rank, shape, array);
+}
+
+/* The picture needs the weights as well. */
+static bool make_weights(const struct layer_options *options, struct layer *layer)
+{
+    struct run *const run = &layer->run;
+    const attnkit_attention_args *const a = &run->args;
+    if (!options->run.weights && !options->plot)
+        return true;
+    run->args.weights_kind = ATTNKIT_WEIGHTS_SOFTMAX;
+    const char *const name = options->run.weights ? options->run.weights : options->plot;
+    return make_result(name, NPY_F32, a->q_heads, a->kv_len, layer, &run->weights);
+}
+
+/* That it can be drawn is known before the work and not after it. */
+static bool check_plot(const struct layer_options *options, const struct layer *layer)
+{
+    const attnkit_attention_args *const a = &layer->run.args;
+    if (a->q_heads > HEAT_MAP_MAX_HEADS)
+        return complain("%s: no picture has room for %lld heads: must be at most %d", options->plot,
+                        (long long)a->q_heads, HEAT_MAP_MAX_HEADS);
+    return (a->q_len > 0 && a->kv_len > 0) ||
+           complain("%s: there are no weights to be drawn", options->plot);
+}
+
+static bool name_outputs(const struct layer_options *options, struct run *run)
+{
+    return run_add_output("-o", options->run.out, &run->out, run) &&
+           (!options->run.lse || run_add_output("--lse", options->run.lse, &run->lse, run)) &&
+           (!options->run.weights ||
+            run_add_output("--attention", options->run.weights, &run->weights, run)) &&
+           (!options->plot || run_add_output("--plot", options->plot, NULL, run));
+}
+
+bool layer_make_outputs(const struct layer_options *options, struct layer *layer)
+{
+    struct run *const run = &layer->run;
+    const enum npy_type type = run->args.out_type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
+    if ((options->plot && !check_plot(options, layer)) || !name_outputs(options, run) ||
+        !make_result(options->run.out, type, -1, layer->weights.d_out, layer, &run->out) ||
+        (options->run.lse &&
+         !make_result(options->run.lse, NPY_F32, run->args.q_heads, -1, layer, &run->lse)) ||
+        !make_weights(options, layer))
+        return false;
+    layer->args.out = run->out.data;
+    layer->args.out_type = run->args.out_type;
+    run->args.lse = run->lse.data;
+    run->args.weights = run->weights.data;
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------- picture */
+
+/* It is the last of the outputs. */
+bool layer_draw(const struct layer_options *options, struct layer *layer)
+{
+    struct run *const run = &layer->run;
+    if (!options->plot)
+        return true;
+    const attnkit_attention_args *const a = &run->args;
+    const float *const weights = run->weights.data;
+    const struct heat_map map = {.weights = weights +
+                                            layer->plot_batch * a->q_heads * a->q_len * a->kv_len,
+                                 .heads = a->q_heads,
+                                 .rows = a->q_len,
+                                 .keys = a->kv_len};
+    if (!heat_map_draw(&map, &layer->picture))
+        return complain("%s: no memory for a picture", options->plot);
+    struct npy_output *const output = &run->outputs[run->output_count - 1];
+    if (!picture_encode(options->plot, &layer->picture, &layer->plot, &output->content_bytes))
+        return false;
+    output->content = layer->plot;
+    return true;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What `attnkit layer` prints when all is written: the layer, the arrays, what ran, and how fast.
+ */
+#include "tools/cli/layer/layer.h"
+
+#include <stdio.h>
+
+static const char *const type_names[] = {
+    [ATTNKIT_F32] = "f32", [ATTNKIT_F16] = "f16", [ATTNKIT_BF16] = "bf16", [ATTNKIT_Q8_0] = "q8_0"};
+
+static void print_layer(const struct layer_options *options, const struct layer *layer)
+{
+    const attnkit_layer_weights *const w = &layer->weights;
+    const char *const between = layer->prefix[0] ? " " : "";
+    printf("%-*s%s%s%s, %s", RUN_LABEL, "layer", options->weights, between, layer->prefix,
+           type_names[w->w_type]);
+    if (w->packed_type != w->w_type)
+        printf(" packed as %s", type_names[w->packed_type]);
+    printf("\n%-*s%lld of %lld", RUN_LABEL, "heads", (long long)w->q_heads, (long long)w->head_dim);
+    printf(", %lld KV head%s", (long long)w->kv_heads, w->kv_heads == 1 ? "" : "s");
+    if (w->value_dim != w->head_dim)
+        printf(", values of %lld", (long long)w->value_dim);
+    putchar('\n');
+}
+
+/* Multiplications and additions of the four projections. */
+static double projection_flops(const struct layer *layer)
+{
+    const attnkit_layer_weights *const w = &layer->weights;
+    const attnkit_attention_args *const a = &layer->run.args;
+    const double rows = (double)a->batch * (double)a->q_len;
+    const double keys = (double)a->batch * (double)a->kv_len;
+    const double q = (double)(w->q_heads * w->head_dim), k = (double)(w->kv_heads * w->head_dim);
+    const double v = (double)(w->kv_heads * w->value_dim);
+    const double result = (double)(w->q_heads * w->value_dim);
+    return 2.0 * (rows * (q * (double)w->d_model + result * (double)w->d_out) +
+                  keys * (k * (double)w->d_key + v * (double)w->d_value));
+}
+
+void layer_print_summary(const struct layer_options *options, const struct layer *layer)
+{
+    const struct run *const run = &layer->run;
+    print_layer(options, layer);
+    run_print_array("x", options->x, &layer->x, NULL);
+    run_print_array("context", options->context, &layer->context, NULL);
+    run_print_files(&options->run, run);
+    if (options->plot)
+        printf("%-*s%d x %d pixels %s\n", RUN_LABEL, "plot", layer->picture.width,
+               layer->picture.height, options->plot);
+    printf("%-*s%.6g ms, %zu bytes\n", RUN_LABEL, "pack", layer->pack_seconds * 1e3,
+           layer->packed_bytes);
+    run_print_speed(run, projection_flops(layer) + run_flops(run));
+}

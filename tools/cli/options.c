@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Options of a subcommand, from a table that also makes its help. Names are never abbreviated: a
+ * script that works today must not become ambiguous by an option of tomorrow.
+ */
+#include "tools/cli/tool.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP_COLUMN = 26, WORDS_TEXT = 128 };
+
+/* The option that arg names, alone or before a '='; NULL if there is none. */
+static const struct option *find(const struct option *options, int count, const char *arg)
+{
+    const size_t length = strcspn(arg, "=");
+    for (int i = 0; i < count; i++)
+        if (strlen(options[i].name) == length && !strncmp(options[i].name, arg, length))
+            return &options[i];
+    return NULL;
+}
+
+bool options_parse(const struct option *options, int count, int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) {
+        const struct option *option = find(options, count, argv[i]);
+        if (!option)
+            return complain("unknown %s '%s'", argv[i][0] == '-' ? "option" : "argument", argv[i]);
+        if (*option->value)
+            return complain("option %s is given twice", option->name);
+        const char *equals = strchr(argv[i], '=');
+        if (!option->argument && equals)
+            return complain("option %s takes no argument", option->name);
+        if (!option->argument)
+            *option->value = option->name;
+        else if (equals)
+            *option->value = equals + 1;
+        else if (i + 1 < argc)
+            *option->value = argv[++i];
+        else
+            return complain("option %s needs an argument: %s", option->name, option->argument);
+    }
+    return true;
+}
+
+bool options_require(const char *command, const struct option *options, int count,
+                     const char *const *names)
+{
+    for (; *names; names++)
+        if (!*find(options, count, *names)->value)
+            return complain("option %s is missing: see attnkit %s --help", *names, command);
+    return true;
+}
+
+bool options_go_together(const struct option_pair *pairs, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (pairs[i].value && !pairs[i].needed_value)
+            return complain("option %s needs option %s", pairs[i].name, pairs[i].needed);
+    return true;
+}
+
+void options_print_help(const struct option *options, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const char *argument = options[i].argument ? options[i].argument : "";
+        const int used = printf("  %s %s", options[i].name, argument);
+        if (used >= HELP_COLUMN)
+            printf("\n%*s", HELP_COLUMN, "");
+        else
+            printf("%*s", HELP_COLUMN - used, "");
+        for (const char *c = options[i].help; *c; c++)
+            if (*c == '\n')
+                printf("\n%*s", HELP_COLUMN, "");
+            else
+                putchar(*c);
+        putchar('\n');
+    }
+}
+
+bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value)
+{
+    char *end;
+    errno = 0;
+    const long long number = strtoll(text, &end, 10);
+    if (end == text || *end)
+        return complain("%s is '%s': must be a whole number", option, text);
+    if (errno || number < min || number > max)
+        return complain("%s is %s: must be %lld .. %lld", option, text, (long long)min,
+                        (long long)max);
+    *value = number;
+    return true;
+}
+
+bool parse_real(const char *option, const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    if (end == text || *end)
+        return complain("%s is '%s': must be a number", option, text);
+    return true;
+}
+
+/* "a, b or c". */
+static void spell_words(const char *const *words, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; words[i] && used < size; i++) {
+        const char *between = i == 0 ? "" : words[i + 1] ? ", " : " or ";
+        used += (size_t)snprintf(text + used, size - used, "%s%s", between, words[i]);
+    }
+}
+
+bool parse_word(const char *option, const char *text, const char *const *words, int *index)
+{
+    for (int i = 0; words[i]; i++)
+        if (!strcmp(text, words[i])) {
+            *index = i;
+            return true;
+        }
+    char all[WORDS_TEXT];
+    spell_words(words, all, sizeof all);
+    return complain("%s is '%s': must be %s", option, text, all);
+}
+
+/* The number at *text, which then is at what follows it. */
+static bool take_natural(const char *option, const char **text, uint64_t max, uint64_t *value)
+{
+    char *end;
+    if (**text < '0' || **text > '9')
+        return complain("%s: '%s' does not begin with a digit", option, *text);
+    errno = 0;
+    const unsigned long long number = strtoull(*text, &end, 10);
+    if (errno || number > max)
+        return complain("%s: %.*s is too large: must be 0 .. %llu", option, (int)(end - *text),
+                        *text, (unsigned long long)max);
+    *value = number;
+    *text = end;
+    return true;
+}
+
+bool parse_naturals(const char *option, const char *text, uint64_t max, struct naturals *list)
+{
+    size_t commas = 0;
+    for (const char *c = text; *c; c++)
+        commas += *c == ',';
+    list->values = calloc(commas + 1, sizeof *list->values);
+    if (!list->values)
+        return complain("no memory for the numbers of %s", option);
+    for (;; text++) {
+        if (!take_natural(option, &text, max, &list->values[list->count++]))
+            return false;
+        if (!*text)
+            return true;
+        if (*text != ',')
+            return complain("%s: '%s' after a number: must be a comma", option, text);
+    }
+}

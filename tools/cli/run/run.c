@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `attnkit run`: attention on arrays from .npy files, timed. From the options comes a struct run,
+ * filled in this order: words and numbers, the library's arguments from files, the results' memory,
+ * the times.
+ */
+#include "tools/cli/run/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { OWN_OPTIONS = 9 };
+
+static attnkit_status workspace(const void *args, const attnkit_exec *exec, size_t *bytes,
+                                char *message)
+{
+    return attnkit_attention_workspace(args, exec, bytes, message);
+}
+
+static attnkit_status attention(const void *args, const attnkit_exec *exec, char *message)
+{
+    return attnkit_attention(args, exec, message);
+}
+
+static bool read_all(const struct run_options *options, struct run *run)
+{
+    return run_read_arrays(options, run) && run_read_masks(run) && run_read_extras(options, run) &&
+           run_make_outputs(options, run) && run_convert_cache(options, run);
+}
+
+static int run_with(const struct run_options *options, struct run *run)
+{
+    if (!run_read_words(options, run))
+        return EXIT_USAGE;
+    const struct run_call call = {&run->args, workspace, attention};
+    if (!read_all(options, run) || !run_choose(run) || !run_execute(run, &call))
+        return EXIT_REFUSED;
+    run_finish_outputs(run);
+    if (!npy_write(run->outputs, run->output_count))
+        return EXIT_REFUSED;
+    run_print_files(options, run);
+    run_print_speed(run, run_flops(run));
+    return EXIT_OK;
+}
+
+static void print_help(const struct option *options, int count)
+{
+    puts(
+        "attnkit run: out = softmax(scale * q k^T) v, on NumPy files of float32 or float16\n"
+        "\n"
+        "The arrays are [rows, dim], [heads, rows, dim] or [batch, heads, rows, dim], all of one\n"
+        "rank, out's too. q may have more heads than k and v, by a whole factor: then consecutive\n"
+        "heads of q share one of k and v. A summary is printed when all results are written;\n"
+        "nothing is written if anything is wrong.\n"
+        "\n"
+        "Masks are [batch, heads, rows, keys], or the last dimensions of that, and a size of 1\n"
+        "repeats, as in NumPy. --mask-dims, --mask-bits-dims and --bias-dims name other ones: a\n"
+        "mask bk is [batch, keys], bqk is [batch, rows, keys]. Where a mask has fewer keys than\n"
+        "there are, the rest is masked, but a single one repeats. All of the options go together:\n"
+        "a row sees a key if each of them lets it.\n");
+    options_print_help(options, count);
+}
+
+int run_command(int argc, char **argv)
+{
+    static struct run_options values;
+    static const char *const required[] = {"--q", "--k", "--v", "-o", NULL};
+    struct option options[OWN_OPTIONS + RUN_SHARED_OPTIONS] = {
+        {"--q", "FILE", "queries", &values.q},
+        {"--k", "FILE", "keys", &values.k},
+        {"--v", "FILE", "values; their rows may have another length than the keys'", &values.v},
+        {"-o", "FILE", "the result", &values.out},
+        {"--lse", "FILE", "logarithm of each row's sum of exp, shaped as out without its last size",
+         &values.lse},
+        {"--weights", "FILE",
+         "for each row and key a weight or a score, shaped as out with the\n"
+         "number of keys for its last size",
+         &values.weights},
+        {"--weights-kind", "KIND",
+         "which, in the order in which they are computed from each other:\n"
+         "  scaled    scale * q k^T\n"
+         "  capped    after --softcap\n"
+         "  biased    after --bias and --alibi; -inf where the key is masked\n"
+         "  softmax   after the softmax, before --dropout; the default",
+         &values.weights_kind},
+        {"--out-type", "TYPE", "of out: f32 (the default), f16, or bf16, written as float32",
+         &values.out_type},
+        {"--kv-type", "TYPE",
+         "convert k and v before attention: f32, f16, bf16, q8_0, or i8 with a scale\n"
+         "for each row",
+         &values.kv_type},
+    };
+    const int count = sizeof options / sizeof *options;
+    run_share_options(&values, options + OWN_OPTIONS);
+    if (!options_parse(options, count, argc, argv))
+        return EXIT_USAGE;
+    if (values.help) {
+        print_help(options, count);
+        return EXIT_OK;
+    }
+    if (!options_require("run", options, count, required))
+        return EXIT_USAGE;
+    struct run *run = calloc(1, sizeof *run);
+    if (!run) {
+        complain("no memory");
+        return EXIT_REFUSED;
+    }
+    const int code = run_with(&values, run);
+    run_release(run);
+    free(run);
+    return code;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts of `attnkit run`, most of which `attnkit layer` has as well. A struct run is filled
+ * step by step from the options, in the order of the functions below; a function that returns false
+ * has complained.
+ */
+#ifndef ATTNKIT_RUN_H
+#define ATTNKIT_RUN_H
+
+#include <attnkit.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/formats/npy.h"
+#include "tools/cli/tool.h"
+
+/* The options of a mask. */
+struct mask_options {
+    const char *file, *kind, *dims;
+};
+
+struct run_options {
+    const char *q, *k, *v, *out, *lse, *weights; /* names of files */
+    const char *weights_kind, *kv_type, *out_type;
+    const char *causal, *align, *window, *keep_first, *kv_len, *q_docs, *kv_docs;
+    struct mask_options mask, bits, bias;
+    const char *scale, *softcap, *alibi, *sinks, *dropout, *seed;
+    const char *isa, *threads, *repeat, *help;
+};
+
+/* A mask of the attention. */
+struct run_mask {
+    const char *option; /* that names the file */
+    const char *file;   /* NULL: there is none */
+    const char *dims;   /* a letter of "bhqk" for each dimension; NULL: the last ones of these */
+    struct npy array;
+};
+
+/* K or V in the type that attention reads; NULL where that is the file's. */
+struct converted {
+    void *data;
+    float *scales; /* of int8 */
+};
+
+enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 25, RUN_LABEL = 8 };
+
+struct run {
+    struct npy q, k, v, out, lse, weights, alibi, sinks;
+    struct run_mask bytes, bits, bias;
+    struct npy q_docs, kv_docs;
+    struct converted k_converted, v_converted;
+    struct npy_output outputs[RUN_MAX_OUTPUTS];
+    int output_count;
+    attnkit_type kv_type;         /* read only if the option is there */
+    struct naturals kv_len, seed; /* as the options say: one number, or one for each batch entry */
+    int64_t offset;               /* the same of --causal and --align, if they say a number */
+    int64_t *q_offsets;           /* these for each batch entry, or NULL */
+    uint64_t *kv_lens, *seeds;
+    attnkit_attention_args args;
+    attnkit_exec exec;
+    attnkit_isa_choice choice;
+    int64_t repeat;
+    double *seconds; /* of each repeat, shortest first */
+};
+
+/* A call of the library. */
+struct run_call {
+    const void *args;
+    attnkit_status (*workspace)(const void *args, const attnkit_exec *exec, size_t *bytes,
+                                char *message);
+    attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
+};
+
+/* run_options.c: the options from --causal on, which other commands have as well. */
+void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
+
+/* run_words.c: the options that are numbers or words. False is a usage error. */
+bool run_read_words(const struct run_options *options, struct run *run);
+
+/* run_arrays.c: q, k and v and the shape of the call, memory for the results, and the results as
+ * the files get them. */
+bool run_read_arrays(const struct run_options *options, struct run *run);
+bool run_make_outputs(const struct run_options *options, struct run *run);
+void run_finish_outputs(struct run *run);
+
+/* The same: the type of an array's floats; one result, and where it goes. Complains if another has
+ * the same file. */
+attnkit_type run_type(const struct npy *array);
+bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
+
+/* run_masks.c: masks in bytes, bits and numbers. They need the shape in args. */
+bool run_read_masks(struct run *run);
+
+/* run_extras.c: what there is for each batch entry, row, key or head. The same. */
+bool run_read_extras(const struct run_options *options, struct run *run);
+
+/* run_convert.c: K and V in another type. */
+bool run_convert_cache(const struct run_options *options, struct run *run);
+
+/* run_execute.c: the instruction set and the threads; the call, each repeat of it timed; seconds
+ * from some moment on; and the end, after which nothing of the run is left. */
+bool run_choose(struct run *run);
+bool run_execute(struct run *run, const struct run_call *call);
+double run_now(void);
+void run_release(struct run *run);
+
+/* run_summary.c: what was read and written and what ran; how fast; and the FLOPs of attention. */
+void run_print_files(const struct run_options *options, const struct run *run);
+void run_print_speed(const struct run *run, double flops);
+double run_flops(const struct run *run);
+void run_print_array(const char *label, const char *name, const struct npy *array,
+                     const char *note);
+
+#endif

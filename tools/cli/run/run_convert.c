@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --kv-type: K and V as a cache would have them, converted by attnkit_append. No time is taken of
+ * it.
+ */
+#include "tools/cli/run/run.h"
+
+#include <stdlib.h>
+
+/* Bytes of a row; dim is a multiple of 32 where the type has blocks of so many. */
+static size_t row_bytes(attnkit_type type, size_t dim)
+{
+    switch (type) {
+    case ATTNKIT_F32:
+        return 4 * dim;
+    case ATTNKIT_F16:
+    case ATTNKIT_BF16:
+        return 2 * dim;
+    case ATTNKIT_I8:
+        return dim;
+    case ATTNKIT_Q8_0:
+        return dim / 32 * 34;
+    }
+    return 0;
+}
+
+/* Room for the rows of the file, and for a scale of each where they have one. Where dim is bad, as
+ * attnkit_append will say, it is too little. */
+static bool make_room(const char *name, const struct npy *file, attnkit_type type,
+                      struct converted *to)
+{
+    const size_t dim = (size_t)file->shape[file->rank - 1];
+    const size_t rows = dim ? file->bytes / npy_element(file->type) / dim : 0;
+    const size_t bytes = row_bytes(type, dim);
+    to->data = calloc(rows ? rows : 1, bytes ? bytes : 1);
+    if (type == ATTNKIT_I8)
+        to->scales = calloc(rows ? rows : 1, sizeof *to->scales);
+    return (to->data && (type != ATTNKIT_I8 || to->scales)) ||
+           complain("no memory to convert %s", name);
+}
+
+static bool append(const char *name, const attnkit_append_args *args, const char *isa)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {.size = sizeof exec, .isa = isa};
+    if (attnkit_append_workspace(args, &exec, &exec.workspace_size, message) != ATTNKIT_OK)
+        return complain("cannot convert %s: %s", name, message);
+    exec.workspace = malloc(exec.workspace_size ? exec.workspace_size : 1);
+    if (!exec.workspace)
+        return complain("no memory for a workspace of %zu bytes", exec.workspace_size);
+    const bool ok = attnkit_append(args, &exec, message) == ATTNKIT_OK;
+    free(exec.workspace);
+    return ok || complain("cannot convert %s: %s", name, message);
+}
+
+/* All rows of the file, whose type is *type, which becomes that of the cache. */
+static bool convert(const char *name, const struct npy *file, const struct run *run,
+                    attnkit_type *type, struct converted *to)
+{
+    const attnkit_attention_args *const args = &run->args;
+    if (*type == run->kv_type)
+        return true;
+    if (!make_room(name, file, run->kv_type, to))
+        return false;
+    const attnkit_append_args all = {.size = sizeof all,
+                                     .batch = args->batch,
+                                     .heads = args->kv_heads,
+                                     .len = args->kv_len,
+                                     .dim = file->shape[file->rank - 1],
+                                     .capacity = args->kv_len,
+                                     .src = file->data,
+                                     .dst = to->data,
+                                     .dst_scales = to->scales,
+                                     .src_type = *type,
+                                     .dst_type = run->kv_type};
+    *type = run->kv_type;
+    return append(name, &all, run->exec.isa);
+}
+
+bool run_convert_cache(const struct run_options *options, struct run *run)
+{
+    attnkit_attention_args *const args = &run->args;
+    struct converted *const k = &run->k_converted, *const v = &run->v_converted;
+    if (!options->kv_type)
+        return true;
+    if (!convert(options->k, &run->k, run, &args->k_type, k) ||
+        !convert(options->v, &run->v, run, &args->v_type, v))
+        return false;
+    args->k = k->data ? k->data : args->k;
+    args->v = v->data ? v->data : args->v;
+    args->k_scales = k->scales;
+    args->v_scales = v->scales;
+    return true;
+}

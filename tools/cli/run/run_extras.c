@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What an `attnkit run` has beside arrays and masks: numbers for each batch entry, documents for
+ * each row and key, floats for each query head.
+ */
+#include "tools/cli/run/run.h"
+
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------------ for each batch entry */
+
+/* Room for a number for each batch entry, never NULL unless there is no memory. A batch may be of
+ * any size if its arrays have no elements. */
+static void *make_entries(const char *option, int64_t batch)
+{
+    void *entries = NULL;
+    if (batch <= PTRDIFF_MAX / (int64_t)sizeof(int64_t))
+        entries = calloc(batch ? (size_t)batch : 1, sizeof(int64_t));
+    if (!entries)
+        complain("no memory for %s in a batch of %lld", option, (long long)batch);
+    return entries;
+}
+
+/* One number stands for all entries. */
+static bool spread(const char *option, const struct naturals *list, int64_t batch,
+                   uint64_t **entries)
+{
+    if (list->count != 1 && list->count != batch)
+        return complain("%s has %lld numbers: must be 1, or %lld, one for each batch entry", option,
+                        (long long)list->count, (long long)batch);
+    *entries = make_entries(option, batch);
+    if (!*entries)
+        return false;
+    for (int64_t b = 0; b < batch; b++)
+        (*entries)[b] = list->values[list->count == 1 ? 0 : b];
+    return true;
+}
+
+static bool set_offsets(struct run *run)
+{
+    if (run->args.align != ATTNKIT_ALIGN_OFFSETS)
+        return true;
+    run->q_offsets = make_entries("--causal or --align", run->args.batch);
+    if (!run->q_offsets)
+        return false;
+    for (int64_t b = 0; b < run->args.batch; b++)
+        run->q_offsets[b] = run->offset;
+    run->args.q_offsets = run->q_offsets;
+    return true;
+}
+
+static bool set_kv_lens(struct run *run)
+{
+    if (run->kv_len.count && !spread("--kv-len", &run->kv_len, run->args.batch, &run->kv_lens))
+        return false;
+    run->args.kv_lens = (const int64_t *)run->kv_lens;
+    return true;
+}
+
+/* A dropout of 0 drops nothing, whatever the seeds. */
+static bool set_seeds(struct run *run)
+{
+    if (run->seed.count && !spread("--seed", &run->seed, run->args.batch, &run->seeds))
+        return false;
+    run->args.dropout_seeds = run->args.dropout == 0.0 ? NULL : run->seeds;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------- documents */
+
+static bool fits_int32(const char *name, const struct npy *array)
+{
+    const int64_t *const numbers = array->data;
+    if (array->type == NPY_I32)
+        return true;
+    for (size_t i = 0; i < array->bytes / sizeof *numbers; i++)
+        if (numbers[i] < INT32_MIN || numbers[i] > INT32_MAX)
+            return complain("%s: %lld is no number of 32 bits", name, (long long)numbers[i]);
+    return true;
+}
+
+static bool check_docs_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
+{
+    char shape[NPY_SHAPE_TEXT];
+    if (docs->shape[docs->rank - 1] == len && (docs->rank == 1 || docs->shape[0] == batch))
+        return true;
+    return complain("%s has shape %s: must be [%lld] or [%lld, %lld]", name, npy_shape(docs, shape),
+                    (long long)len, (long long)batch, (long long)len);
+}
+
+/* The numbers of the file as int32, for each batch entry. */
+static bool spread_docs(const char *name, const struct npy *file, int64_t batch, int64_t len,
+                        struct npy *docs)
+{
+    const int64_t shape[] = {batch, len};
+    if (!npy_make(name, NPY_I32, 2, shape, docs))
+        return false;
+    const size_t of_file = file->bytes / npy_element(file->type);
+    const int32_t *const narrow = file->data;
+    const int64_t *const wide = file->data;
+    int32_t *const numbers = docs->data;
+    for (size_t i = 0; i < docs->bytes / sizeof *numbers; i++)
+        numbers[i] = file->type == NPY_I32 ? narrow[i % of_file] : (int32_t)wide[i % of_file];
+    return true;
+}
+
+static bool read_docs(const char *name, int64_t batch, int64_t len, struct npy *docs)
+{
+    const struct npy_form form = {1u << NPY_I32 | 1u << NPY_I64, 1, 2};
+    struct npy file;
+    if (!npy_read(name, form, &file))
+        return false;
+    const bool ok = check_docs_shape(name, &file, batch, len) && fits_int32(name, &file) &&
+                    spread_docs(name, &file, batch, len, docs);
+    npy_free(&file);
+    return ok;
+}
+
+static bool set_docs(const struct run_options *options, struct run *run)
+{
+    attnkit_attention_args *const args = &run->args;
+    if (options->q_docs && (!read_docs(options->q_docs, args->batch, args->q_len, &run->q_docs) ||
+                            !read_docs(options->kv_docs, args->batch, args->kv_len, &run->kv_docs)))
+        return false;
+    args->q_docs = run->q_docs.data;
+    args->kv_docs = run->kv_docs.data;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------- query heads */
+
+static bool read_heads(const char *name, int64_t q_heads, struct npy *array)
+{
+    const struct npy_form form = {1u << NPY_F32, 1, 1};
+    if (!name)
+        return true;
+    if (!npy_read(name, form, array))
+        return false;
+    return array->shape[0] == q_heads ||
+           complain("%s has %lld numbers: must be %lld, one for each query head", name,
+                    (long long)array->shape[0], (long long)q_heads);
+}
+
+static bool set_heads(const struct run_options *options, struct run *run)
+{
+    if (!read_heads(options->alibi, run->args.q_heads, &run->alibi) ||
+        !read_heads(options->sinks, run->args.q_heads, &run->sinks))
+        return false;
+    run->args.alibi_slopes = run->alibi.data;
+    run->args.sinks = run->sinks.data;
+    return true;
+}
+
+bool run_read_extras(const struct run_options *options, struct run *run)
+{
+    return set_offsets(run) && set_kv_lens(run) && set_seeds(run) && set_docs(options, run) &&
+           set_heads(options, run);
+}

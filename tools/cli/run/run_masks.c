@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The masks of `attnkit run`. Their files broadcast as NumPy's arrays do: dimensions of size 1, and
+ * those that are not there, repeat. Of the keys alone there may be fewer.
+ */
+#include "tools/cli/run/run.h"
+
+#include <string.h>
+
+static const char axes[] = "bhqk";
+
+enum { AXES = 4, KEYS = 3 };
+
+/* What the library takes of a mask. */
+struct layout {
+    int64_t strides[3]; /* of {batch, head, row}, in bytes */
+    int64_t columns;
+};
+
+/* The dimensions of the file, as letters. */
+static const char *dims_of(const struct run_mask *mask)
+{
+    return mask->dims ? mask->dims : axes + AXES - mask->array.rank;
+}
+
+static int axis_of(const struct run_mask *mask, int dimension)
+{
+    return (int)(strchr(axes, dims_of(mask)[dimension]) - axes);
+}
+
+static int64_t last_size(const struct run_mask *mask)
+{
+    return mask->array.shape[mask->array.rank - 1];
+}
+
+static bool check_dims(const struct run_mask *mask)
+{
+    if (!mask->dims || (int)strlen(mask->dims) == mask->array.rank)
+        return true;
+    return complain("%s-dims is '%s', %s has rank %d: must be as many letters", mask->option,
+                    mask->dims, mask->file, mask->array.rank);
+}
+
+/* The sizes before the last are 1 or those of the call. */
+static bool check_sizes(const struct run_mask *mask, const attnkit_attention_args *args)
+{
+    const int64_t sizes[] = {args->batch, args->q_heads, args->q_len};
+    static const char *const names[] = {"the batch", "the query heads", "the query rows"};
+    char shape[NPY_SHAPE_TEXT];
+    for (int i = 0; i < mask->array.rank - 1; i++) {
+        const int axis = axis_of(mask, i);
+        const int64_t size = mask->array.shape[i];
+        if (size != 1 && size != sizes[axis])
+            return complain("%s %s has dimensions '%s': %s there must be 1 or %lld, not %lld "
+                            "(%s-dims names other dimensions)",
+                            mask->file, npy_shape(&mask->array, shape), dims_of(mask), names[axis],
+                            (long long)sizes[axis], (long long)size, mask->option);
+    }
+    return true;
+}
+
+/* The last size is that of `most`, or less, which masks the keys after it, but not 0. */
+static bool check_last(const struct run_mask *mask, const char *what, int64_t most)
+{
+    char shape[NPY_SHAPE_TEXT];
+    const int64_t size = last_size(mask), least = most > 0;
+    return (size >= least && size <= most) ||
+           complain("%s %s: its last size is %lld: must be %lld .. %lld, the %s", mask->file,
+                    npy_shape(&mask->array, shape), (long long)size, (long long)least,
+                    (long long)most, what);
+}
+
+/* Repeats the one column of the mask for all keys: the library has no strides of columns. */
+static bool repeat_column(struct run_mask *mask, int64_t columns)
+{
+    struct npy wide;
+    const struct npy *const narrow = &mask->array;
+    const size_t element = npy_element(narrow->type);
+    int64_t shape[NPY_MAX_RANK];
+    memcpy(shape, narrow->shape, sizeof shape);
+    shape[narrow->rank - 1] = columns;
+    if (!npy_make(mask->file, narrow->type, narrow->rank, shape, &wide))
+        return false;
+    const size_t count = wide.bytes / element;
+    for (size_t i = 0; i < count; i++)
+        memcpy((char *)wide.data + i * element,
+               (const char *)narrow->data + i / (size_t)columns * element, element);
+    npy_free(&mask->array);
+    mask->array = wide;
+    return true;
+}
+
+/* Strides of 0 repeat; where the file has no elements nothing is read through them. */
+static void set_strides(const struct run_mask *mask, struct layout *layout)
+{
+    const struct npy *const array = &mask->array;
+    int64_t stride = (int64_t)npy_element(array->type);
+    for (int i = array->rank - 1; array->bytes && i >= 0; i--) {
+        const int axis = axis_of(mask, i);
+        if (axis != KEYS && array->shape[i] != 1)
+            layout->strides[axis] = stride;
+        stride *= array->shape[i];
+    }
+}
+
+static bool read_mask(struct run_mask *mask, unsigned types, const attnkit_attention_args *args)
+{
+    const struct npy_form form = {types, 1, NPY_MAX_RANK};
+    return npy_read(mask->file, form, &mask->array) && check_dims(mask) && check_sizes(mask, args);
+}
+
+/* Bytes or numbers: a column for each key. */
+static bool place_columns(struct run_mask *mask, int64_t kv_len, struct layout *layout)
+{
+    if (last_size(mask) == 1 && kv_len != 1 && !repeat_column(mask, kv_len))
+        return false;
+    if (!check_last(mask, "number of keys", kv_len))
+        return false;
+    layout->columns = last_size(mask);
+    set_strides(mask, layout);
+    return true;
+}
+
+/* Bits: a column for each eight keys, or less of the last ones. */
+static bool place_bits(const struct run_mask *mask, int64_t kv_len, struct layout *layout)
+{
+    const int64_t bytes = kv_len / 8 + (kv_len % 8 != 0);
+    if (!check_last(mask, "number of bytes with a bit for each key", bytes))
+        return false;
+    layout->columns = last_size(mask) == bytes ? kv_len : 8 * last_size(mask);
+    set_strides(mask, layout);
+    return true;
+}
+
+static bool read_bytes(struct run *run)
+{
+    struct layout layout = {0};
+    attnkit_attention_args *const args = &run->args;
+    if (!read_mask(&run->bytes, 1u << NPY_BOOL | 1u << NPY_U8, args) ||
+        !place_columns(&run->bytes, args->kv_len, &layout))
+        return false;
+    args->mask = run->bytes.array.data;
+    args->mask_columns = layout.columns;
+    memcpy(args->mask_strides, layout.strides, sizeof layout.strides);
+    return true;
+}
+
+static bool read_bits(struct run *run)
+{
+    struct layout layout = {0};
+    attnkit_attention_args *const args = &run->args;
+    if (!read_mask(&run->bits, 1u << NPY_U8, args) ||
+        !place_bits(&run->bits, args->kv_len, &layout))
+        return false;
+    args->mask_bits = run->bits.array.data;
+    args->mask_bits_columns = layout.columns;
+    memcpy(args->mask_bits_strides, layout.strides, sizeof layout.strides);
+    return true;
+}
+
+static bool read_bias(struct run *run)
+{
+    struct layout layout = {0};
+    attnkit_attention_args *const args = &run->args;
+    if (!read_mask(&run->bias, 1u << NPY_F32 | 1u << NPY_F16, args) ||
+        !place_columns(&run->bias, args->kv_len, &layout))
+        return false;
+    args->bias = run->bias.array.data;
+    args->bias_type = run->bias.array.type == NPY_F16 ? ATTNKIT_F16 : ATTNKIT_F32;
+    args->bias_columns = layout.columns;
+    memcpy(args->bias_strides, layout.strides, sizeof layout.strides);
+    return true;
+}
+
+bool run_read_masks(struct run *run)
+{
+    if (run->bytes.file || run->bits.file || run->bias.file)
+        run->args.flags |= ATTNKIT_MASK_STRIDED;
+    return (!run->bytes.file || read_bytes(run)) && (!run->bits.file || read_bits(run)) &&
+           (!run->bias.file || read_bias(run));
+}

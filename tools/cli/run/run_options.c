@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The options that `attnkit run` shares with the commands that have attention inside: which keys a
+ * row sees, what becomes of a score, and how the call is run.
+ */
+#include "tools/cli/run/run.h"
+
+#include <string.h>
+
+void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS])
+{
+    const struct option shared[] = {
+        {"--causal", "FORM",
+         "query row i sees the keys up to its position, which is\n"
+         "  upper-left     i\n"
+         "  bottom-right   i + the number of keys - the number of query rows\n"
+         "  OFFSET         i + OFFSET, a whole number",
+         &values->causal},
+        {"--align", "FORM", "the position as --causal has it; later keys are seen, too",
+         &values->align},
+        {"--window", "LEFT,RIGHT",
+         "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values->window},
+        {"--keep-first", "N", "have the first N keys in every window", &values->keep_first},
+        {"--kv-len", "N[,N...]",
+         "see the first N keys: one N, or one for each batch entry; bottom-right\n"
+         "counts these keys",
+         &values->kv_len},
+        {"--q-docs", "FILE",
+         "numbers of documents, int32 or int64, [rows of q] or [batch, rows of q]: a\n"
+         "row sees the keys with the same number in --kv-docs",
+         &values->q_docs},
+        {"--kv-docs", "FILE", "[keys] or [batch, keys]", &values->kv_docs},
+        {"--mask", "FILE", "a mask: bool or uint8, or what --bias takes", &values->mask.file},
+        {"--mask-kind", "KIND",
+         "needed with --mask\n"
+         "  attend   true, or any byte but 0: the row sees the key\n"
+         "  ignore   true: it does not\n"
+         "  add      the same as --bias",
+         &values->mask.kind},
+        {"--mask-dims", "LETTERS", "dimensions of the mask, of b h q k, k the last",
+         &values->mask.dims},
+        {"--mask-bits", "FILE",
+         "a mask of uint8, where key j is bit j % 8 of byte j / 8 of a row (in NumPy\n"
+         "np.packbits(mask, axis=-1, bitorder=\"little\"))",
+         &values->bits.file},
+        {"--mask-bits-kind", "KIND", "attend or ignore; needed with --mask-bits",
+         &values->bits.kind},
+        {"--mask-bits-dims", "LETTERS", "as --mask-dims", &values->bits.dims},
+        {"--bias", "FILE", "float32 or float16, added to the scores; -inf masks the key",
+         &values->bias.file},
+        {"--bias-dims", "LETTERS", "as --mask-dims", &values->bias.dims},
+        {"--scale", "X", "factor of the scores; without it 1 / sqrt(head_dim)", &values->scale},
+        {"--softcap", "X", "scores become X * tanh(score / X)", &values->softcap},
+        {"--alibi", "FILE",
+         "slopes, float32 [heads of q]: slope * (key - position) is added to a score",
+         &values->alibi},
+        {"--sinks", "FILE",
+         "float32 [heads of q]: one more score in each sum of exp, without a value",
+         &values->sinks},
+        {"--dropout", "P", "multiply weights by 0 with this probability, else by 1 / (1 - P)",
+         &values->dropout},
+        {"--seed", "N[,N...]", "of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
+         &values->seed},
+        {"--isa", "NAME", "the instruction set; attnkit info tells which there are", &values->isa},
+        {"--threads", "N", "threads, 1 .. 256; without it 1. The bits are the same for all",
+         &values->threads},
+        {"--repeat", "N", "run N times, for the times (starting threads is part of them)",
+         &values->repeat},
+        {"--help", NULL, "this text", &values->help},
+    };
+    _Static_assert(sizeof shared / sizeof *shared == RUN_SHARED_OPTIONS, "all of them");
+    memcpy(options, shared, sizeof shared);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What `attnkit run` prints when all is written: the arrays, what ran, and how fast.
+ */
+#include "tools/cli/run/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { LABEL = RUN_LABEL };
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double keys_of(const struct run *run, int64_t b)
+{
+    return run->kv_lens ? (double)run->kv_lens[b] : (double)run->args.kv_len;
+}
+
+/* The position of the entry's row 0; 0 if rows have none. In floating point, as positions may be
+ * anything. */
+static double offset_of(const struct run *run, int64_t b)
+{
+    if (run->args.align == ATTNKIT_ALIGN_BOTTOM_RIGHT)
+        return keys_of(run, b) - (double)run->args.q_len;
+    return run->args.align == ATTNKIT_ALIGN_OFFSETS ? (double)run->q_offsets[b] : 0.0;
+}
+
+/* Of so many keys, those that the row at this position may see. */
+static double visible_keys(const attnkit_attention_args *args, double position, double keys)
+{
+    double first = 0.0, end = args->flags & ATTNKIT_CAUSAL ? smaller(position + 1.0, keys) : keys;
+    const double kept = larger(smaller((double)args->keep_first, end), 0.0);
+    if (args->flags & ATTNKIT_WINDOW && args->window_left >= 0)
+        first = larger(position - (double)args->window_left, 0.0);
+    if (args->flags & ATTNKIT_WINDOW && args->window_right >= 0)
+        end = smaller(position + (double)args->window_right + 1.0, end);
+    const double seen = larger(end - first, 0.0);
+    return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
+}
+
+/* Pairs of a query row and a key that its position lets it see, over all query heads. Masks and
+ * documents do not count. */
+static double visible_pairs(const struct run *run)
+{
+    const attnkit_attention_args *const args = &run->args;
+    double pairs = 0.0;
+    if (args->q_heads == 0 || args->q_len == 0)
+        return 0.0;
+    for (int64_t b = 0; b < args->batch; b++)
+        for (int64_t i = 0; i < args->q_len; i++)
+            pairs += visible_keys(args, offset_of(run, b) + (double)i, keys_of(run, b));
+    return (double)args->q_heads * pairs;
+}
+
+/* A line for an array, if there is one; note may be NULL. */
+void run_print_array(const char *label, const char *name, const struct npy *array, const char *note)
+{
+    char shape[NPY_SHAPE_TEXT];
+    if (name)
+        printf("%-*s%s %s%s%s\n", LABEL, label, npy_shape(array, shape), name, note ? ", " : "",
+               note ? note : "");
+}
+
+static void print_inputs(const struct run_options *options, const struct run *run)
+{
+    run_print_array("q", options->q, &run->q, NULL);
+    run_print_array("k", options->k, &run->k, options->kv_type);
+    run_print_array("v", options->v, &run->v, options->kv_type);
+    run_print_array("mask", run->bytes.file, &run->bytes.array, options->mask.kind);
+    run_print_array("bits", run->bits.file, &run->bits.array, options->bits.kind);
+    run_print_array("bias", run->bias.file, &run->bias.array, NULL);
+    run_print_array("q docs", options->q_docs, &run->q_docs, NULL);
+    run_print_array("kv docs", options->kv_docs, &run->kv_docs, NULL);
+    run_print_array("alibi", options->alibi, &run->alibi, NULL);
+    run_print_array("sinks", options->sinks, &run->sinks, NULL);
+}
+
+/* Where the rows are; with keys of several lengths, those of the first entry. */
+static void print_position(const struct run_options *options, const struct run *run)
+{
+    const char *const form = options->causal ? options->causal : options->align;
+    if (form)
+        printf("%-*s%s: query row 0 is at key %.0f%s\n", LABEL,
+               options->causal ? "causal" : "align", form, offset_of(run, 0),
+               run->kv_len.count > 1 ? " in entry 0" : "");
+}
+
+static void print_what_ran(const struct run_options *options, const struct run *run)
+{
+    const attnkit_isa_choice *const choice = &run->choice;
+    const int64_t threads = run->exec.threads;
+    printf("%-*s%s", LABEL, "ran on", choice->prefill);
+    if (strcmp(choice->prefill, choice->decode))
+        printf(" (many rows), %s (few rows)", choice->decode);
+    printf(", %s; %lld thread%s\n", options->isa ? "as --isa says" : choice->reason,
+           (long long)threads, threads == 1 ? "" : "s");
+}
+
+double run_flops(const struct run *run)
+{
+    const attnkit_attention_args *const args = &run->args;
+    return 2.0 * ((double)args->head_dim + (double)args->value_dim) * visible_pairs(run);
+}
+
+void run_print_speed(const struct run *run, double flops)
+{
+    const double best = run->seconds[0], median = run->seconds[run->repeat / 2];
+    printf("%-*sbest %.6g ms, median %.6g ms of %lld\n", LABEL, "time", best * 1e3, median * 1e3,
+           (long long)run->repeat);
+    printf("%-*s%.2f GFLOP/s at best, %.4g GFLOP in all\n", LABEL, "speed",
+           best > 0.0 ? flops / best * 1e-9 : 0.0, flops * 1e-9);
+}
+
+void run_print_files(const struct run_options *options, const struct run *run)
+{
+    print_inputs(options, run);
+    run_print_array("out", options->out, &run->out, options->out_type);
+    run_print_array("lse", options->lse, &run->lse, NULL);
+    run_print_array("weights", options->weights, &run->weights,
+                    options->weights_kind ? options->weights_kind : "softmax");
+    print_position(options, run);
+    print_what_ran(options, run);
+}

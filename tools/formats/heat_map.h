@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights of attention as a picture: a panel for each head, side by side in a grid, each with its
+ * number above it. Rows of a panel are query rows, columns are keys.
+ */
+#ifndef ATTNKIT_HEAT_MAP_H
+#define ATTNKIT_HEAT_MAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tools/formats/picture.h"
+
+enum { HEAT_MAP_MAX_HEADS = 1000, HEAT_MAP_MAX_SIDE = 2000 };
+
+struct heat_map {
+    const float *weights; /* [heads][rows][keys], none of them 0 */
+    int64_t heads;        /* at most HEAT_MAP_MAX_HEADS */
+    int64_t rows;
+    int64_t keys;
+};
+
+/* Draws it, in at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour is 0, the brightest
+ * the largest weight of the head, and what is between them goes by the square root, or a row that
+ * sees many keys would be all dark; NaN is red. False: there is no memory. */
+bool heat_map_draw(const struct heat_map *map, struct picture *picture);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Strings are the long part: they are UTF-8, in which a character has 1 to 4 bytes, and may have
+ * escapes, of which \uXXXX is half a character beyond U+FFFF.
+ */
+#include "tools/formats/json.h"
+
+#include <string.h>
+
+static void skip_spaces(struct json *json)
+{
+    while (json->at < json->end && memchr(" \t\n\r", *json->at, 4))
+        json->at++;
+}
+
+bool json_take(struct json *json, char c)
+{
+    skip_spaces(json);
+    if (json->at == json->end || *json->at != c)
+        return false;
+    json->at++;
+    return true;
+}
+
+bool json_ends(struct json *json)
+{
+    skip_spaces(json);
+    return json->at == json->end;
+}
+
+/* ----------------------------------------------------------------------------------- strings */
+
+enum { HIGH_SURROGATE = 0xD800, LOW_SURROGATE = 0xDC00, SURROGATE_END = 0xE000 };
+
+static bool is_control(uint32_t character)
+{
+    return character < 0x20 || (character >= 0x7F && character < 0xA0);
+}
+
+/* A character of UTF-8: in its shortest form, no surrogate, at most U+10FFFF. */
+static bool take_utf8(struct json *json, uint32_t *character)
+{
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    const uint8_t first = (uint8_t)*json->at++;
+    const int more = first < 0x80 ? 0 : first < 0xC0 ? -1 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    if (more < 0 || first > 0xF4 || json->end - json->at < more)
+        return false;
+    *character = more ? first & (0x3Fu >> more) : first;
+    for (int i = 0; i < more; i++) {
+        const uint8_t next = (uint8_t)*json->at++;
+        if (next >> 6 != 2)
+            return false;
+        *character = *character << 6 | (next & 0x3Fu);
+    }
+    return *character >= least[more] && *character <= 0x10FFFF &&
+           (*character < HIGH_SURROGATE || *character >= SURROGATE_END);
+}
+
+static bool take_hex(struct json *json, uint32_t *number)
+{
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    *number = 0;
+    if (json->end - json->at < 4)
+        return false;
+    for (int i = 0; i < 4; i++) {
+        const char *const digit = memchr(digits, *json->at++, sizeof digits - 1);
+        if (!digit)
+            return false;
+        *number = *number << 4 | (uint32_t)((digit - digits) % 16);
+    }
+    return true;
+}
+
+/* What follows "\u": one half of a pair, which "\u" and the other one follow, or a character. */
+static bool take_code(struct json *json, uint32_t *character)
+{
+    uint32_t low;
+    if (!take_hex(json, character))
+        return false;
+    if (*character < HIGH_SURROGATE || *character >= SURROGATE_END)
+        return true;
+    if (*character >= LOW_SURROGATE || json->end - json->at < 2 || memcmp(json->at, "\\u", 2))
+        return false;
+    json->at += 2;
+    if (!take_hex(json, &low) || low < LOW_SURROGATE || low >= SURROGATE_END)
+        return false;
+    *character = 0x10000 + ((*character - HIGH_SURROGATE) << 10) + (low - LOW_SURROGATE);
+    return true;
+}
+
+/* What follows a backslash. The other escapes are of control characters. */
+static bool take_escape(struct json *json, uint32_t *character)
+{
+    if (json->at == json->end)
+        return false;
+    const char c = *json->at++;
+    if (c == 'u')
+        return take_code(json, character);
+    *character = (uint32_t)c;
+    return memchr("\"\\/", c, 3) != NULL;
+}
+
+/* Appends the character as UTF-8; returns the end. */
+static char *put_utf8(char *string, uint32_t character)
+{
+    if (character < 0x80) {
+        *string++ = (char)character;
+        return string;
+    }
+    const int more = character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
+    *string++ = (char)(0xFF00u >> (more + 1) | character >> 6 * more);
+    for (int i = more - 1; i >= 0; i--)
+        *string++ = (char)(0x80 | (character >> 6 * i & 0x3F));
+    return string;
+}
+
+bool json_take_string(struct json *json, char *string)
+{
+    if (!json_take(json, '"'))
+        return false;
+    while (json->at < json->end) {
+        uint32_t character;
+        if (*json->at == '"') {
+            json->at++;
+            *string = '\0';
+            return true;
+        }
+        const bool escaped = *json->at == '\\';
+        json->at += escaped;
+        if (!(escaped ? take_escape(json, &character) : take_utf8(json, &character)) ||
+            is_control(character))
+            return false;
+        string = put_utf8(string, character);
+    }
+    return false;
+}
+
+/* ----------------------------------------------------------------------------------- numbers */
+
+bool json_take_natural(struct json *json, uint64_t *number)
+{
+    skip_spaces(json);
+    const char *const first = json->at;
+    *number = 0;
+    for (; json->at < json->end && *json->at >= '0' && *json->at <= '9'; json->at++)
+        if (__builtin_mul_overflow(*number, 10, number) ||
+            __builtin_add_overflow(*number, (uint64_t)(*json->at - '0'), number))
+            return false;
+    return json->at > first && (*first != '0' || json->at == first + 1);
+}

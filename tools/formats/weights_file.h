@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights by name: the tensors of a safetensors file, or the .npy files of a folder, each of which
+ * is named after its tensor. A function that returns false has complained.
+ */
+#ifndef ATTNKIT_WEIGHTS_FILE_H
+#define ATTNKIT_WEIGHTS_FILE_H
+
+#include <attnkit.h>
+
+#include <stdbool.h>
+
+#include "tools/formats/npy.h"
+#include "tools/formats/safetensors.h"
+
+struct weights_file {
+    const char *path;
+    bool is_folder;
+    char **names;
+    size_t count;
+    struct safetensors file; /* empty for a folder */
+};
+
+/* A matrix or a bias. */
+struct tensor {
+    char *name; /* for messages */
+    attnkit_type type;
+    int rank; /* 1 or 2 */
+    int64_t shape[2];
+    void *data; /* NULL: there is none */
+};
+
+bool weights_open(const char *path, struct weights_file *file);
+bool weights_has(const struct weights_file *file, const char *name);
+
+/* Reads one that is there. */
+bool weights_read(struct weights_file *file, const char *name, struct tensor *tensor);
+
+void weights_close(struct weights_file *file);
+void weights_free(struct tensor *tensor);
+
+#endif

@@ -1,0 +1,481 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The inner loops of the kernels as the compiler left them: what they cost, without running them.
+
+    tools/static/loops.py BUILD_FOLDER
+
+Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps, takes
+every innermost loop with FMAs on its most used way, the shortest with all FMAs, which leaves out
+the prefetches and changes of scale that are only due now and then, and prints a line for all loops
+of a kernel (and of a type, where it has functions for each) with the same number of FMAs:
+instructions, loads into vectors (a broadcast is one), loads and stores of spilled vectors, and
+the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of the worst.
+
+llvm-mca knows neither caches nor the fetching of instructions nor what a store hands to a load.
+
+Fails where a full tile breaks a limit, and where a figure is any other than that in tools/static/loops/,
+be it better: there they are kept per instruction set and compiler, and a change of kernels comes
+with its change of figures, which `tools/figures --write` makes. Other compilers have only the
+limits to keep. Exit status 77: there is nothing here that it can look at.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+from stored_figures import (ADVICE, SKIPPED, Difference, build_options, compiler, is_count,
+                            is_instrumented, print_differences, read, run)
+
+STORE = Path(__file__).resolve().parent / "loops"
+KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
+           "linear"]
+TILES = ["scores", "weighted_v"]  # their full tiles have the limits
+TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # in the name of a function
+LEAST_PERCENT = 90
+MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
+MCA = "llvm-mca-19"  # the models differ between versions, and so would the figures
+COUNTED = {"instructions", "loads", "spills"}  # of a loop; the other figures are cycles of CPUs
+ITERATIONS = 50, 150  # cycles are of those in between: filling the pipeline must not be seen
+
+# comment: of objdump. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
+# jump: a jump or call, the target last. leaves: what the next instruction does not come after, and
+# calls. fused: what a jump after it is one operation with, which llvm-mca does not know. memory:
+# an operand. copies_sp: makes a frame pointer.
+Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma memory spill"
+                                " copies_sp")
+X86 = {
+    "name": "X86-64", "triple": "x86_64-linux-gnu", "comment": "#",
+    "jump": re.compile(r"(j[a-z]+|call)\s"),
+    "leaves": re.compile(r"(notrack )?(jmp|call|ret|ud2)\b"),
+    "fused": re.compile(r"(cmp|test|add|sub|inc|dec|and)[lq]?\s"),
+    "fma": re.compile(r"vfn?m(add|sub)\d+ps\s"),
+    "memory": re.compile(r"\("),
+    # With an index it is an array.
+    "spill": r"\(%{}\)", "copies_sp": re.compile(r"mov\s+%rsp,%(rbp)$"),
+}
+ARM = {
+    "name": "AArch64", "triple": "aarch64-linux-gnu", "comment": "//",
+    "jump": re.compile(r"(b|b\.[a-z]+|bl|blr|br|cbn?z|tbn?z)\s"),
+    "leaves": re.compile(r"(b|bl|blr|br|ret)(\s|$)"),
+    "fused": None,
+    "fma": re.compile(r"fml[as]\s"),
+    "memory": re.compile(r"\["),
+    "spill": r"\[{}(, #-?\w+)?\]", "copies_sp": re.compile(r"mov\s+(x29), sp$"),
+}
+MACHINES = {
+    "avx2": Machine(cpus={"haswell": 2, "znver3": 2}, **X86),
+    # llvm-mca 19's Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, where those CPUs
+    # start two; its Zen 4 takes broadcasts from memory for slower than they are.
+    "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
+    "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
+}
+
+# Instructions that are entered at the first and left at the last. next: the blocks after it.
+Block = namedtuple("Block", "texts fmas next")
+
+# One loop. kernel: and type. cycles: of an iteration, for each model.
+Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
+
+
+# ---------------------------------------------------------------------------------- the objects
+
+
+def objects(build, isa):
+    """kernel -> its object."""
+    found = {}
+    for kernel in KERNELS:
+        for path in (build / "kernels" / f"libattnkit_{isa}.a.p").glob(f"*_{kernel}.c.o"):
+            found[kernel] = path
+    return found
+
+
+def tool_for(machine, path):
+    """The objdump that knows the machine of an object: the native one, or a cross compiler's."""
+    for tool in ("objdump", machine.triple + "-objdump"):
+        if shutil.which(tool) and subprocess.run([tool, "-d", path],
+                                                 capture_output=True).returncode == 0:
+            return tool
+    return None
+
+
+def functions(machine, tool, path):
+    """The name of each function, and the (address, text) of its instructions."""
+    listing = run([tool, "-d", "--no-show-raw-insn", path])
+    parts = re.split(r"^[0-9a-f]+ <(.*)>:$", listing, flags=re.M)[1:]
+    for name, part in zip(parts[::2], parts[1::2]):
+        lines = re.findall(r"^\s*([0-9a-f]+):\s+(.*?)\s*$", part, re.M)
+        yield name, [(int(address, 16), re.sub(rf"\s+{machine.comment}.*", "", text))
+                     for address, text in lines]
+
+
+# ------------------------------------------------------------------------------------ the loops
+
+
+def blocks_of(machine, function):
+    """The basic blocks of a function. Nothing comes after a call: a loop with one is no loop of
+    ours."""
+    at = {address: i for i, (address, _) in enumerate(function)}
+    targets = {}
+    for i, (_, text) in enumerate(function):
+        target = machine.jump.match(text) and re.search(r"([0-9a-f]+) <[^>]*>$", text)
+        if target and int(target[1], 16) in at:
+            targets[i] = at[int(target[1], 16)]
+    ends = [i + 1 for i, (_, text) in enumerate(function)
+            if machine.jump.match(text) or machine.leaves.match(text)]
+    starts = sorted({0, *targets.values(), *ends} - {len(function)})
+    number = {start: block for block, start in enumerate(starts)}
+    blocks = []
+    for start, end in zip(starts, [*starts[1:], len(function)]):
+        texts = [text for _, text in function[start:end]]
+        is_call = re.match(r"call|blr?\s", texts[-1])
+        following = [number[targets[end - 1]]] if end - 1 in targets and not is_call else []
+        if not machine.leaves.match(texts[-1]) and end in number:
+            following.append(number[end])
+        texts = [text for text in texts if not re.search(r"\bnop", text)]
+        fmas = sum(bool(machine.fma.match(text)) for text in texts)
+        blocks.append(Block(texts, fmas, following))
+    return blocks
+
+
+def flow_order(blocks):
+    """The blocks, each before those after it but for jumps back, and those that are entered from
+    nowhere: the first, and others that a table of addresses leads to."""
+    order, seen, entries = [], set(), []
+    for entry in range(len(blocks)):
+        if entry in seen:
+            continue
+        entries.append(entry)
+        seen.add(entry)
+        part, stack = [], [(entry, iter(blocks[entry].next))]
+        while stack:
+            block, following = stack[-1]
+            after = next((b for b in following if b not in seen), None)
+            if after is None:
+                part.append(block)
+                stack.pop()
+            else:
+                seen.add(after)
+                stack.append((after, iter(blocks[after].next)))
+        order = part[::-1] + order
+    return order, entries
+
+
+def dominators(order, entries, before):
+    """block -> the blocks that every way to it goes through, with itself."""
+    dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
+    changed = True
+    while changed:
+        changed = False
+        for block in order:
+            if block not in entries:
+                through = set.intersection(*(dominating[b] for b in before[block])) | {block}
+                changed |= through != dominating[block]
+                dominating[block] = through
+    return dominating
+
+
+def body_of(head, ends, before):
+    """The blocks of a loop, from which its ends are reached without its head."""
+    body, stack = {head}, list(ends)
+    while stack:
+        block = stack.pop()
+        if block not in body:
+            body.add(block)
+            stack += before[block]
+    return body
+
+
+def best_way(blocks, body, head, ends, order):
+    """From head to end of a loop with most FMAs, and then fewest instructions."""
+    ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
+    place = {block: i for i, block in enumerate(order)}
+    for block in (b for b in order if b in body and b in ways):
+        fmas, cost, way = ways[block]
+        for after in blocks[block].next:
+            if after in body and place[after] > place[block]:
+                new = (fmas + blocks[after].fmas, cost - len(blocks[after].texts), [*way, after])
+                ways[after] = max(ways.get(after, new), new)
+    return max((ways[end] for end in ends if end in ways), default=(0, 0, []))
+
+
+def inner_loops(machine, function):
+    """The instructions of the best way through every loop with FMAs, and no such loop inside."""
+    blocks = blocks_of(machine, function)
+    order, entries = flow_order(blocks)
+    before = {block: [] for block in order}
+    for block in order:
+        for after in blocks[block].next:
+            before[after].append(block)
+    dominating = dominators(order, entries, before)
+    loops = []
+    for head in order:
+        ends = [b for b in before[head] if head in dominating[b]]
+        if ends:
+            body = body_of(head, ends, before)
+            fmas, _, way = best_way(blocks, body, head, ends, order)
+            if fmas:
+                loops.append((head, body, way))
+    for head, body, way in loops:
+        if not any(other in body and other != head for other, _, _ in loops):
+            yield [text for block in way for text in blocks[block].texts]
+
+
+def vectors_loaded(machine, text):
+    """How many vector registers an instruction loads from memory."""
+    if not machine.memory.search(text):
+        return 0
+    if machine.name == "X86-64":
+        # The destination is the last operand: a store has its memory there.
+        return int(re.match(r"v.*,%[xyz]mm\d+(\{.*)?$", text) is not None)
+    if not text.startswith("ld"):
+        return 0
+    operands = text.split(None, 1)[1].split("[")[0]
+    span = re.search(r"v(\d+)\.\w+-v(\d+)", operands)
+    if span:
+        return (int(span[2]) - int(span[1])) % 32 + 1
+    return len(re.findall(r"\b[vqds]\d+", operands))
+
+
+def vectors_spilled(machine, function, body):
+    """How many instructions move a vector to or from a place in the stack frame."""
+    copies = [machine.copies_sp.match(text) for _, text in function]
+    bases = ["rsp" if machine.name == "X86-64" else "sp"] + [copy[1] for copy in copies if copy]
+    spill = re.compile(machine.spill.format("(" + "|".join(bases) + ")"))
+    vector = r"%[xyz]mm" if machine.name == "X86-64" else r"(ld|st)\w*\s+\{?[vqds]\d"
+    return sum(bool(spill.search(text) and re.search(vector, text)) for text in body)
+
+
+def loops_of(machine, kernel, tool, path):
+    for name, function in functions(machine, tool, path):
+        of_type = TYPES.search(name)
+        for body in inner_loops(machine, function):
+            fmas = sum(bool(machine.fma.match(text)) for text in body)
+            loads = sum(vectors_loaded(machine, text) for text in body)
+            yield Loop(f"{kernel} {of_type[1]}" if of_type else kernel, fmas, len(body), loads,
+                       vectors_spilled(machine, function, body), {}, body)
+
+
+def assembly(machine, loops):
+    """What llvm-mca reads: every loop is a region, whose jumps go to some label."""
+    lines = []
+    for i, loop in enumerate(loops):
+        body = []
+        for text in loop.text:
+            if not machine.jump.match(text):
+                body.append(text)
+            elif not (machine.fused and body and machine.fused.match(body[-1])):
+                body.append(re.sub(r"[0-9a-f]+ <.*>$", "away", text))
+        lines += [f"/* LLVM-MCA-BEGIN {i} */", *body, f"/* LLVM-MCA-END {i} */"]
+    return "\n".join(lines) + "\n"
+
+
+def total_cycles(machine, cpu, iterations, text):
+    """Of each region."""
+    report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
+                             f"-iterations={iterations}", "-json"], input=text))
+    return [region["SummaryView"]["TotalCycles"] for region in report["CodeRegions"]]
+
+
+def model_cycles(machine, loops):
+    first, last = ITERATIONS
+    text = assembly(machine, loops)
+    for cpu in machine.cpus:
+        totals = [total_cycles(machine, cpu, iterations, text) for iterations in ITERATIONS]
+        for loop, early, late in zip(loops, *totals):
+            loop.cycles[cpu] = (late - early) / (last - first)
+
+
+# ---------------------------------------------------------------------------------- the figures
+
+
+def figures(loops):
+    """'kernel FMAs' -> what is counted -> its values over those loops, the worst first."""
+    groups = {}
+    kernels = list(dict.fromkeys(loop.kernel for loop in loops))
+    for loop in sorted(loops, key=lambda loop: (kernels.index(loop.kernel), -loop.fmas)):
+        group = groups.setdefault(f"{loop.kernel} {loop.fmas}", {})
+        counts = {"instructions": loop.instructions, "loads": loop.loads, "spills": loop.spills,
+                  **loop.cycles}
+        for name, value in counts.items():
+            group[name] = sorted(group.get(name, []) + [value], reverse=True)
+    return groups
+
+
+def fmas_of(key):
+    return int(key.split()[-1])
+
+
+def kernel_of(key):
+    return key.rsplit(maxsplit=1)[0]
+
+
+def percent(machine, key, cpu, cycles):
+    return 100 * fmas_of(key) / machine.cpus[cpu] / cycles
+
+
+def print_table(isa, built_by, now):
+    machine = MACHINES[isa]
+    cpus = [cpu for cpu in machine.cpus if any(cpu in group for group in now.values())]
+    print(f"{isa}, {built_by}")
+    print(f"  {'':19} {'FMAs':>4} {'loops':>5} {'instr/FMA':>9} {'loads/FMA':>9} {'spills':>6}"
+          + "".join(f" {cpu + ' %':>13}" for cpu in cpus))
+    for key, group in now.items():
+        kernel, fmas = kernel_of(key), fmas_of(key)
+        print(f"  {kernel:19} {fmas:4} {len(group['loads']):5}"
+              f" {group['instructions'][0] / fmas:9.2f} {group['loads'][0] / fmas:9.2f}"
+              f" {group['spills'][0]:6}"
+              + "".join(f" {percent(machine, key, cpu, group[cpu][0]):13.1f}" for cpu in cpus))
+
+
+def broken_limits(isa, now):
+    """The full tiles of scores and weighted_v are the loops with the most FMAs."""
+    machine = MACHINES[isa]
+    for kernel in TILES:
+        key = next((key for key in now if kernel_of(key) == kernel), None)
+        if key is None:
+            yield f"{isa} {kernel}: no inner loop with FMAs"
+            continue
+        group = now[key]
+        if group["spills"][0]:
+            yield f"{isa} {key}: {group['spills'][0]} spills"
+        loads = group["loads"][0] / fmas_of(key)
+        if isa == "avx512" and loads > MOST_LOADS:
+            yield f"{isa} {key}: {loads:.2f} loads per FMA, at most {MOST_LOADS} are allowed"
+        for cpu in machine.cpus:
+            reached = percent(machine, key, cpu, group[cpu][0]) if cpu in group else 100
+            if reached < LEAST_PERCENT:
+                yield f"{isa} {key}: {reached:.1f} % on {cpu}, at least {LEAST_PERCENT} are asked"
+
+
+def worst_change(old, new):
+    """Of two lists of the same length, which are sorted: the pair with the most more."""
+    pairs = [(a, b) for a, b in zip(old, new) if a != b]
+    return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
+
+
+def differences(isa, now, stored, has_mca):
+    """What is not as stored. Without llvm-mca there are no cycles to compare."""
+    for key in [*now, *(key for key in stored if key not in now)]:
+        group, was = now.get(key), stored.get(key)
+        if not group or not was:
+            yield Difference(f"{isa} {key}", was and fmas_of(key), group and fmas_of(key))
+        elif len(group["loads"]) != len(was["loads"]):
+            yield Difference(f"{isa} {key}: loops", len(was["loads"]), len(group["loads"]))
+        else:
+            yield from differences_of(f"{isa} {key}", group, was, has_mca)
+
+
+def differences_of(what, group, was, has_mca):
+    for name in dict.fromkeys([*group, *was]):
+        unit = name if name in COUNTED else f"cycles of {name}"
+        if name in group and name in was:
+            if group[name] != was[name]:
+                yield Difference(f"{what}: {unit}", *worst_change(was[name], group[name]))
+        elif name in COUNTED or has_mca:
+            yield Difference(f"{what}: {unit}", was.get(name, [None])[0],
+                             group.get(name, [None])[0])
+
+
+# ------------------------------------------------------------------------------------ the files
+
+
+def is_sound(stored):
+    """compiler -> loops -> what is counted -> values"""
+    return all(isinstance(groups, dict) and
+               all(re.fullmatch(r"\S.* \d+", key) and isinstance(group, dict) and
+                   COUNTED <= group.keys() and
+                   all(isinstance(values, list) and len(values) == len(group["loads"]) > 0 and
+                       all(map(is_count, values)) for values in group.values())
+                   for key, group in groups.items())
+               for groups in stored.values())
+
+
+def stored_figures(isa):
+    return read(STORE / f"{isa}.json", is_sound)
+
+
+def write(isa, built_by, now):
+    """A line for each kind of loop, so that a change is a line."""
+    everything = {**stored_figures(isa), built_by: now}
+    parts = []
+    for name in sorted(everything):
+        lines = [f"  {json.dumps(key)}: {json.dumps(group)}"
+                 for key, group in everything[name].items()]
+        parts.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
+    (STORE / f"{isa}.json").write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+# -------------------------------------------------------------------------------------- the run
+
+
+def has_mca():
+    return shutil.which(MCA) is not None
+
+
+def look_at(isa, paths, tool):
+    """The figures of the loops of an instruction set."""
+    machine = MACHINES[isa]
+    loops = [loop for kernel, path in paths.items()
+             for loop in loops_of(machine, kernel, tool, path)]
+    if has_mca() and loops:
+        model_cycles(machine, loops)
+    return figures(loops)
+
+
+def look_through(build):
+    """(isa, compiler, figures) of each instruction set whose objects can be read here."""
+    for isa, machine in MACHINES.items():
+        paths = objects(build, isa)
+        tool = tool_for(machine, next(iter(paths.values()))) if paths else None
+        if tool:
+            yield isa, compiler(tool, next(iter(paths.values()))), look_at(isa, paths, tool)
+
+
+def check(isa, built_by, now, comparable):
+    """Prints what is wrong; returns whether something is."""
+    wrong = list(broken_limits(isa, now))
+    stored = stored_figures(isa).get(built_by) if comparable else None
+    changed = []
+    if stored is None:
+        print(f"{isa}: no figures are stored for {built_by} with these flags: only the limits count")
+    else:
+        changed = list(differences(isa, now, stored, has_mca()))
+    for text in wrong:
+        print(f"WRONG: {text}")
+    if changed:
+        print(f"WRONG: the loops of {isa} are not as stored")
+        print_differences(changed)
+        print(ADVICE)
+    return bool(wrong or changed)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("build", type=Path, metavar="BUILD_FOLDER")
+    wish = arguments.parse_args()
+    options = build_options(wish.build)
+    if is_instrumented(options):
+        print("loops.py: instrumented code is not what is released: nothing to look at")
+        return SKIPPED
+    if not has_mca():
+        print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")
+    # Flags of the user's, as -march=native, make other loops.
+    comparable = options.get("c_args") == []
+
+    looked = list(look_through(wish.build))
+    if not looked:
+        print("loops.py: no vector kernels here that an objdump can read")
+        return SKIPPED
+    for of_isa in looked:
+        print_table(*of_isa)
+    failed = [check(*of_isa, comparable) for of_isa in looked]
+    return 1 if any(failed) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of a build that are stored in the tree: which builds they are of, their files, and how
+they differ from those of the build at hand. tools/static/loops.py and tools/static/counts.py make the figures,
+tools/figures stores them."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections import namedtuple
+
+ADVICE = "If that is meant to be, tools/figures --write stores the new figures, for review."
+SKIPPED = 77  # exit status: there is nothing here to look at
+
+# Of a figure. None: it is not there.
+Difference = namedtuple("Difference", "name old new")
+
+
+def run(command, **more):
+    return subprocess.run([str(word) for word in command], check=True, text=True,
+                          stdout=subprocess.PIPE, **more).stdout
+
+
+# ------------------------------------------------------------------------------------ the build
+
+
+def build_options(build):
+    """None are known of a subproject: its build has no such list."""
+    path = build / "meson-info" / "intro-buildoptions.json"
+    listing = json.loads(path.read_text()) if path.exists() else []
+    return {option["name"]: option["value"] for option in listing}
+
+
+def is_instrumented(options):
+    return options.get("b_sanitize", "none") != "none" or bool(options.get("b_coverage"))
+
+
+def compiler(objdump, path):
+    """'gcc 12.2' or 'clang 14.0', from what the compiler wrote into the object."""
+    dump = run([objdump, "-s", "-j", ".comment", path])
+    text = "".join(re.findall(r"^ [0-9a-f]+ .{35}  (.*)$", dump, re.M))
+    for name, pattern in (("gcc", r"GCC: \(.*?\) (\d+\.\d+)"), ("clang", r"clang version (\d+\.\d+)")):
+        match = re.search(pattern, text)
+        if match:
+            return f"{name} {match[1]}"
+    return "an unknown compiler"
+
+
+# ------------------------------------------------------------------------------------ the files
+
+
+def read(path, is_sound):
+    """What is in a file of figures, {} where there is none. One that is no such file ends the
+    program."""
+    if not path.exists():
+        return {}
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        sys.exit(f"{path}: not whole, or no JSON: {problem}")
+    if not isinstance(stored, dict) or not is_sound(stored):
+        sys.exit(f"{path}: JSON, but no figures of this tool's")
+    return stored
+
+
+def is_count(value):
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+# ------------------------------------------------------------------------------ the differences
+
+
+def percent(difference):
+    """Positive: more than it was. Infinite: it is not there any more, was not, or was 0."""
+    old, new = difference.old, difference.new
+    return 100 * (new / old - 1) if old and new is not None else math.inf
+
+
+def words(value):
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def change(difference):
+    if difference.old is None:
+        return "new"
+    if difference.new is None:
+        return "gone"
+    return f"{percent(difference):+.2f} %" if difference.old else "more"
+
+
+def print_differences(differences):
+    """Old and new figures, the worst first."""
+    rows = [(d.name, words(d.old), words(d.new), change(d))
+            for d in sorted(differences, key=lambda d: (-percent(d), d.name))]
+    rows.insert(0, ("", "stored", "now", "change"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for name, *values in rows if differences else []:
+        print("  " + name.ljust(widths[0]) + "".join(
+            "  " + value.rjust(width) for value, width in zip(values, widths[1:])))
