@@ -27,7 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 NEON_BUILD = ROOT / "build-neon"
 EMULATORS = ROOT / "tests" / "emulators"
-GOLDEN = ROOT / "tests" / "golden.txt"
+INTEROP = ROOT / "tests" / "interop"
+REPOSITORY = ROOT / "tests" / "repository"
+GOLDEN = ROOT / "tests" / "promises" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of the emulators
 NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py
 AT_ONCE = 2  # suites: one computes while the other links, waits for one long test or for the emulator
@@ -156,7 +158,7 @@ def build_neon():
 
 def check_loops(isa, folder):
     """The inner loops of a cross build; the native ones are a test of meson's."""
-    status, output = run([sys.executable, ROOT / "tools" / "loops.py", folder])
+    status, output = run([sys.executable, ROOT / "tools" / "static" / "loops.py", folder])
     if status == NOTHING_TO_SEE:
         say(f"    skipped: loops: {isa}: " + output.strip())
     else:
@@ -187,17 +189,17 @@ def suite_native():
 
 def suite_objects():
     """No instruction beyond the baseline outside the folders of the instruction sets."""
-    must("objects: baseline", [sys.executable, ROOT / "tests" / "baseline.py", BUILD])
+    must("objects: baseline", [sys.executable, REPOSITORY / "baseline.py", BUILD])
 
 
 def suite_install():
     """What is installed serves a program that only has pkg-config."""
-    must("install", [sys.executable, ROOT / "tests" / "installed.py", BUILD, meson()])
+    must("install", [sys.executable, REPOSITORY / "installed.py", BUILD, meson()])
 
 
 def onnx_cases(name, folder, *wrapper):
-    status, output = run([sys.executable, ROOT / "tests" / "onnx" / "conformance.py", folder,
-                          *wrapper], timeout=1800)
+    status, output = run([sys.executable, INTEROP / "onnx" / "conformance.py", folder, *wrapper],
+                         timeout=1800)
     record_tap(name, status, output)
     for line in re.findall(r"^# (onnx \w+: \d.*)$", output, re.MULTILINE):
         say("    " + line)
@@ -307,7 +309,7 @@ def suite_tsan():
 
 def suite_speed():
     """This build beside the commit that it comes from, and the floors of the benches (docs/ci.md)."""
-    status, output = run([sys.executable, ROOT / "tests" / "speed.py", BUILD])
+    status, output = run([sys.executable, ROOT / "tests" / "perf" / "speed.py", BUILD])
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)
     record_tap("speed", status, output)
@@ -315,8 +317,7 @@ def suite_speed():
 
 def suite_pytorch():
     """PyTorch's attention in float64, and how to get what it does otherwise."""
-    status, output = run([sys.executable, ROOT / "tests" / "pytorch" / "compare.py", BUILD],
-                         timeout=7200)
+    status, output = run([sys.executable, INTEROP / "pytorch" / "compare.py", BUILD], timeout=7200)
     record_tap("pytorch", status, output)
     figures({"": output})
 

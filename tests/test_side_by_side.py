@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-TESTS = pathlib.Path(__file__).resolve().parents[1]
+TESTS = pathlib.Path(__file__).resolve().parent
 TIME_LIMIT = 60  # seconds until what should happen counts as not happening
 
 # What a job leaves for others to see, or waits for, are files in the current folder.

@@ -66,7 +66,7 @@ def oracle(q, k, v, scale=None, causal=False):
 
 
 def load_digits():
-    folder = pathlib.Path(__file__).parent / "digits"
+    folder = pathlib.Path(__file__).resolve().parents[1] / "examples" / "digits"
     return np.load(folder / "digits.npy").astype(np.float32), np.load(folder / "labels.npy")
 
 

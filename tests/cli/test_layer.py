@@ -8,16 +8,21 @@ As in test_tools.py. Safetensors files are written here, and the picture is deco
 
 import json
 import os
+import pathlib
 import re
 import resource
 import struct
+import sys
 import unittest
 
 import numpy as np
-import png
 
 from test_run_masks import attention, to_bf16, to_bytes
 from test_tools import ISAS, ToolTest, attnkit, header_of, normal, npy, with_header
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import png  # noqa: E402
 
 BATCH, ROWS, D_MODEL, HEADS, KV_HEADS, HEAD_DIM = 2, 5, 32, 4, 2, 8
 OPTIONS = ("--weights", "--prefix", "--heads", "--kv-heads", "--weight-type", "--x", "--context",

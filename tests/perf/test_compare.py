@@ -24,7 +24,7 @@ from processes import marked
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["ATTNKIT_BUILD"]).resolve()
 COMMAND = BUILD / "tools" / "attnkit"
-SOURCE = ROOT / "tests" / "tools" / "compare" / "library.c"
+SOURCE = ROOT / "tests" / "perf" / "compare" / "library.c"
 INCLUDE = ROOT / "include"
 CC = os.environ.get("CC", "cc").split()
 TIME_LIMIT = 120

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/static/counts.py and tools/static/loops.py: what their gates let through, on made-up figures, and
-what they say of files that are no figures; callgrind's totals, from a made-up valgrind; and what
-tools/figures stores.
+"""Tests of tools/static/counts.py and tools/static/loops.py: what their gates let through, on made-up
+figures, and what they say of files that are no figures; callgrind's totals, from a made-up valgrind;
+and what tools/figures stores.
 
     python3 tests/perf/test_figures.py
 """
@@ -20,7 +20,7 @@ import unittest
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "static"))
 
 import counts  # noqa: E402
 import loops  # noqa: E402

@@ -22,16 +22,16 @@ import tempfile
 import unittest
 
 import numpy as np
-import png
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 REPORT = ROOT / "tools" / "report.py"
-sys.path.insert(0, str(ROOT / "tools" / "report"))
+sys.path[:0] = [str(ROOT / "tools" / "report"), str(ROOT / "tests" / "support")]
 
 import changes  # noqa: E402
 import history  # noqa: E402
 import others  # noqa: E402
 import page  # noqa: E402
+import png  # noqa: E402
 from results import Unusable  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "chromium-browser",

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 # What the compiler may not use beyond x86-64: anything VEX or EVEX (its mnemonic begins with v,
 # or it is one of BMI's), and mask registers. xgetbv is used, but only after CPUID has allowed it.
@@ -41,9 +41,9 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """The folder of kernels/ that an object is from, or None."""
-    folders = [folder.name for folder in (ROOT / "kernels").iterdir() if folder.is_dir()]
-    return next((name for name in folders if path.name.startswith(name + "_")), None)
+    """The instruction set of kernels/, each a folder with a table.c, that an object is from, or None."""
+    names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
+    return next((name for name in names if path.name.startswith(name + "_")), None)
 
 
 def offences(path):

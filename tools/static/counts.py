@@ -31,8 +31,8 @@ from pathlib import Path
 from stored_figures import (ADVICE, SKIPPED, Difference, build_options, compiler, is_count,
                             is_instrumented, percent, print_differences, read, run)
 
-ROOT = Path(__file__).resolve().parents[1]
-STORE = ROOT / "tools" / "counts"
+ROOT = Path(__file__).resolve().parents[2]
+STORE = Path(__file__).resolve().parent / "counts"
 ISAS = ["scalar", "avx2"]
 PROGRAM = Path("bench", "attnkit-counts")
 COUNTED = "counted_call"  # the function of bench/measure/counts.c that makes the call

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a build that are stored in the tree: which builds they are of, their files, and how
-they differ from those of the build at hand. tools/static/loops.py and tools/static/counts.py make the figures,
+they differ from those of the build at hand. loops.py and counts.py beside it make the figures,
 tools/figures stores them."""
 
 import json

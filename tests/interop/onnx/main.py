@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/interop/onnx/conformance.py becomes once there is an environment: makes the cases, runs each on
+"""What conformance.py becomes once there is an environment: makes the cases, runs each on
 every instruction set, compares, prints TAP.
 """
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tools" / "peers"))
+sys.path.insert(0, str(HERE.parents[2] / "tools" / "peers"))
 
 import compare_options  # noqa: E402
 import environment  # noqa: E402
