@@ -31,13 +31,11 @@ MARK = "ATTNKIT_TEST_PEERS"  # in the environment of every process that a test s
 
 sys.path.insert(0, str(ROOT / "tools" / "peers"))
 
-import forms  # noqa: E402
 import layers  # noqa: E402
-import layers_with_attnkit  # noqa: E402
 import tensors  # noqa: E402
-import with_attnkit  # noqa: E402
 import workloads  # noqa: E402
 from columns import PEERS as LIBRARIES  # noqa: E402
+from libraries import forms, layers_with_attnkit, with_attnkit  # noqa: E402
 
 MISSING = {"torch": 'raise ImportError("no torch here")',
            "matplotlib": 'raise ImportError("no matplotlib here")',

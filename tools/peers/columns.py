@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The candidates, which are the columns of the table. A further library needs a line here, its
-packages in requirements.txt, its colour in plot.py, and a with_<library>.py, of which forms.py says
-what it has to have.
+packages in requirements.txt, its colour in plot.py, and a with_<library>.py in libraries/, of which
+forms.py there says what it has to have.
 """
 
 from collections import namedtuple
 
-# isa: of attnkit, else None.
+# module: in libraries/. isa: of attnkit, else None.
 Column = namedtuple("Column", "title module isa", defaults=[None])
 
 PEERS = {

@@ -13,8 +13,8 @@ import numpy
 import columns
 import options as command_line
 import report
-import with_attnkit
 from files import whole
+from libraries import with_attnkit
 from measure import Contest, say
 from roof import Roofs
 from tensors import cpu_name, last_level_cache

@@ -15,8 +15,8 @@ import sys
 import time
 from statistics import median
 
-from forms import Cannot, Setting
 from layers import oracle_of
+from libraries.forms import Cannot, Setting
 from remote import Worker
 
 TURN = 0.02

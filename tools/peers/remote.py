@@ -11,7 +11,7 @@ import tempfile
 from multiprocessing.connection import Pipe
 from pathlib import Path
 
-from forms import Cannot
+from libraries.forms import Cannot
 
 PATIENCE = 600  # seconds for an answer
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -2,7 +2,8 @@
 """The process of one candidate: imports its library, builds the forms of a workload, checks each
 against the oracle, keeps the fastest correct one, and makes calls of it when told to.
 
-    worker.py DESCRIPTOR MODULE    the descriptor is of the connection to remote.py
+    worker.py DESCRIPTOR MODULE    the descriptor is of the connection to remote.py, the module in
+                                   libraries/
 """
 
 import ctypes
@@ -17,8 +18,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from forms import Cannot
 from layers import tensors_of
+from libraries.forms import Cannot
 
 PR_SET_PDEATHSIG = 1
 TRIAL = 0.15        # seconds to try a form for, at most so many calls
@@ -63,7 +64,7 @@ class Candidate:
         """Those of layers and linear maps are in a module beside that of attention."""
         if workload.kind == "attention":
             return self.module.forms(workload, tensors, self.setting)
-        name = "layers_" + self.module.__name__
+        name = self.module.__name__.replace(".", ".layers_")
         if not importlib.util.find_spec(name):
             raise Cannot("layers and linear maps are not tried")
         forms_of = getattr(importlib.import_module(name), workload.kind + "_forms")
@@ -140,7 +141,7 @@ def main():
     connection = Connection(int(sys.argv[1]))
     setting = connection.recv()
     try:
-        module = importlib.import_module(sys.argv[2])
+        module = importlib.import_module("libraries." + sys.argv[2])
         connection.send((True, module.version()))
     except (Exception, SystemExit) as problem:
         connection.send((False, one_line(problem)))

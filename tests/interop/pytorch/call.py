@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of attnkit on NumPy arrays, by the structs of tools/peers/with_attnkit.py. Every field of
-attnkit_attention_args is a keyword: a number, an array for a pointer, a tuple for strides.
+"""One call of attnkit on NumPy arrays, by the structs of tools/peers/libraries/with_attnkit.py. Every
+field of attnkit_attention_args is a keyword: a number, an array for a pointer, a tuple for strides.
 """
 
 import ctypes
@@ -8,9 +8,9 @@ from collections import namedtuple
 
 import numpy as np
 
-import with_attnkit
+from libraries import with_attnkit
+from libraries.with_attnkit import TYPES
 from tensors import STORED, widened
-from with_attnkit import TYPES
 
 CAUSAL, SCALE_GIVEN, WINDOW, MASK_STRIDED = 1, 2, 16, 32
 UPPER_LEFT, BOTTOM_RIGHT, OFFSETS = 1, 2, 3

@@ -8,10 +8,10 @@ from collections import namedtuple
 
 import numpy as np
 
-import with_attnkit
 from call import MASK_STRIDED, SOFTMAX, type_of
+from libraries import with_attnkit
+from libraries.with_attnkit import TYPES
 from tensors import STORED, aligned, widened
-from with_attnkit import TYPES
 
 STRIDED, NO_APPEND = 4, 256
 INTERLEAVED, HALF = 1, 2

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests/interop/pytorch/compare.py becomes once there is an environment: TAP of all cases and recipes."""
+"""What compare.py becomes once there is an environment: TAP of all cases and recipes."""
 
 import functools
 import sys
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "peers"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "peers"))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -17,9 +17,9 @@ import compare_options  # noqa: E402
 import layer_compare  # noqa: E402
 import layer_recipes  # noqa: E402
 import recipes  # noqa: E402
-import with_attnkit  # noqa: E402
 from cases import KINDS, Case  # noqa: E402
 from layer_call import Layer  # noqa: E402
+from libraries import with_attnkit  # noqa: E402
 from reference import expected  # noqa: E402
 
 # Else it is compiled anew for each shape. In float64 it is the formula, written out.

@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import AuxRequest, flex_attention
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import call
-from forms import Cannot
+from libraries.forms import Cannot
 
 BATCH, Q_HEADS, KV_HEADS, Q_LEN, KV_LEN, DIM = 2, 4, 2, 5, 9, 16
 NEAR = {"rtol": 1e-5, "atol": 1e-5}  # of numbers around 1; the random cases have the bound

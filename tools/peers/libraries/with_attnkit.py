@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from forms import Cannot, Form
+from libraries.forms import Cannot, Form
 from tensors import aligned_copy
 
 CAUSAL, TILED = 1, 8

@@ -11,7 +11,7 @@ import numpy as np
 import openvino as ov
 from openvino import PartialShape, Type, opset13
 
-from forms import Form, fold
+from libraries.forms import Form, fold
 from workloads import SHORT
 
 TYPES = {"float32": Type.f32, "float16": Type.f16, "uint16": Type.bf16}

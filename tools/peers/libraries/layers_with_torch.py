@@ -8,8 +8,8 @@ map for q, k and v, scaled_dot_product_attention, and one for the output.
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from forms import Form
-from with_torch import Last, tensor
+from libraries.forms import Form
+from libraries.with_torch import Last, tensor
 
 
 def module(w, rows):

@@ -4,8 +4,9 @@
     version()                            text, with what matters for speed
     forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
 
-and those that are measured with linear maps and layers have linear_forms and layer_forms like it in a
-layers_with_<library>.py. Of a library's forms the fastest correct one is measured: what a careful user would write.
+and those that are measured with linear maps and layers have linear_forms and layer_forms like it
+in a layers_with_<library>.py. Of a library's forms the fastest correct one is measured: what a
+careful user would write.
 """
 
 from collections import namedtuple

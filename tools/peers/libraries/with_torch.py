@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from forms import Form, fold
+from libraries.forms import Form, fold
 
 
 def version():

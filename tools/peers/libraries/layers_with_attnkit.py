@@ -7,10 +7,10 @@ import ctypes
 
 import numpy as np
 
-from forms import Form
+from libraries.forms import Form
+from libraries.with_attnkit import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, Args, Exec, check, load,
+                                    make_calls, make_shares)
 from tensors import aligned, aligned_copy
-from with_attnkit import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, Args, Exec, check, load, make_calls,
-                          make_shares)
 
 TILED, TILE_KEYS = 8, 16
 BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)

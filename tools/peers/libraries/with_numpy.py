@@ -6,7 +6,7 @@ not fit into a moderate buffer are taken in turn. float16 is widened first: BLAS
 
 import numpy as np
 
-from forms import Cannot, Form
+from libraries.forms import Cannot, Form
 from tensors import aligned
 
 MOST_SCORES = 64 << 20  # bytes

@@ -6,9 +6,9 @@ is one for q, k and v, GroupQueryAttention, and one for the output.
 import numpy as np
 from onnx import helper, numpy_helper
 
-from forms import Form
+from libraries.forms import Form
+from libraries.with_onnxruntime import OWN, bound, session
 from tensors import aligned
-from with_onnxruntime import OWN, bound, session
 
 
 def constant(name, w):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from forms import Cannot, Form
+from libraries.forms import Cannot, Form
 from tensors import aligned, aligned_copy, widened
 
 F32, F16, BF16 = 0, 1, 30  # enum ggml_type

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from forms import Form
 from layers import heads
+from libraries.forms import Form
+from libraries.with_numpy import Attention
 from tensors import aligned, aligned_copy
-from with_numpy import Attention
 
 
 def transposed(w):

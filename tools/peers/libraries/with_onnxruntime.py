@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from forms import Form, fold
+from libraries.forms import Form, fold
 from tensors import aligned, aligned_copy
 
 OWN = "com.microsoft"
