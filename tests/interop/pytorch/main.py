@@ -6,7 +6,8 @@ import sys
 import traceback
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "peers"))
+# Last: layers.py is that of this folder.
+sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "peers"))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
