@@ -3,7 +3,7 @@
  * How accurate the canonical order is, over twelve distributions that are hard on attention in
  * different ways: every element of the scalar reference inside its derived bound, and
  *
- *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (see oracle.h)
+ *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
  * for kv_len to 16384, or 131072 with ATTNKIT_TEST_LONG in the environment. What every instruction
  * set gives is compared with the reference bit by bit, so the figures are theirs too. K and V of
@@ -25,8 +25,8 @@
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/reference.h"
 #include "kernels/scalar/scalar.h"
+#include "tests/oracle/oracle.h"
 #include "tests/support/formats.h"
-#include "tests/support/oracle.h"
 #include "tests/support/random.h"
 
 static const uint64_t SEED = 20261121, STORED_SEED = 20261421;

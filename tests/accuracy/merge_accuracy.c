@@ -2,7 +2,7 @@
  *
  * The error of attnkit_merge: inside the bound of attnkit.h, which is derived here, for random
  * parts and for parts that attnkit_attention made, and wrong merges are outside of it. On the
- * chosen instruction set only, because merge.c shows that all have the same bits.
+ * chosen instruction set only, because tests/promises/merge.c shows that all have the same bits.
  *
  * Computed values have a hat; u = 2^-24 is a rounding, e = 2^-150 what a subnormal result loses;
  * n parts, of which none is absent, with |lse_i| < 2^23.
@@ -44,7 +44,7 @@
 #include <string.h>
 
 #include "attnkit.h"
-#include "tests/support/oracle.h"
+#include "tests/oracle/oracle.h"
 #include "tests/support/random.h"
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])

@@ -7,8 +7,8 @@
  * NaN in K and V, or in unmapped memory.
  *
  * With --bound, every fifth case of the scalar reference against the oracle: each element of out,
- * lse and weights is inside the bound that oracle.c derives, and NaN or infinite where it says so.
- * Once is enough, because all have the same bits.
+ * lse and weights is inside the bound that tests/oracle/oracle.c derives, and NaN or infinite where
+ * it says so. Once is enough, because all have the same bits.
  *
  *   masks [--isa NAME | --bound] [--bochs] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *
@@ -32,9 +32,9 @@
 #include "kernels/scalar/reference.h"
 #include "kernels/scalar/scalar.h"
 #include "attnkit.h"
+#include "tests/oracle/oracle.h"
 #include "tests/support/case.h"
 #include "tests/support/memory.h"
-#include "tests/support/oracle.h"
 #include "tests/support/random.h"
 #include "tests/support/tally.h"
 

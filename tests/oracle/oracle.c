@@ -55,13 +55,13 @@
  * The oracle's own roundings are to all of this as 2^-53, or 2^-64, to u; a factor at the end is
  * for them.
  */
-#include "tests/support/oracle.h"
+#include "tests/oracle/oracle.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "kernels/kernels.h"
-#include "tests/support/inputs.h"
+#include "tests/oracle/inputs.h"
 
 typedef long double real;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/support/inputs.h"
+#include "tests/oracle/inputs.h"
 
 #include <math.h>
 #include <stddef.h>
