@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract between the loops (prefill.c, decode.c, heads.c, merge.c, append.c, linear.c) and
- * the tiles of an instruction set: one struct of function pointers, complete for every instruction
+ * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
+ * of an instruction set: one struct of function pointers, complete for every instruction
  * set, whose entries each do a tile's worth of work. README.md in this folder has the canonical
  * order of roundings that every entry keeps; "chain" below is its word for an accumulation that
  * starts at +0 and takes its terms one by one in index order.
@@ -203,7 +203,7 @@ struct kernels {
 
     /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f, or +0 where x rounds to less
      * than LEAST_POWER; NaN stays NaN. All powers of two below are these. The softmax and decode
-     * tiles have it inside; this entry is for merge.c, and for tests. */
+     * tiles have it inside; this entry is for attention/merge.c, and for tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
     /* Rows of any type to binary32 and back, by the rules of README.md. Rows are aligned to 2

@@ -62,7 +62,7 @@ struct row_call {
 
 /* Calls again and again; result->work says how much a call does. In attnkit-bench it is held
  * against the multiply-adds of its instruction set, or where it has no FLOPs against reading memory
- * (measure_calls.c); in attnkit-compare two builds are held against each other (compare/pairs.c).
+ * (bench/measure); in attnkit-compare two builds are held against each other (bench/compare).
  */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);

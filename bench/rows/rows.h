@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rows of the benches: each has a name and a function that measures it. bench_*.c make them,
- * main.c runs those that were asked for.
+ * bench/measure/main.c runs those that were asked for.
  */
 #ifndef ATTNKIT_ROWS_H
 #define ATTNKIT_ROWS_H

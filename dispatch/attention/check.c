@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every argument of an attention is checked here, once, before anything is written; after it
- * nothing can fail. tensor.c has what all calls share.
+ * nothing can fail. dispatch/common/tensor.c has what all calls share.
  */
 #include "dispatch/attention/check.h"
 

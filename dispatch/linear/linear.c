@@ -2,7 +2,8 @@
  *
  * The public calls of linear maps: packing a matrix, and y = x Wᵀ + bias with a packed one. Both
  * check once, choose the kernels and share out tiles, or parts, evenly. In a parallel-for, a thread
- * that is through with its parts goes on with those of others, as in steal.h.
+ * that is through with its parts goes on with those of others, as in
+ * dispatch/attention/steal.h.
  */
 #include "kernels/linear/linear.h"
 

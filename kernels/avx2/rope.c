@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs, 4 of them in a vector where they are interleaved, else 8 in two. append.c
- * calls it for each row of a head; all its loads come from L1.
+ * Rotation of pairs, 4 of them in a vector where they are interleaved, else 8 in two.
+ * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y = 2^x over an array, for merge.c and tests: what the softmax and decode tiles have inside.
+ * y = 2^x over an array, for kernels/attention/merge.c and tests: what the softmax and decode tiles
+ * have inside.
  */
 #include "kernels/avx512/avx512.h"
 

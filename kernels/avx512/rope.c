@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs, 8 of them in a vector where they are interleaved, else 16 in two. append.c
- * calls it for each row of a head; all its loads come from L1.
+ * Rotation of pairs, 8 of them in a vector where they are interleaved, else 16 in two.
+ * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
  */
 #include "kernels/avx512/avx512.h"
 

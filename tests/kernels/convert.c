@@ -2,11 +2,11 @@
  *
  * Rows of every element type to binary32 and back, and tiles of K, by every instruction set or the
  * one that is named: against the scalar conversions by memcmp, and against what the formats mean
- * (formats.h).
+ * (tests/support/formats.h).
  *
  * `convert [ISA [bochs]]`: of the 2^32 patterns of a binary32 every 1021st is narrowed, with
  * ATTNKIT_TEST_LONG in the environment every one, which takes minutes. `bochs` leaves out what
- * Bochs is known to do wrong (emulators/README.md), and narrows fewer, because it is slow.
+ * Bochs is known to do wrong (tests/emulators/README.md), and narrows fewer, because it is slow.
  */
 #include <setjmp.h>
 #include <stdarg.h>

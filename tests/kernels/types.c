@@ -2,8 +2,8 @@
  *
  * Attention on stored types and pages: whatever the types of q, k, v and out are and however their
  * rows lie, the result has the bits of the scalar reference on dense binary32 copies of the rows
- * (formats.h), rounded once where out has 16 bits. A case is drawn from its number, of which every
- * instruction set, or the one that is named, runs it.
+ * (tests/support/formats.h), rounded once where out has 16 bits. A case is drawn from its number,
+ * of which every instruction set, or the one that is named, runs it.
  *
  * `types [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
  */

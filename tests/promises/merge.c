@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attnkit_merge: the bits of the stated order on every instruction set, for any layout, in place
- * and by any threads, and what special parts come to. merge_api.c has the refusals and
- * merge_accuracy.c the errors.
+ * and by any threads, and what special parts come to. tests/api/merge_api.c has the refusals and
+ * tests/accuracy/merge_accuracy.c the errors.
  */
 #include <setjmp.h>
 #include <stdarg.h>
