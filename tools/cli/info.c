@@ -42,7 +42,7 @@ static void print_machine(void)
 {
     char text[CPUINFO_LINE];
     cpuinfo("model name", text);
-    printf("%-*s%s\n", LABEL, "CPU", text[0] ? text : "model not known");
+    say("%-*s%s", LABEL, "CPU", text[0] ? text : "model not known");
     cpuinfo("flags", text);
     if (!text[0])
         cpuinfo("Features", text);
@@ -70,11 +70,12 @@ static void print_isas(void)
         const int length = (int)strlen(isa(i).needs);
         width = length > width ? length : width;
     }
-    printf("\n%-*s%-7s%-6s%-*s  %s\n", LABEL, "ISA", "built", "runs", width, "needs", "why");
+    putchar('\n');
+    say("%-*s%-7s%-6s%-*s  %s", LABEL, "ISA", "built", "runs", width, "needs", "why");
     for (int32_t i = 0; i < attnkit_isa_count(); i++) {
         const attnkit_isa_info info = isa(i);
-        printf("%-*s%-7s%-6s%-*s  %s\n", LABEL, info.name, yes_or_no(info.built),
-               yes_or_no(info.can_run), width, info.needs, info.reason);
+        say("%-*s%-7s%-6s%-*s  %s", LABEL, info.name, yes_or_no(info.built),
+            yes_or_no(info.can_run), width, info.needs, info.reason);
     }
 }
 
@@ -84,22 +85,23 @@ static bool print_choice(void)
     attnkit_isa_choice choice = {.size = sizeof choice};
     if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
         return complain("%s", message);
-    printf("\n%-*s%s (%s)\n", LABEL, "prefill", choice.prefill, choice.reason);
-    printf("%-*s%s (%s)\n", LABEL, "decode", choice.decode, choice.reason);
+    putchar('\n');
+    say("%-*s%s (%s)", LABEL, "prefill", choice.prefill, choice.reason);
+    say("%-*s%s (%s)", LABEL, "decode", choice.decode, choice.reason);
     return true;
 }
 
 static void print_version(void)
 {
-    printf("%-*s%s, this command compiled by %s\n", LABEL, "attnkit", attnkit_version(),
-           tool_compiler());
+    say("%-*s%s, this command compiled by %s", LABEL, "attnkit", attnkit_version(),
+        tool_compiler());
 }
 
 static void print_isa_names(void)
 {
     for (int32_t i = 0; i < attnkit_isa_count(); i++)
         if (isa(i).can_run)
-            puts(isa(i).name);
+            say("%s", isa(i).name);
 }
 
 int info_command(int argc, char **argv)

@@ -25,6 +25,9 @@ int compare_command(int argc, char **argv);
 /* Prints "attnkit: ..." and a newline on standard error; returns false, to be returned. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
+/* Prints a line on standard output. Of both, control characters appear as "\x1b". */
+__attribute__((format(printf, 1, 2))) void say(const char *format, ...);
+
 /* An option of a subcommand. */
 struct option {
     const char *name;     /* "--threads" */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strings are the long part: they are UTF-8, in which a character has 1 to 4 bytes, and may have
- * escapes, of which \uXXXX is half a character beyond U+FFFF.
+ * Strings are the long part: they may have escapes, of which \uXXXX is half a character beyond
+ * U+FFFF.
  */
 #include "tools/formats/json.h"
 
 #include <string.h>
+
+#include "tools/formats/utf8.h"
 
 static void skip_spaces(struct json *json)
 {
@@ -31,30 +33,6 @@ bool json_ends(struct json *json)
 /* ----------------------------------------------------------------------------------- strings */
 
 enum { HIGH_SURROGATE = 0xD800, LOW_SURROGATE = 0xDC00, SURROGATE_END = 0xE000 };
-
-static bool is_control(uint32_t character)
-{
-    return character < 0x20 || (character >= 0x7F && character < 0xA0);
-}
-
-/* A character of UTF-8: in its shortest form, no surrogate, at most U+10FFFF. */
-static bool take_utf8(struct json *json, uint32_t *character)
-{
-    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    const uint8_t first = (uint8_t)*json->at++;
-    const int more = first < 0x80 ? 0 : first < 0xC0 ? -1 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
-    if (more < 0 || first > 0xF4 || json->end - json->at < more)
-        return false;
-    *character = more ? first & (0x3Fu >> more) : first;
-    for (int i = 0; i < more; i++) {
-        const uint8_t next = (uint8_t)*json->at++;
-        if (next >> 6 != 2)
-            return false;
-        *character = *character << 6 | (next & 0x3Fu);
-    }
-    return *character >= least[more] && *character <= 0x10FFFF &&
-           (*character < HIGH_SURROGATE || *character >= SURROGATE_END);
-}
 
 static bool take_hex(struct json *json, uint32_t *number)
 {
@@ -100,18 +78,11 @@ static bool take_escape(struct json *json, uint32_t *character)
     return memchr("\"\\/", c, 3) != NULL;
 }
 
-/* Appends the character as UTF-8; returns the end. */
-static char *put_utf8(char *string, uint32_t character)
+static bool take_plain(struct json *json, uint32_t *character)
 {
-    if (character < 0x80) {
-        *string++ = (char)character;
-        return string;
-    }
-    const int more = character < 0x800 ? 1 : character < 0x10000 ? 2 : 3;
-    *string++ = (char)(0xFF00u >> (more + 1) | character >> 6 * more);
-    for (int i = more - 1; i >= 0; i--)
-        *string++ = (char)(0x80 | (character >> 6 * i & 0x3F));
-    return string;
+    const int bytes = utf8_take(json->at, json->end, character);
+    json->at += bytes;
+    return bytes > 0;
 }
 
 bool json_take_string(struct json *json, char *string)
@@ -127,10 +98,10 @@ bool json_take_string(struct json *json, char *string)
         }
         const bool escaped = *json->at == '\\';
         json->at += escaped;
-        if (!(escaped ? take_escape(json, &character) : take_utf8(json, &character)) ||
-            is_control(character))
+        if (!(escaped ? take_escape(json, &character) : take_plain(json, &character)) ||
+            utf8_is_control(character))
             return false;
-        string = put_utf8(string, character);
+        string = utf8_put(string, character);
     }
     return false;
 }

@@ -13,15 +13,15 @@ static void print_layer(const struct layer_options *options, const struct layer 
 {
     const attnkit_layer_weights *const w = &layer->weights;
     const char *const between = layer->prefix[0] ? " " : "";
-    printf("%-*s%s%s%s, %s", RUN_LABEL, "layer", options->weights, between, layer->prefix,
-           type_names[w->w_type]);
-    if (w->packed_type != w->w_type)
-        printf(" packed as %s", type_names[w->packed_type]);
-    printf("\n%-*s%lld of %lld", RUN_LABEL, "heads", (long long)w->q_heads, (long long)w->head_dim);
-    printf(", %lld KV head%s", (long long)w->kv_heads, w->kv_heads == 1 ? "" : "s");
+    const bool converted = w->packed_type != w->w_type;
+    char values[32] = "";
+    say("%-*s%s%s%s, %s%s%s", RUN_LABEL, "layer", options->weights, between, layer->prefix,
+        type_names[w->w_type], converted ? " packed as " : "",
+        converted ? type_names[w->packed_type] : "");
     if (w->value_dim != w->head_dim)
-        printf(", values of %lld", (long long)w->value_dim);
-    putchar('\n');
+        snprintf(values, sizeof values, ", values of %lld", (long long)w->value_dim);
+    say("%-*s%lld of %lld, %lld KV head%s%s", RUN_LABEL, "heads", (long long)w->q_heads,
+        (long long)w->head_dim, (long long)w->kv_heads, w->kv_heads == 1 ? "" : "s", values);
 }
 
 /* Multiplications and additions of the four projections. */
@@ -46,9 +46,9 @@ void layer_print_summary(const struct layer_options *options, const struct layer
     run_print_array("context", options->context, &layer->context, NULL);
     run_print_files(&options->run, run);
     if (options->plot)
-        printf("%-*s%d x %d pixels %s\n", RUN_LABEL, "plot", layer->picture.width,
-               layer->picture.height, options->plot);
-    printf("%-*s%.6g ms, %zu bytes\n", RUN_LABEL, "pack", layer->pack_seconds * 1e3,
-           layer->packed_bytes);
+        say("%-*s%d x %d pixels %s", RUN_LABEL, "plot", layer->picture.width, layer->picture.height,
+            options->plot);
+    say("%-*s%.6g ms, %zu bytes", RUN_LABEL, "pack", layer->pack_seconds * 1e3,
+        layer->packed_bytes);
     run_print_speed(run, projection_flops(layer) + run_flops(run));
 }

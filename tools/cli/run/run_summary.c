@@ -4,7 +4,6 @@
  */
 #include "tools/cli/run/run.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { LABEL = RUN_LABEL };
@@ -65,8 +64,8 @@ void run_print_array(const char *label, const char *name, const struct npy *arra
 {
     char shape[NPY_SHAPE_TEXT];
     if (name)
-        printf("%-*s%s %s%s%s\n", LABEL, label, npy_shape(array, shape), name, note ? ", " : "",
-               note ? note : "");
+        say("%-*s%s %s%s%s", LABEL, label, npy_shape(array, shape), name, note ? ", " : "",
+            note ? note : "");
 }
 
 static void print_inputs(const struct run_options *options, const struct run *run)
@@ -88,20 +87,19 @@ static void print_position(const struct run_options *options, const struct run *
 {
     const char *const form = options->causal ? options->causal : options->align;
     if (form)
-        printf("%-*s%s: query row 0 is at key %.0f%s\n", LABEL,
-               options->causal ? "causal" : "align", form, offset_of(run, 0),
-               run->kv_len.count > 1 ? " in entry 0" : "");
+        say("%-*s%s: query row 0 is at key %.0f%s", LABEL, options->causal ? "causal" : "align",
+            form, offset_of(run, 0), run->kv_len.count > 1 ? " in entry 0" : "");
 }
 
 static void print_what_ran(const struct run_options *options, const struct run *run)
 {
     const attnkit_isa_choice *const choice = &run->choice;
     const int64_t threads = run->exec.threads;
-    printf("%-*s%s", LABEL, "ran on", choice->prefill);
-    if (strcmp(choice->prefill, choice->decode))
-        printf(" (many rows), %s (few rows)", choice->decode);
-    printf(", %s; %lld thread%s\n", options->isa ? "as --isa says" : choice->reason,
-           (long long)threads, threads == 1 ? "" : "s");
+    const bool two = strcmp(choice->prefill, choice->decode) != 0;
+    say("%-*s%s%s%s%s, %s; %lld thread%s", LABEL, "ran on", choice->prefill,
+        two ? " (many rows), " : "", two ? choice->decode : "", two ? " (few rows)" : "",
+        options->isa ? "as --isa says" : choice->reason, (long long)threads,
+        threads == 1 ? "" : "s");
 }
 
 double run_flops(const struct run *run)
@@ -113,10 +111,10 @@ double run_flops(const struct run *run)
 void run_print_speed(const struct run *run, double flops)
 {
     const double best = run->seconds[0], median = run->seconds[run->repeat / 2];
-    printf("%-*sbest %.6g ms, median %.6g ms of %lld\n", LABEL, "time", best * 1e3, median * 1e3,
-           (long long)run->repeat);
-    printf("%-*s%.2f GFLOP/s at best, %.4g GFLOP in all\n", LABEL, "speed",
-           best > 0.0 ? flops / best * 1e-9 : 0.0, flops * 1e-9);
+    say("%-*sbest %.6g ms, median %.6g ms of %lld", LABEL, "time", best * 1e3, median * 1e3,
+        (long long)run->repeat);
+    say("%-*s%.2f GFLOP/s at best, %.4g GFLOP in all", LABEL, "speed",
+        best > 0.0 ? flops / best * 1e-9 : 0.0, flops * 1e-9);
 }
 
 void run_print_files(const struct run_options *options, const struct run *run)

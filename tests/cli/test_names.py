@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that a user or a file gives the command, with characters that a terminal would obey.
+
+    ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_names.py
+
+As in test_tools.py. Needs NumPy.
+"""
+
+import os
+import unicodedata
+import unittest
+
+from test_layer import LayerTest
+from test_tools import ENVIRONMENT, ToolTest, attnkit
+
+# A text, and what a message has instead of it.
+ESCAPES = {"\x1b[31mred": r"\x1b[31mred", "\x07\x08\x0d\x7f": r"\x07\x08\x0d\x7f", "a\nb": r"a\x0ab",
+           "\u0085\u009b2J": r"\xc2\x85\xc2\x9b2J", "\u202egpj": r"\xe2\x80\xaegpj",
+           "\u2028\u2066\u200f": r"\xe2\x80\xa8\xe2\x81\xa6\xe2\x80\x8f",
+           os.fsdecode(b"\xff\xc3(\xed\xa0\x80"): r"\xff\xc3(\xed\xa0\x80",
+           os.fsdecode(b"\xf0\x9f\x98"): r"\xf0\x9f\x98"}
+READABLE = ("größe", "注意", "\U0001f600", "c\u0327", "a b", r"back\slash", "100%s%n")
+
+
+def unreadable(text):
+    """Its characters that are no line's end and that no terminal shows."""
+    return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
+
+
+class Complaints(ToolTest):
+    def assert_said(self, done, said):
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(said, done.stderr)
+        self.assertEqual((unreadable(done.stderr), done.stderr.count("\n")), ([], 1))
+
+    def test_names_of_files(self):
+        for name, shown in {**ESCAPES, **{name: name for name in READABLE}}.items():
+            with self.subTest(name=name):
+                done = self.attempt("--mask", name, "--mask-kind", "attend")
+                self.assert_said(done, f"cannot read {shown}: No such file")
+                self.assert_said(self.attempt(out=f"{name}/x"), f"cannot write {shown}/x: ")
+
+    def test_what_is_in_a_file_that_is_bad(self):
+        for name, shown in ESCAPES.items():
+            with self.subTest(name=name):
+                (self.folder / name).write_bytes(b"no array" * 9)
+                done = self.attempt("--alibi", name, "--causal", "0")
+                self.assert_said(done, f"{shown}: not a .npy file")
+
+    def test_words_and_values(self):
+        for text, shown in ESCAPES.items():
+            for arguments in ((text,), ("-" + text,), ("run", text), ("info", "--" + text),
+                              ("layer", text)):
+                with self.subTest(arguments=arguments):
+                    self.assert_said(attnkit(*arguments), shown)
+            for option in ("--threads", "--scale", "--causal", "--window", "--seed", "--out-type",
+                           "--kv-len", "--mask-dims", "--bias-dims"):
+                more = {"--seed": ("--dropout", "0.5", "--causal", "0"),
+                        "--window": ("--causal", "0"), "--bias-dims": ("--bias", "q.npy"),
+                        "--mask-dims": ("--mask", "q.npy", "--mask-kind", "add")}
+                with self.subTest(option=option, text=text):
+                    self.assert_said(self.attempt(option, text, *more.get(option, ())), shown)
+
+    def test_the_instruction_set(self):
+        for text, shown in ESCAPES.items():
+            self.assert_said(self.attempt("--isa", text), shown)
+            self.assert_said(self.attempt(env={**ENVIRONMENT, "ATTNKIT_ISA": text}), shown)
+
+    def test_a_long_one_is_cut(self):
+        done = attnkit("run", "x" * 100000)
+        self.assert_said(done, "unknown argument 'xxx")
+        self.assertRegex(done.stderr, r"^.{10000,20000}xxx\.\.\.\n$")
+
+
+class Results(ToolTest):
+    def test_names_of_files(self):
+        for name, shown in {**ESCAPES, **{name: name for name in READABLE}}.items():
+            with self.subTest(name=name):
+                for array in "qkv":
+                    (self.folder / f"{array}{name}").write_bytes(
+                        (self.folder / f"{array}.npy").read_bytes())
+                done = attnkit("run", "--q", f"q{name}", "--k", f"k{name}", "--v", f"v{name}",
+                               "-o", f"o{name}", "--lse", f"l{name}", folder=self.folder)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                for array in "qkvol":
+                    self.assertRegex(done.stdout, r"(?m)\] " + array)
+                    self.assertIn(f"] {array}{shown}\n", done.stdout)
+                self.assertEqual((unreadable(done.stdout), done.stdout.count("\n")), ([], 8))
+
+
+class Layers(LayerTest):
+    def test_names_of_files_and_tensors(self):
+        """A name in a safetensors file has no control characters, but others that are not seen."""
+        prefix, shown = "ä\u202e\u2028.", r"ä\xe2\x80\xae\xe2\x80\xa8."
+        self.store_file(self.weights, prefix=prefix)
+        for name, name_shown in ESCAPES.items():
+            with self.subTest(name=name):
+                (self.folder / name).write_bytes((self.folder / "w.safetensors").read_bytes())
+                done = self.attempt(weights=name, out=f"o{name}")
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn(f"layer   {name_shown} {shown}, f32\n", done.stdout)
+                self.assertEqual(unreadable(done.stdout), [])
+        self.store_file({f"{i}{prefix}{name}": array for i in range(2)
+                         for name, array in self.weights.items()})
+        self.refuse(r"must be one of '0ä\\xe2.*', '1ä\\xe2")
+        self.store_file({**self.weights, f"{prefix}in_proj_weight": self.weights["q_proj.weight"]})
+        self.refuse(r"must be one of '', 'ä\\xe2")
+
+    def test_refused_tensors(self):
+        prefix = "\u202e"
+        self.store_file({f"{prefix}{name}": array.reshape(-1)
+                         for name, array in self.weights.items()})
+        self.refuse(r"attnkit: \\xe2\\x80\\xaeq_proj.weight: its rank is 1", "--prefix", prefix)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The lines that the programs of this project print for people: complaints and results. Names of
+ * files and tensors go into them as others chose them, so nothing that a terminal takes for a
+ * command leaves here.
+ */
+#include "tools/cli/tool.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/formats/utf8.h"
+
+enum {
+    TEXT = 16384, /* bytes of a message, room for three of the longest paths; the rest is cut */
+    ESCAPE = 4,   /* bytes that "\x1b" takes */
+};
+
+/* Separators of lines, and characters that turn the direction of the text after them. */
+static bool is_layout(uint32_t character)
+{
+    return character == 0x061C || character == 0x200E || character == 0x200F ||
+           (character >= 0x2028 && character <= 0x202E) ||
+           (character >= 0x2066 && character <= 0x2069);
+}
+
+/* The text with each byte that is not of a readable character as \x and two digits. */
+static void escape(const char *text, char *escaped)
+{
+    const char *const end = text + strlen(text);
+    while (text < end) {
+        uint32_t character;
+        const int bytes = utf8_take(text, end, &character);
+        const bool readable = bytes && !utf8_is_control(character) && !is_layout(character);
+        for (int i = 0; i < (bytes ? bytes : 1); i++, text++)
+            escaped += sprintf(escaped, readable ? "%c" : "\\x%02x", (unsigned char)*text);
+    }
+    *escaped = '\0';
+}
+
+static void print_line(FILE *file, const char *before, const char *format, va_list arguments)
+{
+    char text[TEXT], escaped[ESCAPE * TEXT];
+    const bool whole = vsnprintf(text, sizeof text, format, arguments) < TEXT;
+    escape(text, escaped);
+    fprintf(file, "%s%s%s\n", before, escaped, whole ? "" : "...");
+}
+
+bool complain(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(stderr, "attnkit: ", format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+void say(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(stdout, "", format, arguments);
+    va_end(arguments);
+}

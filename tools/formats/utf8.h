@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * UTF-8 (RFC 3629), taken from bytes that may be anything, and made.
+ */
+#ifndef ATTNKIT_UTF8_H
+#define ATTNKIT_UTF8_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The character at `at`, which is before end. Returns its bytes, 1 .. 4; 0: there is none, but
+ * other bytes. */
+int utf8_take(const char *at, const char *end, uint32_t *character);
+
+/* Appends the character; returns the end. */
+char *utf8_put(char *string, uint32_t character);
+
+/* Whether a terminal may take the character for a command: U+0000 .. U+001F, U+007F .. U+009F. */
+bool utf8_is_control(uint32_t character);
+
+#endif
