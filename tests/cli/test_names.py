@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a user or a file gives the command, with characters that a terminal would obey.
+"""Names that a user or a file gives the command: with characters that a terminal would obey, and
+two of one file.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_names.py
 
@@ -7,10 +8,11 @@ As in test_tools.py. Needs NumPy.
 """
 
 import os
+import re
 import unicodedata
 import unittest
 
-from test_layer import LayerTest
+from test_layer import HEADS, LayerTest
 from test_tools import ENVIRONMENT, ToolTest, attnkit
 
 # A text, and what a message has instead of it.
@@ -111,6 +113,102 @@ class Layers(LayerTest):
         self.store_file({f"{prefix}{name}": array.reshape(-1)
                          for name, array in self.weights.items()})
         self.refuse(r"attnkit: \\xe2\\x80\\xaeq_proj.weight: its rank is 1", "--prefix", prefix)
+
+
+def options_with_files(command):
+    """As its help has them."""
+    text = attnkit(command, "--help").stdout
+    return re.findall(r"^  (-\S+) (?:FILE|PLACE)\b", text, re.MULTILINE)
+
+
+class OneFile(ToolTest):
+    """An input and a result, or two results: nothing is written, and nothing read."""
+
+    RESULTS = ("-o", "--lse", "--weights")
+    FILES = {"--q": "q.npy", "--k": "k.npy", "--v": "v.npy", "-o": "out.npy"}
+
+    def refuse_pair(self, first, second, files):
+        before = self.contents()
+        words = [word for pair in {**self.FILES, **files}.items() for word in pair]
+        done = attnkit("run", *words, folder=self.folder)
+        with self.subTest(files=files):
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(f"{first} and {second} name one file, ", done.stderr)
+            self.assertEqual(self.contents(), before)
+
+    def test_every_option(self):
+        (self.folder / "some.npy").write_bytes(b"")
+        names = options_with_files("run")
+        self.assertGreater(len(names), 11)
+        for i, first in enumerate(names):
+            for second in names[i + 1:]:
+                if first in self.RESULTS or second in self.RESULTS:
+                    self.refuse_pair(first, second, {first: "some.npy", second: "some.npy"})
+
+    def test_spellings_and_links(self):
+        """From either side."""
+        (self.folder / "symbolic.npy").symlink_to("q.npy")
+        (self.folder / "twice.npy").symlink_to("symbolic.npy")
+        os.link(self.folder / "q.npy", self.folder / "hard.npy")
+        (self.folder / "inside").symlink_to(".")
+        for other in ("q.npy", "./q.npy", ".//q.npy", f"../{self.folder.name}/q.npy",
+                      self.folder / "q.npy", "inside/inside/q.npy", "symbolic.npy", "twice.npy",
+                      "inside/hard.npy", "hard.npy"):
+            self.refuse_pair("--q", "-o", {"-o": other})
+            self.refuse_pair("--q", "-o", {"--q": other, "-o": "q.npy"})
+            self.refuse_pair("-o", "--lse", {"--q": "k.npy", "-o": other, "--lse": "symbolic.npy"})
+
+    def test_files_that_are_not_there_yet(self):
+        (self.folder / "inside").symlink_to(".")
+        for other in ("new.npy", "./new.npy", "inside/new.npy", self.folder / "new.npy"):
+            self.refuse_pair("-o", "--weights", {"-o": "new.npy", "--weights": other})
+            self.refuse_pair("--q", "-o", {"--q": "new.npy", "-o": other})
+
+    def test_other_files_are_not_refused(self):
+        """A result may replace a result of another run, beside an input, and inputs may be one."""
+        (self.folder / "copy.npy").write_bytes((self.folder / "q.npy").read_bytes())
+        (self.folder / "sub").mkdir()
+        for name in ("copy.npy", "sub/q.npy", "q.npy.npy"):
+            done = self.attempt("--lse", "lse.npy", out=name)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = attnkit("run", "--q", "k.npy", "--k", "k.npy", "--v", "./k.npy", "-o", "lse.npy",
+                       folder=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+class OneFileOfALayer(LayerTest):
+    RESULTS = ("-o", "--lse", "--attention", "--plot")
+
+    def test_every_option(self):
+        names = options_with_files("layer")
+        self.assertGreater(len(names), 13)
+        for i, first in enumerate(names):
+            for second in names[i + 1:]:
+                if first in self.RESULTS or second in self.RESULTS:
+                    files = {"--weights": "w.safetensors", "--x": "x.npy", "-o": "out.npy",
+                             first: "some.npy", second: "./some.npy"}
+                    words = [word for pair in files.items() for word in pair]
+                    done = attnkit("layer", "--heads", HEADS, *words, folder=self.folder)
+                    with self.subTest(files=files):
+                        self.assertEqual(done.returncode, 1)
+                        self.assertIn(f"{first} and {second} name one file, ", done.stderr)
+
+    def test_a_folder_of_weights(self):
+        """Its tensors that are read are inputs, the rest of it is not."""
+        self.store_folder(self.weights)
+        path = self.folder / "w" / "k_proj.weight.npy"
+        (self.folder / "link.npy").symlink_to(path)
+        os.link(path, self.folder / "hard.npy")
+        for out in ("w/k_proj.weight.npy", "w/../w/o_proj.bias.npy", "link.npy", "hard.npy"):
+            with self.subTest(out=out):
+                self.refuse("--weights and -o name one file, ", out=out, weights="w")
+                self.refuse("--weights and --lse name one file, ", "--lse", out, weights="w")
+        path.rename(self.folder / "real.npy")
+        path.symlink_to("../real.npy")
+        self.refuse("--weights and -o name one file, real.npy", out="real.npy", weights="w")
+        for _ in range(2):
+            done = self.attempt(out="w/new.npy", weights="w")
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 if __name__ == "__main__":

@@ -416,12 +416,6 @@ class Writing(ToolTest):
         self.compare(self.run_tool(), oracle(**self.arrays)[0])
         self.assertEqual(sorted(self.contents()), ["k.npy", "out.npy", "q.npy", "v.npy"])
 
-    def test_an_input_may_be_the_target(self):
-        self.save(normal(3, 4), normal(5, 4), normal(5, 4))
-        done = self.attempt(out="q.npy")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.compare(self.load("q.npy"), oracle(**self.arrays)[0])
-
     def test_a_link_is_followed(self):
         (self.folder / "far").mkdir()
         (self.folder / "far" / "real.npy").write_bytes(b"old")

@@ -11,7 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NPY_MAX_RANK = 4, NPY_SHAPE_TEXT = 96, NPY_PATH = 4096 };
+#include "tools/formats/path.h"
+
+enum { NPY_MAX_RANK = 4, NPY_SHAPE_TEXT = 96 };
 
 /* The type of the elements. */
 enum npy_type { NPY_F32, NPY_F16, NPY_BOOL, NPY_U8, NPY_I32, NPY_I64, NPY_TYPES };
@@ -53,8 +55,8 @@ struct npy_output {
     const struct npy *array; /* NULL: content is all of the file */
     const void *content;
     size_t content_bytes;
-    char path[NPY_PATH]; /* absolute, links followed; the rest is for npy_write alone */
-    char temporary[NPY_PATH];
+    char path[PATH_ROOM]; /* absolute, links followed; the rest is for npy_write alone */
+    char temporary[PATH_ROOM];
 };
 
 /* Sets name and path. Complains where npy_write is bound to fail, so that it can be said before

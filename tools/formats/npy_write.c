@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +16,7 @@
 #include <unistd.h>
 
 #include "tools/cli/tool.h"
-
-_Static_assert(NPY_PATH == PATH_MAX, "what realpath needs");
+#include "tools/formats/path.h"
 
 enum {
     PREFIX = 10,   /* magic, version, two bytes of length */
@@ -32,31 +30,11 @@ static bool cannot_write(const char *name)
     return complain("cannot write %s: %s", name, strerror(errno));
 }
 
-/* As realpath, but the last part of name need not be there yet. False: errno says why. */
-static bool resolve(const char *name, char path[PATH_MAX])
-{
-    if (realpath(name, path))
-        return true;
-    const char *slash = strrchr(name, '/');
-    const char *base = slash ? slash + 1 : name;
-    char folder[PATH_MAX], above[PATH_MAX] = ".";
-    if (errno != ENOENT || !*base || strlen(name) >= PATH_MAX)
-        return false;
-    if (slash)
-        snprintf(above, sizeof above, "%.*s", (int)(slash - name) + 1, name);
-    if (!realpath(above, folder))
-        return false;
-    if (snprintf(path, PATH_MAX, "%s/%s", folder, base) < PATH_MAX)
-        return true;
-    errno = ENAMETOOLONG;
-    return false;
-}
-
 bool npy_output_at(const char *name, struct npy_output *output)
 {
     struct stat status;
     output->name = name;
-    if (!resolve(name, output->path))
+    if (!path_resolve(name, output->path))
         return cannot_write(name);
     /* A device or a pipe would be replaced by a file, which nobody means. */
     if (!stat(output->path, &status) && !S_ISREG(status.st_mode))
@@ -108,10 +86,10 @@ static bool write_content(FILE *file, const struct npy_output *output)
 static bool write_temporary(struct npy_output *output, int index)
 {
     const int folder = (int)(strrchr(output->path, '/') - output->path);
-    char temporary[PATH_MAX + 64];
+    char temporary[PATH_ROOM + 64];
     const int length = snprintf(temporary, sizeof temporary, "%.*s/.attnkit-%ld-%d", folder,
                                 output->path, (long)getpid(), index);
-    if (length >= PATH_MAX) {
+    if (length >= PATH_ROOM) {
         errno = ENAMETOOLONG;
         return cannot_write(output->name);
     }

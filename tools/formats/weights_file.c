@@ -95,6 +95,7 @@ static bool read_npy(const struct weights_file *file, const char *name, struct t
     const struct npy_form form = {1u << NPY_F32 | 1u << NPY_F16, 1, 2};
     const size_t room = strlen(file->path) + strlen(name) + sizeof suffix + 1;
     struct npy array;
+    tensor->own_file = true;
     tensor->name = malloc(room);
     if (!tensor->name)
         return complain("%s: no memory for a name", name);

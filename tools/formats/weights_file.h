@@ -23,7 +23,8 @@ struct weights_file {
 
 /* A matrix or a bias. */
 struct tensor {
-    char *name; /* for messages */
+    char *name;    /* for messages */
+    bool own_file; /* whose name it is */
     attnkit_type type;
     int rank; /* 1 or 2 */
     int64_t shape[2];

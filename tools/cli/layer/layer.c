@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tools/cli/files.h"
+
 enum { OWN_OPTIONS = 16 };
 
 static bool read_all(const struct layer_options *options, struct layer *layer)
@@ -70,6 +72,7 @@ int layer_command(int argc, char **argv)
 {
     static struct layer_options values;
     static const char *const required[] = {"--weights", "--heads", "--x", "-o", NULL};
+    static const char *const results[] = {"-o", "--lse", "--attention", "--plot", NULL};
     struct option options[OWN_OPTIONS + RUN_SHARED_OPTIONS] = {
         {"--weights", "PLACE",
          "a safetensors file (F32, F16 or BF16), or a folder of .npy files (float32\n"
@@ -118,6 +121,8 @@ int layer_command(int argc, char **argv)
     }
     if (!options_require("layer", options, count, required))
         return EXIT_USAGE;
+    if (!files_apart(options, count, results))
+        return EXIT_REFUSED;
     struct layer *layer = calloc(1, sizeof *layer);
     if (!layer) {
         complain("no memory");

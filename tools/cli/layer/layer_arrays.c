@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/cli/files.h"
 #include "tools/formats/heat_map.h"
 
 /* ------------------------------------------------------------------------------------ inputs */
@@ -135,11 +136,23 @@ static bool name_outputs(const struct layer_options *options, struct run *run)
            (!options->plot || run_add_output("--plot", options->plot, NULL, run));
 }
 
+/* A folder of weights has files that no option names. */
+static bool apart_from_weights(const struct layer *layer)
+{
+    for (int i = 0; i < layer->run.output_count; i++)
+        for (const struct tensor *t = layer->tensors; t < layer->tensors + ROLES; t++)
+            if (t->own_file && !file_apart("--weights", t->name, layer->run.outputs[i].option,
+                                           layer->run.outputs[i].name))
+                return false;
+    return true;
+}
+
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;
     const enum npy_type type = run->args.out_type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
     if ((options->plot && !check_plot(options, layer)) || !name_outputs(options, run) ||
+        !apart_from_weights(layer) ||
         !make_result(options->run.out, type, -1, layer->weights.d_out, layer, &run->out) ||
         (options->run.lse &&
          !make_result(options->run.lse, NPY_F32, run->args.q_heads, -1, layer, &run->lse)) ||

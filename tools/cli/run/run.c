@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tools/cli/files.h"
+
 enum { OWN_OPTIONS = 9 };
 
 static attnkit_status workspace(const void *args, const attnkit_exec *exec, size_t *bytes,
@@ -65,6 +67,7 @@ int run_command(int argc, char **argv)
 {
     static struct run_options values;
     static const char *const required[] = {"--q", "--k", "--v", "-o", NULL};
+    static const char *const results[] = {"-o", "--lse", "--weights", NULL};
     struct option options[OWN_OPTIONS + RUN_SHARED_OPTIONS] = {
         {"--q", "FILE", "queries", &values.q},
         {"--k", "FILE", "keys", &values.k},
@@ -100,6 +103,8 @@ int run_command(int argc, char **argv)
     }
     if (!options_require("run", options, count, required))
         return EXIT_USAGE;
+    if (!files_apart(options, count, results))
+        return EXIT_REFUSED;
     struct run *run = calloc(1, sizeof *run);
     if (!run) {
         complain("no memory");

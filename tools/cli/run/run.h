@@ -84,8 +84,7 @@ bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* The same: the type of an array's floats; one result, and where it goes. Complains if another has
- * the same file. */
+/* The same: the type of an array's floats; one result, and where it goes. */
 attnkit_type run_type(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 

@@ -112,10 +112,6 @@ bool run_add_output(const char *option, const char *name, const struct npy *arra
     *output = (struct npy_output){.option = option, .array = array};
     if (!npy_output_at(name, output))
         return false;
-    for (int i = 0; i < run->output_count; i++)
-        if (!strcmp(run->outputs[i].path, output->path))
-            return complain("%s and %s name one file: %s", run->outputs[i].option, option,
-                            run->outputs[i].name);
     run->output_count++;
     return true;
 }
