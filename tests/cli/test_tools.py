@@ -536,6 +536,29 @@ class Usage(ToolTest):
         self.usage_error("unknown argument 'q.npy'", "run", "q.npy")
         self.usage_error("unknown option '--q'", "info", "--q")
 
+    def test_nothing_follows_what_is_complete(self):
+        for option in ("--version", "--help", "-h"):
+            for more in (("x",), ("",), ("--help",), ("--version",), ("run", "--help")):
+                self.usage_error(f"unknown argument '{more[0]}' after {option}: ", option, *more)
+            self.usage_error(f"unknown option '{option}=1'", f"{option}=1")
+        for command in ("info", "run", "layer"):
+            for words in (("x",), ("--help", "x"), ("x", "--help"), ("",)):
+                self.usage_error("unknown argument 'x?'", command, *words)
+            for word in ("-h", "--version", "--"):
+                self.usage_error(f"unknown option '{word}'", command, "--help", word)
+
+    def test_no_option_is_taken_for_an_argument(self):
+        files = ("--q", "q.npy", "--k", "k.npy", "--v", "v.npy")
+        self.usage_error("option -o needs an argument, FILE, before --help: write -o=--help if",
+                         "run", *files, "-o", "--help")
+        self.usage_error("option --q needs an argument, FILE, before --k=k.npy", "run", "--q",
+                         "--k=k.npy")
+        for words in (("-o=--help",), ("-o", "--none")):
+            done = attnkit("run", *files, *words, folder=self.folder)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for name in ("--help", "--none"):
+            self.compare(self.load(name), oracle(**self.arrays)[0])
+
     def test_options_want_their_arguments(self):
         for option in RUN_OPTIONS[:-1]:
             self.usage_error(f"option {option} needs an argument", "run", option)

@@ -29,6 +29,20 @@ static const char usage[] =
     "understood.\n"
     "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
 
+/* What asks for a text has nothing after it. */
+static int print_text(int argc, char **argv)
+{
+    if (argc > 2) {
+        complain("unknown argument '%s' after %s: see attnkit --help", argv[2], argv[1]);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--version"))
+        fputs(usage, stdout);
+    else
+        say("attnkit %s", attnkit_version());
+    return EXIT_OK;
+}
+
 static int dispatch(int argc, char **argv)
 {
     if (argc < 2) {
@@ -45,14 +59,8 @@ static int dispatch(int argc, char **argv)
         return bench_command(argc - 2, argv + 2);
     if (!strcmp(argv[1], "compare"))
         return compare_command(argc - 2, argv + 2);
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-        fputs(usage, stdout);
-        return EXIT_OK;
-    }
-    if (!strcmp(argv[1], "--version")) {
-        printf("attnkit %s\n", attnkit_version());
-        return EXIT_OK;
-    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "--version"))
+        return print_text(argc, argv);
     complain("unknown %s '%s': see attnkit --help", argv[1][0] == '-' ? "option" : "command",
              argv[1]);
     return EXIT_USAGE;

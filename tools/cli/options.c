@@ -22,6 +22,23 @@ static const struct option *find(const struct option *options, int count, const 
     return NULL;
 }
 
+/* The argument of an option that needs one, after a '=' in word or in the word after it. */
+static const char *argument_of(const struct option *option, const char *word, const char *next,
+                               bool next_is_option)
+{
+    const char *const equals = strchr(word, '=');
+    if (equals)
+        return equals + 1;
+    if (next && !next_is_option)
+        return next;
+    if (next)
+        complain("option %s needs an argument, %s, before %s: write %s=%s if that is it",
+                 option->name, option->argument, next, option->name, next);
+    else
+        complain("option %s needs an argument: %s", option->name, option->argument);
+    return NULL;
+}
+
 bool options_parse(const struct option *options, int count, int argc, char **argv)
 {
     for (int i = 0; i < argc; i++) {
@@ -30,17 +47,16 @@ bool options_parse(const struct option *options, int count, int argc, char **arg
             return complain("unknown %s '%s'", argv[i][0] == '-' ? "option" : "argument", argv[i]);
         if (*option->value)
             return complain("option %s is given twice", option->name);
-        const char *equals = strchr(argv[i], '=');
-        if (!option->argument && equals)
+        const bool in_word = strchr(argv[i], '=') != NULL;
+        if (!option->argument && in_word)
             return complain("option %s takes no argument", option->name);
-        if (!option->argument)
-            *option->value = option->name;
-        else if (equals)
-            *option->value = equals + 1;
-        else if (i + 1 < argc)
-            *option->value = argv[++i];
-        else
-            return complain("option %s needs an argument: %s", option->name, option->argument);
+        const char *const next = i + 1 < argc ? argv[i + 1] : NULL;
+        *option->value = option->argument ? argument_of(option, argv[i], next,
+                                                        next && find(options, count, next))
+                                          : option->name;
+        if (!*option->value)
+            return false;
+        i += option->argument && !in_word;
     }
     return true;
 }
