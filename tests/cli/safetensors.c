@@ -21,11 +21,13 @@ enum { MAX_HEADER = 4096 };
 /* The page that the headers end at. */
 static struct guarded page;
 
+/* What is wrong with the header, or NULL. */
 static const char *parse(const char *header, size_t size, uint64_t data, struct safetensors *file)
 {
+    static char why[SAFETENSORS_WHY];
     char *const end = page.data + MAX_HEADER;
     memcpy(end - size, header, size);
-    return safetensors_parse(end - size, size, data, file);
+    return safetensors_parse(end - size, size, data, file, why) ? NULL : why;
 }
 
 static void assert_refused(const char *header, uint64_t data, const char *why)
@@ -212,11 +214,12 @@ static void malformed_tensors_are_refused(void **state)
 static void bad_tensors_are_refused(void **state)
 {
     (void)state;
-    static const char unfit[] = "data_offsets that do not fit the shape";
-    assert_refused(one("\"F33\"", "[1]", "[0,4]"), 4, "a dtype not known");
-    assert_refused(one("\"f32\"", "[1]", "[0,4]"), 4, "a dtype not known");
-    assert_refused(one("\"\"", "[1]", "[0,4]"), 4, "a dtype not known");
-    assert_refused(one("\"F32\"", "[1]", "[4,0]"), 4, "data_offsets that end before they begin");
+    static const char unfit[] = "data_offsets that do not fit the shape: 'a'";
+    assert_refused(one("\"F33\"", "[1]", "[0,4]"), 4, "a dtype not known: 'a' is 'F33'");
+    assert_refused(one("\"f32\"", "[1]", "[0,4]"), 4, "a dtype not known: 'a' is 'f32'");
+    assert_refused(one("\"\"", "[1]", "[0,4]"), 4, "a dtype not known: 'a' is ''");
+    assert_refused(one("\"F32\"", "[1]", "[4,0]"), 4,
+                   "data_offsets that end before they begin: 'a'");
     assert_refused(one("\"F32\"", "[1]", "[0,3]"), 3, unfit);
     assert_refused(one("\"F32\"", "[2]", "[0,4]"), 4, unfit);
     assert_refused(one("\"BF16\"", "[1,1]", "[0,4]"), 4, unfit);
@@ -224,41 +227,96 @@ static void bad_tensors_are_refused(void **state)
     assert_refused(one("\"F32\"", "[0]", "[0,4]"), 4, unfit);
     assert_refused(one("\"F32\"", "[4611686018427387904]", "[0,0]"), 0, unfit);
     assert_refused(one("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 0,
-                   "a shape that no memory has");
+                   "a shape that no memory has: 'a'");
 }
 
-static void bad_places_are_refused(void **state)
+/* Tensors of bytes, the first one called "a", the next one "b" and so on, and the bytes after the
+ * header. */
+static void assert_places(const char *why, uint64_t data, size_t count, const uint64_t (*places)[2])
+{
+    char header[MAX_HEADER] = "{";
+    size_t used = 1;
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)snprintf(
+            header + used, sizeof header - used,
+            "%s\"%c\":{\"dtype\":\"U8\",\"shape\":[%llu],\"data_offsets\":[%llu,%llu]}",
+            i ? "," : "", (int)('a' + i), (unsigned long long)(places[i][1] - places[i][0]),
+            (unsigned long long)places[i][0], (unsigned long long)places[i][1]);
+    snprintf(header + used, sizeof header - used, "}");
+    assert_refused(header, data, why);
+}
+
+/* Also where there are gaps, before them or around, and where the end is beyond the file's. */
+static void tensors_that_overlap_are_named(void **state)
 {
     (void)state;
-    static const char pair[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-                               "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[%d,%d]}}";
-    static const struct {
-        int begin;
-        uint64_t data;
-        const char *why;
-    } cases[] = {{3, 8, "tensors that overlap"},
-                 {0, 4, "tensors that overlap"},
-                 {5, 9, "a gap between tensors"},
-                 {4, 7, "tensors beyond the end of the file"},
-                 {4, 9, "bytes after the last tensor"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char header[MAX_HEADER];
-        snprintf(header, sizeof header, pair, cases[i].begin, cases[i].begin + 4);
-        assert_refused(header, cases[i].data, cases[i].why);
-    }
-    assert_refused("{}", 1, "bytes after the last tensor");
-    assert_refused(one("\"U8\"", "[4]", "[18446744073709551611,18446744073709551615]"), 4,
-                   "a gap between tensors");
+    assert_places("tensors that overlap: 'a' ends at byte 4, 'b' begins at byte 3", 7, 2,
+                  (const uint64_t[][2]){{0, 4}, {3, 7}});
+    assert_places("tensors that overlap: 'b' ends at byte 4, 'a' begins at byte 3", 7, 2,
+                  (const uint64_t[][2]){{3, 7}, {0, 4}});
+    assert_places("tensors that overlap: 'a' ends at byte 8, 'b' begins at byte 4", 8, 2,
+                  (const uint64_t[][2]){{4, 8}, {4, 8}});
+    assert_places("tensors that overlap: 'a' ends at byte 8, 'b' begins at byte 2", 12, 3,
+                  (const uint64_t[][2]){{0, 8}, {2, 4}, {8, 12}});
+    assert_places("tensors that overlap: 'c' ends at byte 9, 'b' begins at byte 8", 16, 3,
+                  (const uint64_t[][2]){{0, 4}, {8, 16}, {4, 9}});
+    assert_places("tensors that overlap: 'a' ends at byte 12, 'b' begins at byte 10", 16, 2,
+                  (const uint64_t[][2]){{8, 12}, {10, 16}});
+    assert_places("tensors that overlap: 'c' ends at byte 12, 'b' begins at byte 11", 16, 3,
+                  (const uint64_t[][2]){{0, 4}, {11, 16}, {8, 12}});
+    assert_places("tensors that overlap: 'a' ends at byte 12, 'b' begins at byte 11", 4, 2,
+                  (const uint64_t[][2]){{8, 12}, {11, 16}});
+    assert_places("tensors that overlap: 'a' ends at byte 4, 'b' begins at byte 2", 4, 2,
+                  (const uint64_t[][2]){{0, 4}, {2, 2}});
+}
+
+static void bytes_of_no_tensor_are_refused(void **state)
+{
+    (void)state;
+    assert_places("a gap: no tensor has the bytes 4 .. 4 before 'b'", 9, 2,
+                  (const uint64_t[][2]){{0, 4}, {5, 9}});
+    assert_places("a gap: no tensor has the bytes 0 .. 7 before 'a'", 12, 1,
+                  (const uint64_t[][2]){{8, 12}});
+    assert_places("a gap: no tensor has the bytes 0 .. 3 before 'a'", 4, 1,
+                  (const uint64_t[][2]){{4, 4}});
+    assert_places("1 bytes after the last tensor", 9, 2, (const uint64_t[][2]){{0, 4}, {4, 8}});
+    assert_refused("{}", 1, "1 bytes after the last tensor");
+}
+
+static void tensors_beyond_the_end_are_refused(void **state)
+{
+    (void)state;
+    assert_places("tensors beyond the end of the file: 'b' ends at byte 8 of 7", 7, 2,
+                  (const uint64_t[][2]){{0, 4}, {4, 8}});
+    assert_places("tensors beyond the end of the file: 'b' ends at byte 9 of 8", 8, 2,
+                  (const uint64_t[][2]){{0, 4}, {5, 9}});
+    assert_places("tensors beyond the end of the file: 'a' ends at byte 18446744073709551615 of 4",
+                  4, 1, (const uint64_t[][2]){{UINT64_MAX - 4, UINT64_MAX}});
 }
 
 static void names_that_are_there_twice_are_refused(void **state)
 {
     (void)state;
-    static const char twice[] = "a name that is there twice";
     assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
                    "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}",
-                   8, twice);
-    assert_refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0, twice);
+                   8, "a name that is there twice: 'a'");
+    assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+                   "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
+                   4, "a name that is there twice: 'a'");
+    assert_refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0,
+                   "a name that is there twice: '__metadata__'");
+}
+
+/* What is said of a name of any length has room. */
+static void a_long_name_is_cut(void **state)
+{
+    (void)state;
+    char header[MAX_HEADER], name[1001] = "", why[300];
+    memset(name, 'n', sizeof name - 1);
+    snprintf(header, sizeof header,
+             "{\"%s\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,5]}}", name);
+    snprintf(why, sizeof why, "data_offsets that do not fit the shape: '%.200s'", name);
+    assert_refused(header, 5, why);
 }
 
 /* -------------------------------------------------------------------------------------- strings
@@ -398,8 +456,11 @@ int main(void)
         cmocka_unit_test(malformed_headers_are_refused),
         cmocka_unit_test(malformed_tensors_are_refused),
         cmocka_unit_test(bad_tensors_are_refused),
-        cmocka_unit_test(bad_places_are_refused),
+        cmocka_unit_test(tensors_that_overlap_are_named),
+        cmocka_unit_test(bytes_of_no_tensor_are_refused),
+        cmocka_unit_test(tensors_beyond_the_end_are_refused),
         cmocka_unit_test(names_that_are_there_twice_are_refused),
+        cmocka_unit_test(a_long_name_is_cut),
         cmocka_unit_test(names_are_utf8_and_may_have_escapes),
         cmocka_unit_test(odd_strings_are_refused),
         cmocka_unit_test(bytes_are_read_in_any_order),

@@ -752,6 +752,34 @@ class Files(LayerTest):
     def test_bytes_after_the_last_tensor(self):
         self.refuse_file(self.whole + b"\0", "bytes after the last tensor")
 
+    def refuse_places(self, places, pattern, size=64):
+        """Tensors of bytes at these places; a header that is good otherwise."""
+        header = {name: {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
+                  for name, (begin, end) in places.items()}
+        text = json.dumps(header).encode()
+        self.refuse_file(struct.pack("<Q", len(text)) + text + bytes(size), pattern)
+
+    def test_tensors_that_overlap_are_named(self):
+        for places in ({"one": (0, 40), "two": (32, 64)}, {"one": (8, 40), "two": (32, 64)},
+                       {"two": (32, 48), "one": (8, 40), "three": (60, 64)},
+                       {"two": (32, 100), "one": (0, 40)}):
+            self.refuse_places(places, "it has tensors that overlap: 'one' ends at byte 40, 'two' "
+                                       "begins at byte 32$")
+
+    def test_bytes_that_no_tensor_has_or_that_are_not_there(self):
+        self.refuse_places({"one": (0, 40), "two": (48, 64)},
+                           r"a gap: no tensor has the bytes 40 \.\. 47 before 'two'$")
+        self.refuse_places({"one": (8, 64)}, r"the bytes 0 \.\. 7 before 'one'$")
+        self.refuse_places({"one": (0, 63)}, "1 bytes after the last tensor$")
+        self.refuse_places({"one": (0, 40), "two": (40, 65)},
+                           "tensors beyond the end of the file: 'two' ends at byte 65 of 64$")
+
+    def test_names_that_are_there_twice(self):
+        tensor = b'{"dtype":"U8","shape":[8],"data_offsets":[0,8]}'
+        text = b'{"one":%s,"\\u006fne":%s}' % (tensor, tensor)
+        self.refuse_file(struct.pack("<Q", len(text)) + text + bytes(8),
+                         "a name that is there twice: 'one'$")
+
     def test_lengths_of_the_header(self):
         for length in (10 ** 8 + 1, 2 ** 63, 2 ** 64 - 1):
             self.refuse_file(struct.pack("<Q", length) + self.whole[8:],

@@ -11,6 +11,8 @@
  */
 #include "tools/formats/safetensors.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,14 +29,19 @@ struct parser {
     char *room; /* for the next string, as much as there is left to be read */
     struct safetensors *to;
     size_t capacity; /* of to->tensors */
-    const char *why; /* it is refused */
+    char *why;       /* it is refused, SAFETENSORS_WHY bytes */
 };
 
 /* ---------------------------------------------------------------------------------- one tensor */
 
-static bool refuse(struct parser *parser, const char *why)
+/* Of names, which may have megabytes, the beginning is said: "%.200s". */
+__attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, const char *format,
+                                                         ...)
 {
-    parser->why = why;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(parser->why, SAFETENSORS_WHY, format, arguments);
+    va_end(arguments);
     return false;
 }
 
@@ -68,7 +75,9 @@ static unsigned bits_of(const char *dtype)
 static bool take_dtype(struct parser *parser, struct safetensor *tensor)
 {
     tensor->dtype = take_name(parser);
-    return tensor->dtype && (bits_of(tensor->dtype) || refuse(parser, "a dtype not known"));
+    return tensor->dtype &&
+           (bits_of(tensor->dtype) ||
+            refuse(parser, "a dtype not known: '%.200s' is '%.200s'", tensor->name, tensor->dtype));
 }
 
 static bool take_shape(struct parser *parser, struct safetensor *tensor, uint64_t *elements)
@@ -92,7 +101,7 @@ static bool take_shape(struct parser *parser, struct safetensor *tensor, uint64_
     if (none)
         *elements = 0;
     return json_take(&parser->json, ']') &&
-           (fits || none || refuse(parser, "a shape that no memory has"));
+           (fits || none || refuse(parser, "a shape that no memory has: '%.200s'", tensor->name));
 }
 
 static bool take_offsets(struct parser *parser, struct safetensor *tensor)
@@ -106,10 +115,10 @@ static bool check_bytes(struct parser *parser, const struct safetensor *tensor, 
 {
     uint64_t bits;
     if (tensor->begin > tensor->end)
-        return refuse(parser, "data_offsets that end before they begin");
+        return refuse(parser, "data_offsets that end before they begin: '%.200s'", tensor->name);
     return (!__builtin_mul_overflow(elements, bits_of(tensor->dtype), &bits) && bits % 8 == 0 &&
             bits / 8 == tensor->end - tensor->begin) ||
-           refuse(parser, "data_offsets that do not fit the shape");
+           refuse(parser, "data_offsets that do not fit the shape: '%.200s'", tensor->name);
 }
 
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}, in any order. */
@@ -159,7 +168,7 @@ static struct safetensor *add_tensor(struct parser *parser)
         parser->capacity = parser->capacity ? 2 * parser->capacity : 64;
         struct safetensor *more = realloc(to->tensors, parser->capacity * sizeof *more);
         if (!more) {
-            parser->why = "more tensors than there is memory for";
+            refuse(parser, "more tensors than there is memory for");
             return NULL;
         }
         to->tensors = more;
@@ -175,7 +184,7 @@ static bool take_entry(struct parser *parser, bool *metadata)
         return false;
     if (!strcmp(name, "__metadata__")) {
         if (*metadata)
-            return refuse(parser, "a name that is there twice");
+            return refuse(parser, "a name that is there twice: '%s'", name);
         *metadata = true;
         return skip_metadata(parser);
     }
@@ -205,35 +214,58 @@ static bool take_header(struct parser *parser)
 
 /* ----------------------------------------------------------------------------------- all of it */
 
-static int by_place(const void *a, const void *b)
-{
-    const struct safetensor *const x = a, *const y = b;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    return (x->end > y->end) - (x->end < y->end);
-}
-
 static int by_name(const void *a, const void *b)
 {
     const struct safetensor *const x = a, *const y = b;
     return strcmp(x->name, y->name);
 }
 
-/* Each begins where the one before it ends. */
-static bool check_places(struct parser *parser, uint64_t data_bytes)
+static int by_place(const void *a, const void *b)
 {
-    const struct safetensors *const to = parser->to;
+    const struct safetensor *const x = a, *const y = b;
+    if (x->begin != y->begin)
+        return x->begin < y->begin ? -1 : 1;
+    if (x->end != y->end)
+        return x->end < y->end ? -1 : 1;
+    return by_name(a, b);
+}
+
+/* No byte belongs to two tensors. Where they overlap there may be gaps as well, so this is first.
+ */
+static bool check_apart(struct parser *parser)
+{
+    const struct safetensor *const tensors = parser->to->tensors;
+    for (size_t i = 1; i < parser->to->count; i++)
+        if (tensors[i].begin < tensors[i - 1].end)
+            return refuse(parser,
+                          "tensors that overlap: '%.200s' ends at byte %llu, '%.200s' "
+                          "begins at byte %llu",
+                          tensors[i - 1].name, (unsigned long long)tensors[i - 1].end,
+                          tensors[i].name, (unsigned long long)tensors[i].begin);
+    return true;
+}
+
+/* No byte belongs to none. */
+static bool check_full(struct parser *parser, uint64_t data_bytes)
+{
+    const struct safetensor *const tensors = parser->to->tensors;
+    const size_t count = parser->to->count;
     uint64_t end = 0;
-    for (size_t i = 0; i < to->count; i++) {
-        if (to->tensors[i].begin < end)
-            return refuse(parser, "tensors that overlap");
-        if (to->tensors[i].begin > end)
-            return refuse(parser, "a gap between tensors");
-        end = to->tensors[i].end;
+    if (count > 0 && tensors[count - 1].end > data_bytes)
+        return refuse(parser,
+                      "tensors beyond the end of the file: '%.200s' ends at byte %llu of "
+                      "%llu",
+                      tensors[count - 1].name, (unsigned long long)tensors[count - 1].end,
+                      (unsigned long long)data_bytes);
+    for (size_t i = 0; i < count; i++) {
+        if (tensors[i].begin > end)
+            return refuse(parser, "a gap: no tensor has the bytes %llu .. %llu before '%.200s'",
+                          (unsigned long long)end, (unsigned long long)tensors[i].begin - 1,
+                          tensors[i].name);
+        end = tensors[i].end;
     }
-    if (end > data_bytes)
-        return refuse(parser, "tensors beyond the end of the file");
-    return end == data_bytes || refuse(parser, "bytes after the last tensor");
+    return end == data_bytes || refuse(parser, "%llu bytes after the last tensor",
+                                       (unsigned long long)(data_bytes - end));
 }
 
 static bool check_names(struct parser *parser)
@@ -241,35 +273,43 @@ static bool check_names(struct parser *parser)
     const struct safetensors *const to = parser->to;
     for (size_t i = 1; i < to->count; i++)
         if (!strcmp(to->tensors[i - 1].name, to->tensors[i].name))
-            return refuse(parser, "a name that is there twice");
+            return refuse(parser, "a name that is there twice: '%.200s'", to->tensors[i].name);
     return true;
+}
+
+static void sort(struct safetensors *to, int (*order)(const void *, const void *))
+{
+    if (to->count > 0)
+        qsort(to->tensors, to->count, sizeof *to->tensors, order);
 }
 
 static bool parse(struct parser *parser, uint64_t data_bytes)
 {
-    struct safetensors *const to = parser->to;
     if (!take_header(parser))
         return false;
-    if (to->count > 0)
-        qsort(to->tensors, to->count, sizeof *to->tensors, by_place);
-    if (!check_places(parser, data_bytes))
+    sort(parser->to, by_name);
+    if (!check_names(parser))
         return false;
-    if (to->count > 0)
-        qsort(to->tensors, to->count, sizeof *to->tensors, by_name);
-    return check_names(parser);
+    sort(parser->to, by_place);
+    if (!check_apart(parser) || !check_full(parser, data_bytes))
+        return false;
+    sort(parser->to, by_name);
+    return true;
 }
 
-const char *safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
-                              struct safetensors *file)
+bool safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
+                       struct safetensors *file, char why[SAFETENSORS_WHY])
 {
-    *file = (struct safetensors){.names = malloc(size + 1)};
+    struct parser parser = {
+        .json = {header, header + size}, .room = malloc(size + 1), .to = file, .why = why};
+    *file = (struct safetensors){.names = parser.room};
     if (!file->names)
-        return "a header that there is no memory for";
-    struct parser parser = {{header, header + size}, file->names, file, 0, "a malformed header"};
+        return refuse(&parser, "a header that there is no memory for");
+    refuse(&parser, "a malformed header");
     if (parse(&parser, data_bytes))
-        return NULL;
+        return true;
     safetensors_close(file);
-    return parser.why;
+    return false;
 }
 
 /* ------------------------------------------------------------------------------------ the file */
@@ -297,12 +337,12 @@ static bool read_header(struct source *source, struct safetensors *file)
     if (!header)
         return complain("%s: no memory for a header of %llu bytes", source->name,
                         (unsigned long long)length);
-    bool ok = source_take(source, header, length);
-    const char *const why =
-        ok ? safetensors_parse(header, length, (uint64_t)source->left, file) : NULL;
+    char why[SAFETENSORS_WHY];
+    const bool taken = source_take(source, header, length);
+    const bool ok = taken && safetensors_parse(header, length, (uint64_t)source->left, file, why);
     free(header);
-    if (why)
-        ok = complain("%s: not a whole safetensors file: it has %s", source->name, why);
+    if (taken && !ok)
+        complain("%s: not a whole safetensors file: it has %s", source->name, why);
     file->data = LENGTH_BYTES + (int64_t)length;
     return ok;
 }

@@ -12,7 +12,7 @@
 
 #include "tools/formats/source.h"
 
-enum { SAFETENSORS_MAX_RANK = 4 };
+enum { SAFETENSORS_MAX_RANK = 4, SAFETENSORS_WHY = 1024 };
 
 struct safetensor {
     const char *name;
@@ -41,9 +41,9 @@ bool safetensors_read(struct safetensors *file, const struct safetensor *tensor,
 
 void safetensors_close(struct safetensors *file);
 
-/* The header alone, of a file with so many bytes after it: fills tensors and names. Returns what is
- * wrong with it, or NULL; then safetensors_close is due. */
-const char *safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
-                              struct safetensors *file);
+/* The header alone, of a file with so many bytes after it: fills tensors and names; then
+ * safetensors_close is due. False: why says what the file has that is wrong. */
+bool safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
+                       struct safetensors *file, char why[SAFETENSORS_WHY]);
 
 #endif
