@@ -325,6 +325,19 @@ class Reading(ToolTest):
         (self.folder / "v.npy").write_bytes(with_header(header_of((1, 0, huge))))
         self.refuse(r"out\.npy: no memory")
 
+    def test_a_huge_batch_without_elements(self):
+        """It has results, which are empty, but numbers for each entry would fill the memory."""
+        for batch in (2 ** 27, 2 ** 40, 2 ** 63 - 1):
+            for name in "qkv":
+                (self.folder / f"{name}.npy").write_bytes(
+                    with_header(header_of((batch, 1, 0, 4))))
+            self.assertEqual(self.attempt().returncode, 0)
+            (self.folder / "out.npy").unlink()
+            for options in (("--causal", "3"), ("--kv-len", "0"),
+                            ("--causal", "upper-left", "--dropout", "0.5", "--seed", "1")):
+                with self.subTest(batch=batch, options=options):
+                    self.refuse(f"no memory for .* in a batch of {batch}", *options)
+
     def test_malformed_headers(self):
         good = header_of("(6, 4)")
         headers = [

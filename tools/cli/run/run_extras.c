@@ -9,12 +9,15 @@
 
 /* ------------------------------------------------------------------------ for each batch entry */
 
-/* Room for a number for each batch entry, never NULL unless there is no memory. A batch may be of
- * any size if its arrays have no elements. */
+/* Numbers for batch entries: half a GiB. A batch may be of any size if its arrays have no elements:
+ * a file of a hundred bytes must not fill the memory. */
+enum { MAX_ENTRIES = 1 << 26 };
+
+/* Room for a number for each batch entry; NULL: complained. */
 static void *make_entries(const char *option, int64_t batch)
 {
     void *entries = NULL;
-    if (batch <= PTRDIFF_MAX / (int64_t)sizeof(int64_t))
+    if (batch <= MAX_ENTRIES)
         entries = calloc(batch ? (size_t)batch : 1, sizeof(int64_t));
     if (!entries)
         complain("no memory for %s in a batch of %lld", option, (long long)batch);
