@@ -158,22 +158,26 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
     }
 }
 
-/* What scale_number takes for element d of VECTOR rows; false where it would not be exact: a scale
- * of TYPE_I8 that is too small, and one of TYPE_Q8_0 that is not finite. */
-static inline __attribute__((always_inline)) bool byte_scales(const enum type type,
-                                                              const struct key_rows *rows,
-                                                              const struct key_row *key, int64_t d,
-                                                              __m256 *scale, __m256 *zero)
+/* What scale_number takes, for each vector of keys. */
+struct byte_scales {
+    __m256 scale[MAX_TILE], zero[MAX_TILE];
+};
+
+/* Those for element d of vector j, whose first row is `key`; false where scale_number would not be
+ * exact: a scale of TYPE_I8 that is too small, and one of TYPE_Q8_0 that is not finite. */
+static inline __attribute__((always_inline)) bool
+take_scales(const enum type type, const struct key_rows *rows, const struct key_row *key, int64_t d,
+            struct byte_scales *scales, const int j)
 {
     const __m256 given = scales_at(type, rows, key, d);
     if (type == TYPE_Q8_0) {
-        *scale = given;
-        *zero = _mm256_mul_ps(given, _mm256_set1_ps(BYTE_ZERO));
-        return is_finite(*zero);
+        scales->scale[j] = given;
+        scales->zero[j] = _mm256_mul_ps(given, _mm256_set1_ps(BYTE_ZERO));
+        return is_finite(scales->zero[j]);
     }
-    *scale = _mm256_mul_ps(given, _mm256_set1_ps(1.0f / UPPER_BYTE));
-    *zero = _mm256_setzero_ps();
-    const __m256 back = _mm256_mul_ps(*scale, _mm256_set1_ps(UPPER_BYTE));
+    scales->scale[j] = _mm256_mul_ps(given, _mm256_set1_ps(1.0f / UPPER_BYTE));
+    scales->zero[j] = _mm256_setzero_ps();
+    const __m256 back = _mm256_mul_ps(scales->scale[j], _mm256_set1_ps(UPPER_BYTE));
     return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
 }
 
@@ -186,8 +190,8 @@ struct units {
  * once: left to itself, gcc has them all in registers, and the sums in memory. */
 static inline __attribute__((always_inline)) void
 add_bytes(const enum type type, const struct panel *panel, const struct key_row *key, int64_t at,
-          int64_t d, const __m256 scale[MAX_TILE], const __m256 zero[MAX_TILE],
-          __m256 s[][MAX_TILE], const int vectors, const int rows)
+          int64_t d, const struct byte_scales *scales, __m256 s[][MAX_TILE], const int vectors,
+          const int rows)
 {
     struct units units;
     for (int j = 0; j < vectors; j++) {
@@ -208,7 +212,8 @@ add_bytes(const enum type type, const struct panel *panel, const struct key_row 
         for (int e = 0; e < 4; e++) {
             __m256 x[MAX_TILE];
             for (int j = 0; j < vectors; j++)
-                x[j] = scale_number(type, unit_byte(type, unit[j], e), scale[j], zero[j]);
+                x[j] = scale_number(type, unit_byte(type, unit[j], e), scales->scale[j],
+                                    scales->zero[j]);
             add_element(panel, d + i * 4 + e, x, s, vectors, rows, false);
         }
     }
@@ -264,7 +269,8 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
 {
     const struct key_rows *const k = &panel->block->k;
     const int step = type == TYPE_F32 ? 4 : type == TYPE_F16 || type == TYPE_BF16 ? 8 : 16;
-    __m256 s[PANEL_ROWS][MAX_TILE], scale[MAX_TILE] = {0}, zero[MAX_TILE] = {0};
+    __m256 s[PANEL_ROWS][MAX_TILE];
+    struct byte_scales scales = {0};
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
@@ -278,11 +284,11 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
         const int64_t end = d + group;
         for (int j = 0; j < vectors && scaled; j++)
-            exact &= byte_scales(type, k, k->row + first + j * VECTOR, d, scale + j, zero + j);
+            exact &= take_scales(type, k, k->row + first + j * VECTOR, d, &scales, j);
         for (; d + step <= end; d += step, at += STEP) {
             ask_ahead(ahead);
             if (scaled)
-                add_bytes(type, panel, k->row + first, at, d, scale, zero, s, vectors, rows);
+                add_bytes(type, panel, k->row + first, at, d, &scales, s, vectors, rows);
             else
                 add_step(type, panel, k->row + first, at, d, s, vectors, rows);
         }

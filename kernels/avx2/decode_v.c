@@ -133,18 +133,24 @@ load_single(const enum type type, const struct key_row *row, const struct column
     return scaled ? _mm256_mul_ps(x, load_scale(type, row, data, columns->scale)) : x;
 }
 
+/* What a tile of columns is the sum of, over the keys. */
+struct terms {
+    const struct key_row *row;
+    const struct group_scales *scales;
+    const struct weights *weights;
+};
+
 static inline __attribute__((always_inline)) void
-add_key(const enum type type, const struct key_row *row, int key, const struct columns *columns,
-        const struct group_scales *scales, const struct weights *weights, __m256 sum[][MAX_COLUMNS],
-        const int vectors, const int first_row, const int rows)
+add_key(const enum type type, const struct terms *terms, int key, const struct columns *columns,
+        __m256 sum[][MAX_COLUMNS], const int vectors, const int first_row, const int rows)
 {
     __m256 x[MAX_COLUMNS];
     if (vectors == 1)
-        x[0] = load_single(type, row + key, columns);
+        x[0] = load_single(type, terms->row + key, columns);
     else
-        load_pairs(type, row, key, columns, scales, x, vectors);
+        load_pairs(type, terms->row, key, columns, terms->scales, x, vectors);
     for (int r = first_row; r < first_row + rows; r++) {
-        const __m256 p = _mm256_set1_ps(weights->p[key][r]);
+        const __m256 p = _mm256_set1_ps(terms->weights->p[key][r]);
         for (int j = 0; j < vectors; j++)
             sum[r][j] = multiply_add(p, x[j], sum[r][j], rows * vectors >= LARGE_TILE);
     }
@@ -158,7 +164,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
        const int vectors, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const struct key_row *const row = v->row;
+    const struct terms terms = {v->row, scales, weights};
     const struct columns columns = columns_at(type, v, first, width);
     const int fewest = panel->fewest, most = panel->most;
     __m256 sum[PANEL_ROWS][MAX_COLUMNS];
@@ -170,14 +176,14 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     for (; key + STEP <= fewest; key += STEP) {
         ask_ahead(ahead);
         for (int i = 0; i < STEP; i++)
-            add_key(type, row, key + i, &columns, scales, weights, sum, vectors, 0, rows);
+            add_key(type, &terms, key + i, &columns, sum, vectors, 0, rows);
     }
     for (; key < fewest; key++)
-        add_key(type, row, key, &columns, scales, weights, sum, vectors, 0, rows);
+        add_key(type, &terms, key, &columns, sum, vectors, 0, rows);
     for (; key < most; key++)
         for (int r = 0; r < rows; r++)
             if (key < panel->visible[r])
-                add_key(type, row, key, &columns, scales, weights, sum, vectors, r, 1);
+                add_key(type, &terms, key, &columns, sum, vectors, r, 1);
     for (int r = 0; r < rows && r < panel->rows; r++) {
         for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
             order_pair(sum[r] + j);

@@ -278,6 +278,13 @@ static inline __attribute__((always_inline)) __m512 widen_element(const enum typ
 
 /* ------------------------------------------------------------------------------ prefetches */
 
+/* What is brought into the first cache ahead of its use. */
+enum hints {
+    NOTHING_NEAR,
+    K_NEAR,
+    K_AND_V_NEAR,
+};
+
 /* Types of 16 bits have twice the work for a line, and in caches lose up to 5 % by it. Bytes gain
  * nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
@@ -328,19 +335,28 @@ struct steps {
     int now; /* the one that is complete */
 };
 
-/* A step of the keys, the elements d on; meanwhile the one after it is transposed, the last one's
- * from `next_key` on. */
+/* Some vectors of keys, and what is handed on from one to the next. */
+struct tile {
+    const struct panel *panel;
+    const struct key_row *key, *next; /* the first ones of this tile and of the next */
+    int first;                        /* which key it is */
+    struct steps *steps;
+    struct next_blocks *blocks;
+};
+
+/* A step of the keys, the elements d on; meanwhile the one after it is transposed, after the last
+ * one the first of the next tile. */
 static inline __attribute__((always_inline)) void
-add_step(const enum type type, const struct panel *panel, const struct key_row *key,
-         const struct key_row *next_key, int64_t d, struct steps *steps, struct next_blocks *blocks,
-         struct scales *scales, __m512 s[][MAX_TILE], struct ahead *ahead, const bool to_first,
-         const int vectors, const int rows)
+add_step(const enum type type, const struct tile *tile, int64_t d, struct scales *scales,
+         __m512 s[][MAX_TILE], struct ahead *ahead, const enum hints hints, const int vectors,
+         const int rows)
 {
     const int in_unit = elements_of_unit(type);
+    const struct panel *const panel = tile->panel;
     const struct key_rows *const k = &panel->block->k;
-    const struct place place = place_after(type, k, key, next_key, d, 1);
-    const struct step *now = &steps->step[steps->now];
-    struct step *next = &steps->step[1 - steps->now];
+    const struct place place = place_after(type, k, tile->key, tile->next, d, 1);
+    const struct step *now = &tile->steps->step[tile->steps->now];
+    struct step *next = &tile->steps->step[1 - tile->steps->now];
     /* Of TYPE_F16 the compiler would have an address in a register for each half of a unit, and of
      * these most in vectors, from where they come by a port of the FMAs. */
     if (type == TYPE_F16)
@@ -348,17 +364,17 @@ add_step(const enum type type, const struct panel *panel, const struct key_row *
     __m512i x[UNITS];
     struct step own;
     if (!is_transposed_before(type)) {
-        transpose_step(type, place_after(type, k, key, key, d, 0), &own, vectors);
+        transpose_step(type, place_after(type, k, tile->key, tile->key, d, 0), &own, vectors);
         now = &own;
     }
     if (type == TYPE_Q8_0)
-        take_block(d, k->dim, place, blocks, scales, vectors);
+        take_block(d, k->dim, place, tile->blocks, scales, vectors);
 #pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
         if (i % (UNITS / asks_of_step(type)) == 0)
-            ask_ahead(ahead, to_first);
+            ask_ahead(ahead, hints == K_AND_V_NEAR);
         if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
-            take_group(k, key, d + 4 * i, scales, vectors);
+            take_group(k, tile->key, d + 4 * i, scales, vectors);
         if (is_transposed_before(type) && i / PARTS < vectors)
             transpose_part(type, i % PARTS, place, x, next, i / PARTS);
         for (int e = 0; e < in_unit; e++) {
@@ -417,16 +433,13 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* The scores of `vectors` vectors of keys from `first` on, of which the first step is there; then
- * that of the keys from `next` on is. */
+/* The scores of a tile of `vectors` vectors of keys, of which the first step is there; then that of
+ * the next tile is. */
 static inline __attribute__((always_inline)) void
-score_tile(const enum type type, const struct panel *panel, int first, const struct key_row *next,
-           struct steps *steps, struct next_blocks *blocks, struct scores *scores,
-           struct ahead *ahead, const bool near, const bool to_first, const int vectors,
-           const int rows)
+score_tile(const enum type type, const struct tile *tile, struct scores *scores,
+           struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
 {
-    const struct key_rows *const k = &panel->block->k;
-    const struct key_row *const key = k->row + first;
+    const struct key_rows *const k = &tile->panel->block->k;
     const int step = elements_of_step(type);
     struct scales scales;
     __m512 s[PANEL_ROWS][MAX_TILE];
@@ -438,28 +451,27 @@ score_tile(const enum type type, const struct panel *panel, int first, const str
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
     for (; d + step <= k->dim; d += step) {
-        if (near)
-            bring_near(place_after(type, k, key, next, d, 2), (int)(d / step % 2), vectors);
-        add_step(type, panel, key, next, d, steps, blocks, &scales, s, ahead, to_first, vectors,
-                 rows);
-        steps->now = 1 - steps->now;
+        if (hints != NOTHING_NEAR)
+            bring_near(place_after(type, k, tile->key, tile->next, d, 2), (int)(d / step % 2),
+                       vectors);
+        add_step(type, tile, d, &scales, s, ahead, hints, vectors, rows);
+        tile->steps->now = 1 - tile->steps->now;
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
-            _mm512_store_ps(scores->s[r] + first + j * VECTOR,
+            _mm512_store_ps(scores->s[r] + tile->first + j * VECTOR,
                             scales.exact ? s[r][j] : _mm512_setzero_ps());
     if (!scales.exact)
         d = 0;
     if (d < k->dim)
-        add_last_dims(panel, first, vectors * VECTOR, d, scores);
+        add_last_dims(tile->panel, tile->first, vectors * VECTOR, d, scores);
 }
 
 /* The scores from key `first` on in tiles of so many vectors of keys that are there; returns where
  * they end. */
 static inline __attribute__((always_inline)) int
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
-            struct ahead *ahead, const bool near, const bool to_first, const int vectors,
-            const int rows)
+            struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
@@ -475,8 +487,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     for (; first < last; first += keys) {
         /* After the last tile any keys will do. */
         const struct key_row *const next = k->row + first + (first + keys < last ? keys : 0);
-        score_tile(type, panel, first, next, &steps, &blocks, scores, ahead, near, to_first,
-                   vectors, rows);
+        const struct tile tile = {panel, panel->block->k.row + first, next, first, &steps, &blocks};
+        score_tile(type, &tile, scores, ahead, hints, vectors, rows);
     }
     return first;
 }
@@ -489,12 +501,12 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
     if (gains_by_first(type, &ahead) && panel->most > keys)
-        key = score_tiles(type, panel, key, scores, &ahead, true, true, MAX_TILE, rows);
+        key = score_tiles(type, panel, key, scores, &ahead, K_AND_V_NEAR, MAX_TILE, rows);
     else if (gains_by_near(type, panel) && panel->most > keys)
-        key = score_tiles(type, panel, key, scores, &ahead, true, false, MAX_TILE, rows);
+        key = score_tiles(type, panel, key, scores, &ahead, K_NEAR, MAX_TILE, rows);
     else
-        key = score_tiles(type, panel, key, scores, &ahead, false, false, MAX_TILE, rows);
-    score_tiles(type, panel, key, scores, &ahead, false, false, 1, rows);
+        key = score_tiles(type, panel, key, scores, &ahead, NOTHING_NEAR, MAX_TILE, rows);
+    score_tiles(type, panel, key, scores, &ahead, NOTHING_NEAR, 1, rows);
     scores->v = ahead;
 }
 
