@@ -5,9 +5,9 @@
 #ifndef ATTNKIT_COMPARE_JOB_H
 #define ATTNKIT_COMPARE_JOB_H
 
-#include "bench/compare/builds.h"
-#include "bench/compare/process.h"
-#include "bench/compare/verdict.h"
+#include "bench/compare/build/builds.h"
+#include "bench/compare/measure/process.h"
+#include "bench/compare/report/verdict.h"
 
 struct job {
     const struct plan *plan;

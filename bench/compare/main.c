@@ -11,10 +11,10 @@
 #include "tools/cli/tool.h"
 #include "bench/measure/clock.h"
 #include "bench/report/output.h"
-#include "bench/compare/folder.h"
+#include "bench/compare/build/folder.h"
 #include "bench/compare/interrupt.h"
-#include "bench/compare/results.h"
-#include "bench/compare/table.h"
+#include "bench/compare/report/results.h"
+#include "bench/compare/report/table.h"
 
 enum { MAX_CORE = 1023, CONTROLS = 12 };
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "bench/compare/verdict.h"
+#include "bench/compare/report/verdict.h"
 
 static const struct control good = {.pooled = {1.001, 0.998, 1.004, 0.3, 1000}, .points = 10};
 

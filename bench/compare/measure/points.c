@@ -4,7 +4,7 @@
  * millisecond or less; /warm means that K, V and matrices may be in a cache, as the rest is, which
  * few disturb.
  */
-#include "bench/compare/points.h"
+#include "bench/compare/measure/points.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * Points and verdicts as text.
  */
-#include "bench/compare/table.h"
+#include "bench/compare/report/table.h"
 
 #include <stdio.h>
 #include <string.h>

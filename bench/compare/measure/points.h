@@ -7,7 +7,7 @@
 #define ATTNKIT_COMPARE_POINTS_H
 
 #include "bench/rows/rows.h"
-#include "bench/compare/sides.h"
+#include "bench/compare/measure/sides.h"
 
 /* Which of them. */
 struct choice {

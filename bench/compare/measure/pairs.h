@@ -5,7 +5,7 @@
 #ifndef ATTNKIT_COMPARE_PAIRS_H
 #define ATTNKIT_COMPARE_PAIRS_H
 
-#include "bench/compare/point.h"
+#include "bench/compare/measure/point.h"
 
 /* How much is measured: pairs until the interval of the ratio is narrow, but at least min_pairs,
  * at most max_pairs, and none after `limit` seconds but for the first few. */

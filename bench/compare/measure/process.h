@@ -7,8 +7,8 @@
 #define ATTNKIT_COMPARE_PROCESS_H
 
 #include "bench/compare/exit_codes.h"
-#include "bench/compare/pairs.h"
-#include "bench/compare/points.h"
+#include "bench/compare/measure/pairs.h"
+#include "bench/compare/measure/points.h"
 
 enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 

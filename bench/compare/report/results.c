@@ -2,7 +2,7 @@
  *
  * A job as JSON.
  */
-#include "bench/compare/results.h"
+#include "bench/compare/report/results.h"
 
 #include <errno.h>
 #include <stdio.h>

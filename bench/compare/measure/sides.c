@@ -2,7 +2,7 @@
  *
  * Loading the sides.
  */
-#include "bench/compare/sides.h"
+#include "bench/compare/measure/sides.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/compare/forward.h"
+#include "bench/compare/measure/forward.h"
 
 struct symbol {
     const char *name;

@@ -2,7 +2,7 @@
  *
  * Starting processes that measure, and what becomes of them.
  */
-#include "bench/compare/process.h"
+#include "bench/compare/measure/process.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 #include "tools/cli/tool.h"
 #include "bench/measure/clock.h"
 #include "bench/compare/interrupt.h"
-#include "bench/compare/verdict.h"
+#include "bench/compare/report/verdict.h"
 
 enum { POLL_MILLISECONDS = 100 };
 

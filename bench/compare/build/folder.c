@@ -2,7 +2,7 @@
  *
  * Folders and files.
  */
-#include "bench/compare/folder.h"
+#include "bench/compare/build/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>

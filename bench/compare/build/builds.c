@@ -4,7 +4,7 @@
  * of it. The finished library is named after the commit and the arguments it was built with, and is
  * taken again where both sides are the same.
  */
-#include "bench/compare/builds.h"
+#include "bench/compare/build/builds.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "tools/cli/tool.h"
-#include "bench/compare/commands.h"
-#include "bench/compare/folder.h"
+#include "bench/compare/build/commands.h"
+#include "bench/compare/build/folder.h"
 #include "bench/compare/interrupt.h"
 
 enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit */ };

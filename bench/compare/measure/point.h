@@ -10,7 +10,7 @@
 
 #include "bench/rows/rows.h"
 #include "bench/measure/statistics.h"
-#include "bench/compare/sides.h"
+#include "bench/compare/measure/sides.h"
 
 enum { POINT_NOTE = SIDES_PROBLEM, MAX_PAIRS = 5000 };
 

@@ -3,7 +3,7 @@
  * The functions of the library that the rows of the benches call, handed on to the sides. They are
  * written out: each costs every side the same few nanoseconds.
  */
-#include "bench/compare/forward.h"
+#include "bench/compare/measure/forward.h"
 
 #include <stdio.h>
 #include <string.h>

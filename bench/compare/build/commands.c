@@ -2,7 +2,7 @@
  *
  * Starting other programs. Each is a process group of its own, so that it can be ended whole.
  */
-#include "bench/compare/commands.h"
+#include "bench/compare/build/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>

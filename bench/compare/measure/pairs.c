@@ -6,7 +6,7 @@
  * of the thread's processor time, in which being put aside for others does not count; or where a
  * side gives the processor away by itself, of the clock on the wall.
  */
-#include "bench/compare/pairs.h"
+#include "bench/compare/measure/pairs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "bench/rows/calls.h"
 #include "bench/measure/clock.h"
 #include "bench/compare/append.h"
-#include "bench/compare/sides.h"
+#include "bench/compare/measure/sides.h"
 
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 

@@ -2,7 +2,7 @@
  *
  * The rules.
  */
-#include "bench/compare/verdict.h"
+#include "bench/compare/report/verdict.h"
 
 #include <stddef.h>
 

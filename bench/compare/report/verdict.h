@@ -5,7 +5,7 @@
 #ifndef ATTNKIT_COMPARE_VERDICT_H
 #define ATTNKIT_COMPARE_VERDICT_H
 
-#include "bench/compare/point.h"
+#include "bench/compare/measure/point.h"
 
 enum verdict { GREEN, RED, INCONCLUSIVE };
 
