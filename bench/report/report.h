@@ -7,11 +7,6 @@
 
 #include "bench/rows/rows.h"
 
-enum { FIGURE = 32 };
-
-/* "1.42 us", with three digits that count. */
-void time_text(double seconds, char text[FIGURE]);
-
 /* On standard output if it is a terminal, else on standard error. name_width is that of the longest
  * name. */
 void report_progress(const struct row *row, const struct result *result, int name_width, int done,

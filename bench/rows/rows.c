@@ -4,11 +4,11 @@
  */
 #include "bench/rows/rows.h"
 
-#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "tools/cli/filter.h"
 #include "tools/cli/tool.h"
 
 struct row *rows_add(struct row_list *rows, const char *format, ...)
@@ -32,15 +32,11 @@ struct row *rows_add(struct row_list *rows, const char *format, ...)
 bool rows_filter(struct row_list *rows, const char *expression)
 {
     regex_t filter;
-    const int error = regcomp(&filter, expression ? expression : "", REG_EXTENDED | REG_NOSUB);
-    if (error) {
-        char message[256];
-        regerror(error, &filter, message, sizeof message);
-        return complain("--filter is '%s': %s", expression, message);
-    }
     int kept = 0;
+    if (!filter_make(expression, &filter))
+        return false;
     for (int i = 0; i < rows->count; i++)
-        if (!regexec(&filter, rows->list[i].name, 0, NULL, 0))
+        if (filter_takes(&filter, rows->list[i].name))
             rows->list[kept++] = rows->list[i];
     rows->count = kept;
     regfree(&filter);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench/report/report.h"
+#include "bench/report/time_text.h"
 
 enum { LINE = 1024 };
 

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option --filter: an extended regular expression for names.
+ */
+#ifndef ATTNKIT_FILTER_H
+#define ATTNKIT_FILTER_H
+
+#include <regex.h>
+#include <stdbool.h>
+
+/* NULL takes all names. The filter is for regfree(). False: complained, it is no expression. */
+bool filter_make(const char *expression, regex_t *filter);
+
+bool filter_takes(const regex_t *filter, const char *name);
+
+#endif
