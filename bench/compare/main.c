@@ -11,6 +11,7 @@
 #include "tools/cli/tool.h"
 #include "bench/measure/clock.h"
 #include "bench/report/output.h"
+#include "bench/compare/build/copies.h"
 #include "bench/compare/build/folder.h"
 #include "bench/compare/interrupt.h"
 #include "bench/compare/report/results.h"
@@ -34,51 +35,37 @@ struct setting {
     const struct compare_options *options;
     const char *given[2]; /* BASE and HEAD */
     char folder[PATH_MAX];
-    char files[SIDES][COPIES][PATH_MAX];
     struct plan plan;
     struct job job;
 };
 
 /* ------------------------------------------------------------------------------ the libraries */
 
-static bool find_library(struct setting *setting, int side, char library[PATH_MAX])
+/* Each with its worker. */
+static bool find_library(struct setting *setting, int side, char files[FILES][PATH_MAX])
 {
     static const char *const names[] = {"BASE", "HEAD"};
     const struct compare_options *const options = setting->options;
     const struct builder builder = {options->repository, options->setup, options->keep,
                                     setting->folder};
     return builds_find(&builder, names[side], setting->given[side],
-                       side == BASE ? options->base_setup : options->head_setup, library,
+                       side == BASE ? options->base_setup : options->head_setup, files,
                        setting->job.labels[side]);
-}
-
-/* Copies of their own: the loader takes no file twice, and a build may go on meanwhile. */
-static bool copy_library(struct setting *setting, const char *library, int side)
-{
-    for (int copy = 0; copy < COPIES; copy++) {
-        char *const file = setting->files[side][copy];
-        char name[32];
-        snprintf(name, sizeof name, "%d.%d.so", side, copy);
-        if (!path_join(setting->folder, name, file) || !file_copy(library, file))
-            return false;
-        setting->plan.files[side][copy] = file;
-    }
-    return true;
 }
 
 static enum exit_code find_libraries(struct setting *setting)
 {
-    char libraries[2][PATH_MAX];
+    char files[2][FILES][PATH_MAX];
     const char *const keep = setting->options->keep;
+    enum exit_code code = EXIT_GREEN;
     if (keep && !folder_make_all(keep))
         return EXIT_SYSTEM;
-    if (!find_library(setting, BASE, libraries[BASE]) ||
-        !find_library(setting, HEAD, libraries[HEAD]))
+    if (!find_library(setting, BASE, files[BASE]) || !find_library(setting, HEAD, files[HEAD]))
         return EXIT_NOT_BUILT;
-    for (int side = 0; side < SIDES; side++)
-        if (!copy_library(setting, libraries[side == HEAD], side))
-            return EXIT_NOT_BUILT;
-    return EXIT_GREEN;
+    for (int side = 0; side < SIDES && code == EXIT_GREEN; side++)
+        code = copies_make(setting->folder, side, COPIES, side == HEAD ? "HEAD" : "BASE",
+                           files[side == HEAD]);
+    return code;
 }
 
 /* ------------------------------------------------------------------------------ the measuring */
@@ -219,6 +206,7 @@ static enum exit_code run(struct setting *setting)
         return EXIT_SYSTEM;
     interrupt_catch();
     enum exit_code code = EXIT_SYSTEM;
+    setting->plan.folder = setting->folder;
     if (folder_make(setting->folder)) {
         code = compare(setting, json);
         folder_remove(setting->folder);
@@ -250,8 +238,7 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
     if (!(patience > 0.0)) /* not a number, either */
         return complain("--patience is %s: must be more than 0 seconds", options->patience);
     plan->effort.any_bits = options->any_bits != NULL;
-    plan->choice = (struct choice){options->isa, options->quick != NULL};
-    plan->filter = options->filter;
+    plan->choice = (struct choice){options->isa, options->quick != NULL, options->filter};
     plan->core = (int)core;
     plan->seed = (uint64_t)seed;
     plan->patience = patience;
@@ -260,20 +247,23 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
 
 static void print_help(const struct option *options, int count)
 {
-    puts("attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
-         "\n"
-         "BASE and HEAD are each a shared library, the folder of a build, or a revision of the\n"
-         "git repository, which is exported and built. Both are loaded into one process and\n"
-         "called in turns, in random order, with the same arguments. A point is red where HEAD's\n"
-         "result has other bits, where HEAD crashes or refuses, or where the median of the ratios\n"
-         "of the times is beyond 1.01, a sign test gives p < 0.001, and a second process, which\n"
-         "loads the libraries in another order, finds it slower, too (p < 0.01). In some points\n"
-         "BASE is also measured against itself: if the median of that leaves 0.995 to 1.005, the\n"
-         "machine is too noisy to tell.\n"
-         "\n"
-         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
-         "side cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a\n"
-         "file, memory or a process cannot be had.\n");
+    puts(
+        "attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
+        "\n"
+        "BASE and HEAD are each a shared library with its worker, attnkit-worker.so, beside it,\n"
+        "the folder of a build, or a revision of the git repository, which is exported and built.\n"
+        "Both are loaded into one process, where the worker of each calls its library: in turns,\n"
+        "in random order, with the same arguments. A point is red where HEAD's result has other\n"
+        "bits, where HEAD crashes or refuses, or where the median of the ratios of the times is\n"
+        "beyond 1.01, a sign test gives p < 0.001, and a second process, which loads the "
+        "libraries\n"
+        "in another order, finds it slower, too (p < 0.01). In some points BASE is also measured\n"
+        "against itself: if the median of that leaves 0.995 to 1.005, the machine is too noisy to\n"
+        "tell.\n"
+        "\n"
+        "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
+        "side cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a\n"
+        "file, memory or a process cannot be had.\n");
     options_print_help(options, count);
 }
 

@@ -62,8 +62,8 @@ struct row_call {
 
 /* Calls again and again; result->work says how much a call does. In attnkit-bench it is held
  * against the multiply-adds of its instruction set, or where it has no FLOPs against reading memory
- * (bench/measure); in attnkit-compare two builds are held against each other (bench/compare).
- */
+ * (measure/measure_calls.c); in a worker of attnkit-compare two builds are held against each other
+ * (worker/worker.c). */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 
@@ -86,6 +86,7 @@ void add_workloads(struct row_list *rows, const struct workload *workloads, size
 void run_attention(const struct row *row, struct patience patience, struct result *result);
 void run_linear(const struct row *row, struct patience patience, struct result *result);
 void run_layer(const struct row *row, struct patience patience, struct result *result);
+void run_append(const struct row *row, struct patience patience, struct result *result);
 
 /* "prefill", "few" or "decode". */
 const char *attention_family(const struct shape *shape);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command attnkit compare, from outside: a build against itself, libraries with one
-fault each, which the compiler makes of compare/library.c, and repositories of such libraries. What
-is timed here differs twofold or not at all.
+fault each, which the compiler makes of compare/library.c with their workers, and repositories of such
+libraries. What is timed here differs twofold or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -11,6 +11,7 @@ Needs a C compiler, git and meson.
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -24,21 +25,27 @@ from processes import marked
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["ATTNKIT_BUILD"]).resolve()
 COMMAND = BUILD / "tools" / "attnkit"
-SOURCE = ROOT / "tests" / "perf" / "compare" / "library.c"
-INCLUDE = ROOT / "include"
+TOY = ROOT / "tests" / "perf" / "compare"
 CC = os.environ.get("CC", "cc").split()
 TIME_LIMIT = 120
 MARK = "ATTNKIT_TEST_COMPARE"  # in the environment of every process that a test starts
 GREEN, RED, INCONCLUSIVE, BAD_COMMAND, NOT_BUILT, NOT_COMPARABLE, BASE_FAILED, SYSTEM = (
     0, 1, 2, 64, 65, 66, 67, 68)
+WORKER = "attnkit-worker.so"
 POINT = "prefill/f32/scalar/B1_H2_L9x23_D64"
 ONE = ("--filter", f"^{POINT}$", "--pairs", "40")
 
 MESON = """project('attnkit', 'c')
+root_inc = include_directories('.')
 subdir('dispatch')
+subdir('bench/worker')
 """
-MESON_DISPATCH = """shared_library('attnkit', 'library.c',
-  include_directories: include_directories('..'), version: '0.1.0', soversion: '0')
+MESON_DISPATCH = """library = shared_library('attnkit', '../tests/perf/compare/library.c',
+  include_directories: root_inc, version: '0.1.0', soversion: '0')
+"""
+MESON_WORKER = """worker = shared_module('attnkit-worker', '../../tests/perf/compare/worker.c',
+  name_prefix: '', include_directories: root_inc, link_with: library, build_by_default: false)
+alias_target('worker', worker)
 """
 
 
@@ -54,11 +61,14 @@ class CompareTest(unittest.TestCase):
                                 **{MARK: self.mark})
         self.environment.pop("ATTNKIT_ISA", None)
 
-    def library(self, *faults, name=None, soname="libattnkit.so.0"):
-        path = self.folder / (name or "-".join(("library", *faults)).replace("=", "-") + ".so")
-        defines = [f"-D{fault}" for fault in faults]
-        subprocess.run([*CC, "-O1", "-shared", "-fPIC", f"-I{INCLUDE}", *defines, str(SOURCE),
-                        f"-Wl,-soname,{soname}", "-o", str(path)], check=True)
+    def library(self, *faults, soname="libattnkit.so.0"):
+        """With its worker, in a folder of their own."""
+        name = "-".join(("library", *faults, soname)).replace("=", "-").replace('"', "")
+        path = self.folder / name / "libattnkit.so"
+        path.parent.mkdir(exist_ok=True)
+        build = [*CC, "-O1", "-shared", "-fPIC", f"-I{ROOT}", *(f"-D{fault}" for fault in faults)]
+        subprocess.run([*build, TOY / "library.c", f"-Wl,-soname,{soname}", "-o", path], check=True)
+        subprocess.run([*build, TOY / "worker.c", path, "-o", path.with_name(WORKER)], check=True)
         return path
 
     def start(self, *arguments):
@@ -152,6 +162,12 @@ class Verdicts(CompareTest):
         point, = results["points"]
         self.assertEqual((code, point["verdict"], point["red"]), (RED, "different", True))
 
+    def test_results_that_change_from_call_to_call(self):
+        code, results, _ = self.results(self.library(), self.library("CHANGING"), *ONE)
+        point, = results["points"]
+        self.assertEqual((code, point["verdict"], point["red"]), (RED, "different", True))
+        self.assertIn("HEAD does not come to the same result each time", point["note"])
+
     def test_results_that_are_close(self):
         base, head = self.library(), self.library("NEARLY")
         code, results, _ = self.results(base, head, *ONE)
@@ -183,11 +199,42 @@ class Verdicts(CompareTest):
         code, results, _ = self.results(good, bad, *ONE)
         self.assertEqual((code, results["points"][0]["verdict"]), (RED, "only in BASE"))
         self.assertIn("HEAD: not today", results["points"][0]["note"])
+
+    def test_a_point_that_one_side_does_not_have(self):
         more = ("--filter", "^prefill/f32/scalar|^linear/f32/scalar", "--pairs", "20")
-        code, results, _ = self.results(good, BUILD, *more)
-        linear = [p for p in results["points"] if p["name"].startswith("linear")]
-        self.assertEqual({p["verdict"] for p in linear}, {"only in HEAD"})
-        self.assertIn("BASE has no attnkit_linear", linear[0]["note"])
+        code, results, _ = self.results(self.library(), BUILD, *more)
+        points = {point["name"]: point for point in results["points"]}
+        linear = points["linear/f32/scalar/R5_I96_O50/warm"]
+        self.assertEqual((linear["verdict"], linear["red"]), ("only in HEAD", False))
+        self.assertIn("BASE: it has no linear/f32/scalar/R5_I96_O50/warm", linear["note"])
+        self.assertEqual((code, points[POINT]["verdict"]), (RED, "different"))
+
+
+class TwoApis(CompareTest):
+    """The sides have little in common but the version of their workers."""
+
+    def compared(self, base, head):
+        code, results, done = self.results(base, head, *ONE)
+        self.assertIn(code, (GREEN, INCONCLUSIVE), done.stderr)
+        self.assertIn("ratio", results["points"][0])
+        return results
+
+    def test_structs_of_another_layout(self):
+        self.compared(self.library(), self.library("LAYOUT=2"))
+        self.compared(self.library("LAYOUT=2"), self.library())
+
+    def test_a_library_of_another_version_and_soname(self):
+        head = self.library('VERSION="7.0.0"', soname="libattnkit.so.7")
+        context = self.compared(self.library(), head)["context"]
+        self.assertEqual((context["base_version"], context["head_version"]), ("0.1.0", "7.0.0"))
+
+    def test_what_is_packed_otherwise(self):
+        """The library ends itself where it finds what another one has set up."""
+        self.compared(self.library(), self.library("SCALE=2.0f"))
+
+    def test_what_has_an_address_of_its_library(self):
+        """Each copy of a library must have its own."""
+        self.compared(self.library("ADDRESS"), self.library("ADDRESS"))
 
 
 class Refusals(CompareTest):
@@ -226,21 +273,48 @@ class Refusals(CompareTest):
         self.refuse(NOT_BUILT, "HEAD, 'nothing', is no file or folder, and there is no git", base,
                     "nothing")
 
+    def test_no_worker(self):
+        base, head = self.library(), self.library("WRONG")
+        head.with_name(WORKER).unlink()
+        where = re.escape(str(head.parent))
+        self.refuse(NOT_BUILT, f"HEAD: {where}/libattnkit.so has no worker, which is to call it: no "
+                    f"{where}/{WORKER} and no {where}/../bench/worker/{WORKER}", base, head)
+        build = self.folder / "build"
+        (build / "dispatch").mkdir(parents=True)
+        shutil.copy(base, build / "dispatch")
+        self.refuse(NOT_BUILT, f"HEAD: the folder {build} has no worker: {build}/bench/worker/{WORKER}"
+                    f": No such file or directory; `meson compile -C {build} worker` builds it", base,
+                    build)
+        (build / "bench" / "worker").mkdir(parents=True)
+        shutil.copy(base.with_name(WORKER), build / "bench" / "worker")
+        for side in (build, build / "dispatch" / "libattnkit.so"):
+            code, _, done = self.results(base, side, *ONE)
+            self.assertIn(code, (GREEN, INCONCLUSIVE), done.stderr)
+
+    def test_a_worker_of_another_version(self):
+        self.refuse(NOT_COMPARABLE, "the worker of HEAD is of version 7, this attnkit-compare knows "
+                    f"version {worker_version()}", self.library(), self.library("WORKER=7"))
+
+    def test_a_worker_that_is_none(self):
+        self.refuse(NOT_COMPARABLE, "the worker of BASE is none: it has no attnkit_worker",
+                    self.library("NO_WORKER"), self.library())
+
+    def test_a_worker_of_another_library(self):
+        base, head = self.library(), self.library(soname="libattnkit.so.1")
+        shutil.copy(base.with_name(WORKER), head.parent)
+        self.refuse(NOT_COMPARABLE, "the worker of HEAD was not linked with libattnkit.so.1, which its "
+                    "library is", base, head)
+
     def test_not_loaded(self):
-        base = self.library()
-        (self.folder / "text.so").write_text("no library")
-        self.refuse(NOT_COMPARABLE, "HEAD cannot be loaded: .*file too short", base, "text.so")
+        base, head = self.library(), self.library("WRONG")
+        whole = head.read_bytes()
+        for length in (0, 10, 63, 64, 300, len(whole) // 4, len(whole) // 2):
+            head.write_bytes(whole[:length])
+            self.refuse(NOT_COMPARABLE, "HEAD cannot be loaded: ", base, head)
 
     def test_missing_function(self):
-        self.refuse(NOT_COMPARABLE, "BASE has no function attnkit_attention",
-                    self.library("NO_ATTENTION"), self.library())
-
-    def test_other_abi(self):
-        base = self.library()
-        self.refuse(NOT_COMPARABLE, "different ABIs: BASE is 'libattnkit.so.0', HEAD is "
-                    "'libattnkit.so.1'", base, self.library(name="b.so", soname="libattnkit.so.1"))
-        self.refuse(NOT_COMPARABLE, "HEAD is version 7.0.0", base,
-                    self.library('VERSION="7.0.0"', name="c.so"))
+        self.refuse(NOT_COMPARABLE, "the worker of BASE cannot be loaded: .*toy_call",
+                    self.library("NO_CALL"), self.library())
 
     def test_base_crashes(self):
         self.refuse(BASE_FAILED, f"BASE crashes: Aborted, at {POINT}", self.library("CRASH"),
@@ -280,11 +354,13 @@ class Revisions(CompareTest):
     def setUp(self):
         super().setUp()
         self.repository = self.folder / "repository"
-        (self.repository / "dispatch").mkdir(parents=True)
-        shutil.copy(INCLUDE / "attnkit.h", self.repository)
-        shutil.copy(SOURCE, self.repository / "dispatch" / "library.c")
+        shutil.copytree(TOY, self.repository / "tests" / "perf" / "compare")
+        (self.repository / "bench" / "worker").mkdir(parents=True)
+        shutil.copy(ROOT / "bench" / "worker" / "worker.h", self.repository / "bench" / "worker")
+        (self.repository / "dispatch").mkdir()
         (self.repository / "meson.build").write_text(MESON)
         (self.repository / "dispatch" / "meson.build").write_text(MESON_DISPATCH)
+        (self.repository / "bench" / "worker" / "meson.build").write_text(MESON_WORKER)
         self.git("init", "-q")
         self.commit("good")
 
@@ -325,7 +401,7 @@ class Revisions(CompareTest):
                     "HEAD", "--repository", self.repository)
 
     def test_cannot_be_built(self):
-        (self.repository / "dispatch" / "library.c").write_text("int broken\n")
+        (self.repository / "tests" / "perf" / "compare" / "library.c").write_text("int broken\n")
         self.commit("broken")
         self.refuse(NOT_BUILT, "(?s)HEAD, 'broken', cannot be built: meson compile failed.*error:",
                     "good", "broken", "--repository", self.repository)
@@ -354,6 +430,11 @@ class Interrupts(CompareTest):
         self.assertEqual(process.returncode, -signal.SIGINT)
         self.nothing_is_left()
         self.assertEqual(list(self.folder.glob("r.json*")), [])
+
+
+def worker_version():
+    text = (ROOT / "bench" / "worker" / "worker.h").read_text()
+    return re.search(r"WORKER_VERSION = (\d+)", text)[1]
 
 
 def command_of(process):

@@ -31,7 +31,9 @@ NAMES = ["prefill/a", "prefill/b", "prefill/c", "decode/d", "linear/e"]
 # Instead of meson: the percentage that it was configured with last is the library.
 MESON = """#!/bin/sh
 case $1 in
-setup) mkdir -p "$2/dispatch" && touch "$2/build.ninja" ;;
+setup)
+    mkdir -p "$2/dispatch" "$2/bench/worker"
+    touch "$2/build.ninja" "$2/bench/worker/attnkit-worker.so" ;;
 configure) echo "${3#-Dslowdown=}" >"$2/dispatch/libattnkit.so" ;;
 compile) ;;
 *) exit 1 ;;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Building revisions. Nothing of the repository is touched: a revision is what `git archive` makes
- * of it. The finished library is named after the commit and the arguments it was built with, and is
- * taken again where both sides are the same.
+ * of it. The finished library and its worker are in a folder that is named after the commit and the
+ * arguments they were built with, and are taken again where both sides are the same.
  */
 #include "bench/compare/build/builds.h"
 
@@ -18,6 +18,10 @@
 #include "bench/compare/build/commands.h"
 #include "bench/compare/build/folder.h"
 #include "bench/compare/interrupt.h"
+#include "bench/worker/worker.h"
+
+#define LIBRARY_FILE "libattnkit.so"
+#define WORKER_FILE "attnkit-worker.so"
 
 enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit */ };
 
@@ -72,6 +76,25 @@ static bool find_commit(struct revision *revision)
                                "it: see --repository");
     return ask(commit, file, revision->commit, sizeof revision->commit) ||
            fails(revision, "is no file, folder or revision of the repository");
+}
+
+/* ---------------------------------------------------------------------------------- the files */
+
+static bool name_files(const char *folder, const char *library, const char *worker,
+                       char files[FILES][PATH_MAX])
+{
+    return path_join(folder, library, files[LIBRARY]) && path_join(folder, worker, files[WORKER]);
+}
+
+/* In the folder of a build. */
+static bool name_built(const char *folder, char files[FILES][PATH_MAX])
+{
+    return name_files(folder, "dispatch/" LIBRARY_FILE, "bench/worker/" WORKER_FILE, files);
+}
+
+static bool name_beside(const char *folder, char files[FILES][PATH_MAX])
+{
+    return name_files(folder, LIBRARY_FILE, WORKER_FILE, files);
 }
 
 /* ------------------------------------------------------------------------------- building it */
@@ -133,33 +156,38 @@ static bool set_up(const struct revision *revision)
     return step(revision, words);
 }
 
+/* A worker is not among what is built by default where there are no benches. */
 static bool compile(const struct revision *revision)
 {
     const char *const words[] = {"meson", "compile", "-C", revision->build, NULL};
-    return step(revision, words);
+    const char *const worker[] = {"meson", "compile", "-C", revision->build, "worker", NULL};
+    return step(revision, words) && step(revision, worker);
 }
 
-/* Moves the library to its name, as a whole. */
-static bool store(const struct revision *revision, const char *library)
+/* Moves the library and its worker to their folder, as a whole. */
+static bool store(const struct revision *revision, const char *folder)
 {
-    char built[PATH_MAX], copy[PATH_MAX];
-    if (!path_join(revision->build, "dispatch/libattnkit.so", built) ||
-        snprintf(copy, sizeof copy, "%s.%ld", library, (long)getpid()) >= PATH_MAX)
+    char built[FILES][PATH_MAX], stored[FILES][PATH_MAX], part[PATH_MAX];
+    if (snprintf(part, sizeof part, "%s.%ld", folder, (long)getpid()) >= PATH_MAX ||
+        !name_built(revision->build, built) || !name_beside(part, stored))
         return false;
-    if (!file_copy(built, copy))
-        return false;
-    if (!rename(copy, library))
+    if (mkdir(part, 0777))
+        return complain("cannot make the folder %s: %s", part, strerror(errno));
+    const bool ok =
+        file_copy(built[LIBRARY], stored[LIBRARY]) && file_copy(built[WORKER], stored[WORKER]);
+    if (ok && !rename(part, folder))
         return true;
-    unlink(copy);
-    return complain("cannot write %s: %s", library, strerror(errno));
+    const int error = errno;
+    folder_remove(part);
+    return ok && complain("cannot write %s: %s", folder, strerror(error));
 }
 
-static bool build(const struct revision *revision, const char *library)
+static bool build(const struct revision *revision, const char *folder)
 {
     fprintf(stderr, "building %s: %s, %.*s%s%s\n", revision->side, revision->what, WHAT,
             revision->commit, revision->setup[0] ? ", " : "", revision->setup);
     const bool ok = export_source(revision) && set_up(revision) && compile(revision) &&
-                    store(revision, library);
+                    store(revision, folder);
     folder_remove(revision->folder);
     return ok;
 }
@@ -175,14 +203,15 @@ static uint32_t hash(const char *text)
     return value;
 }
 
-/* Where the finished library is. */
-static bool name_library(const struct revision *revision, char library[PATH_MAX])
+/* Where the finished files are. Workers of other versions are others. */
+static bool name_finished(const struct revision *revision, char folder[PATH_MAX])
 {
     const char *const where =
         revision->builder->keep ? revision->builder->keep : revision->builder->folder;
     char name[NAME_MAX];
-    snprintf(name, sizeof name, "libattnkit-%s-%08x.so", revision->commit, hash(revision->setup));
-    return path_join(where, name, library);
+    snprintf(name, sizeof name, "attnkit-%s-%08x-%d", revision->commit, hash(revision->setup),
+             WORKER_VERSION);
+    return path_join(where, name, folder);
 }
 
 static bool plan(const struct builder *builder, struct revision *revision, const char *more_setup)
@@ -201,33 +230,61 @@ static bool plan(const struct builder *builder, struct revision *revision, const
            complain("cannot make %s: %s", revision->folder, strerror(errno));
 }
 
-static bool find_revision(struct revision *revision, char library[PATH_MAX], char label[LABEL])
+static bool find_revision(struct revision *revision, char files[FILES][PATH_MAX], char label[LABEL])
 {
-    if (!find_commit(revision) || !name_library(revision, library))
+    char folder[PATH_MAX];
+    if (!find_commit(revision) || !name_finished(revision, folder) || !name_beside(folder, files))
         return false;
     snprintf(label, LABEL, "%.40s (%.*s)%s%.48s", revision->what, WHAT, revision->commit,
              revision->setup[0] ? " " : "", revision->setup);
-    if (!access(library, R_OK))
+    if (!access(files[LIBRARY], R_OK) && !access(files[WORKER], R_OK))
         folder_remove(revision->folder);
-    else if (!build(revision, library))
+    else if (!build(revision, folder))
         return false;
     return true;
 }
 
+/* ------------------------------------------------------------------------- what is built already
+ */
+
+static bool find_build(const char *side, const char *folder, char files[FILES][PATH_MAX])
+{
+    if (!name_built(folder, files))
+        return false;
+    if (access(files[LIBRARY], R_OK))
+        return complain("%s: the folder %s has no library: %s: %s", side, folder, files[LIBRARY],
+                        strerror(errno));
+    return !access(files[WORKER], R_OK) ||
+           complain("%s: the folder %s has no worker: %s: %s; `meson compile -C %s worker` builds "
+                    "it, and a revision from before workers is given by its name",
+                    side, folder, files[WORKER], strerror(errno), folder);
+}
+
+/* The worker is beside the library, or where a build that has the library in dispatch/ has it. */
+static bool find_beside(const char *side, const char *library, char files[FILES][PATH_MAX])
+{
+    char folder[PATH_MAX], build[PATH_MAX];
+    const char *const slash = strrchr(library, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - library) : 1,
+             slash ? library : ".");
+    if (!name_beside(folder, files))
+        return false;
+    if (access(files[WORKER], R_OK) && (!path_join(folder, "..", build) ||
+                                        !name_built(build, files) || access(files[WORKER], R_OK)))
+        return complain("%s: %s has no worker, which is to call it: no %s/" WORKER_FILE
+                        " and no %s",
+                        side, library, folder, files[WORKER]);
+    snprintf(files[LIBRARY], PATH_MAX, "%s", library);
+    return true;
+}
+
 bool builds_find(const struct builder *builder, const char *side, const char *what,
-                 const char *more_setup, char library[PATH_MAX], char label[LABEL])
+                 const char *more_setup, char files[FILES][PATH_MAX], char label[LABEL])
 {
     struct stat status;
     struct revision revision = {.side = side, .what = what};
     if (stat(what, &status))
-        return plan(builder, &revision, more_setup) && find_revision(&revision, library, label);
+        return plan(builder, &revision, more_setup) && find_revision(&revision, files, label);
     snprintf(label, LABEL, "%.*s", LABEL - 1, what);
-    if (!S_ISDIR(status.st_mode)) {
-        snprintf(library, PATH_MAX, "%s", what);
-        return true;
-    }
-    if (!path_join(what, "dispatch/libattnkit.so", library))
-        return false;
-    return !access(library, R_OK) || complain("%s: the folder %s has no library: %s: %s", side,
-                                              what, library, strerror(errno));
+    return S_ISDIR(status.st_mode) ? find_build(side, what, files) : find_beside(side, what, files);
 }

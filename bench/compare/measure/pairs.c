@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pairs of calls. All sides are called with the same arguments, which point to the same memory,
- * one right after the other, in random order. A timing is of as many calls as take a good tenth of
- * a millisecond: what disturbs the machine for longer than that is in both timings of a pair. It is
- * of the thread's processor time, in which being put aside for others does not count; or where a
- * side gives the processor away by itself, of the clock on the wall.
+ * Pairs of calls. Both sides set up the same call in the same memory, and make it one right after
+ * the other, in random order. A timing is of as many calls as take a good tenth of a millisecond:
+ * what disturbs the machine for longer than that is in both timings of a pair. It is of the
+ * thread's processor time, in which being put aside for others does not count; or where a side
+ * gives the processor away by itself, of the clock on the wall.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -15,9 +15,9 @@
 #include <sys/resource.h>
 
 #include "tests/support/random.h"
-#include "bench/rows/calls.h"
 #include "bench/measure/clock.h"
-#include "bench/compare/append.h"
+#include "bench/compare/measure/arena.h"
+#include "bench/compare/measure/differ.h"
 #include "bench/compare/measure/sides.h"
 
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
@@ -26,14 +26,16 @@ static const double least_seconds = 150e-6; /* of a timing */
 static const double narrow = 0.01;          /* an interval, from end to end */
 static const double close_enough = 1e-4;    /* of the largest element, where bits may differ */
 
-/* What pairs_measure is at; measure_calls is called in the depth of its row. */
+/* What pairs_measure is at; the calls are made where the last of them is set up. */
 static struct {
     const struct effort *effort;
     uint64_t *random;
     struct point *point;
-    int alone;       /* the side that makes everything by itself, or SIDES: none */
-    void *result[2]; /* of BASE and of HEAD alone, to be freed; NULL: it could not */
-    size_t result_bytes;
+    struct copied alone[2];       /* what BASE and HEAD come to alone */
+    char problems[2][POINT_NOTE]; /* why they cannot make the call, with the name; "": they can */
+    int sides;                    /* SIDES, or without BASE_AGAIN */
+    struct worker_call calls[SIDES * COPIES]; /* copy by copy, in each copy side by side */
+    int count;                                /* that are set up */
 } now;
 
 static void set_outcome(enum outcome outcome, const char *note)
@@ -42,30 +44,55 @@ static void set_outcome(enum outcome outcome, const char *note)
     snprintf(now.point->note, sizeof now.point->note, "%s", note);
 }
 
-/* ------------------------------------------------------------------------------- the results */
+/* ------------------------------------------------------------------------------ the set-up */
 
-/* The largest |a - b| by the largest |a|; NAN where only one of them is a number. */
-static double distance(const float *a, const float *b, size_t count)
+/* The side that is to blame for what BASE_AGAIN does is BASE. */
+static void blame_side(int side, const char *problem)
 {
-    double most = 0.0, largest = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        const bool same = a[i] == b[i] || (isnan(a[i]) && isnan(b[i]));
-        const double off = same ? 0.0 : fabs((double)a[i] - (double)b[i]);
-        if (isnan(off))
-            return NAN;
-        most = fmax(most, off);
-        largest = fmax(largest, isfinite(a[i]) ? fabs((double)a[i]) : 0.0);
-    }
-    return most > 0.0 ? most / largest : 0.0;
+    char *const text = now.problems[side == HEAD];
+    if (!text[0])
+        snprintf(text, POINT_NOTE, "%s: %s", side_name(side), problem);
 }
 
-/* Only floats can be close. */
-static bool accept_results(const void *base, const void *head, size_t bytes, bool floats)
+/* A set-up: what `ready` gets as self. */
+struct set_up {
+    int side, copy;
+    bool is_ready;
+};
+
+/* Has a copy of a side set up the call, and tell `ready`. */
+static void set_up(int side, int copy, const char *point, const struct worker_memory *memory,
+                   void (*ready)(void *self, const struct worker_call *call))
+{
+    char problem[WORKER_PROBLEM] = "";
+    struct set_up self = {side, copy, false};
+    const struct worker_user user = {ready, &self};
+    const int before = sides_switch(side);
+    side_worker(side, copy)->run(point, memory, &user, problem);
+    sides_switch(before);
+    if (problem[0] || !self.is_ready)
+        blame_side(side, problem[0] ? problem : "its worker sets up no call");
+}
+
+/* One call of a side, whose result is then in call->out, and nothing else is. */
+static void try_call(int side, const struct worker_call *call)
+{
+    memset(call->out, UNWRITTEN, call->out_bytes);
+    const int before = sides_switch(side);
+    call->make(call->arg);
+    arena_turn++;
+    sides_switch(before);
+}
+
+/* ------------------------------------------------------------------------------- the results */
+
+/* Only results of floats can be close. */
+static bool accept_results(const struct copied *base, const struct copied *head)
 {
     char note[POINT_NOTE];
-    if (!memcmp(base, head, bytes))
+    if (same_bits(base, head))
         return true;
-    const double off = floats ? distance(base, head, bytes / sizeof(float)) : NAN;
+    const double off = distance(base, head);
     snprintf(note, sizeof note, "results differ, by up to %.2g of the largest element", off);
     if (isnan(off))
         snprintf(note, sizeof note, "results differ");
@@ -74,86 +101,86 @@ static bool accept_results(const void *base, const void *head, size_t bytes, boo
     return ok;
 }
 
-/* One call of a side, whose result is then in call->out, and nothing else is. */
-static bool try_side(int side, const struct row_call *call)
-{
-    memset(call->out, UNWRITTEN, call->out_bytes);
-    sides_use(side, 0);
-    call->make(call->arg);
-    return !sides_failure(side);
-}
-
 /* The first call of a side that has also packed its matrices and filled its cache by itself. */
-static void keep_result(const struct row_call *call, struct result *result)
+static void keep_result(void *self, const struct worker_call *call)
 {
-    const int side = now.alone;
-    void *const copy = malloc(call->out_bytes);
-    if (!copy)
-        row_fails(result, "no memory for two results");
-    if (copy && try_side(side, call)) {
-        now.result[side] = memcpy(copy, call->out, call->out_bytes);
-        now.result_bytes = call->out_bytes;
-    } else {
-        free(copy);
+    struct set_up *const its = self;
+    struct copied *const alone = &now.alone[its->side];
+    const int before = sides_switch(-1);
+    its->is_ready = true;
+    arena_seal();
+    if (its->copy == 0) {
+        try_call(its->side, call);
+        *alone = (struct copied){malloc(call->out_bytes), call->out_bytes, call->out_is_floats};
+        if (alone->bytes)
+            memcpy(alone->bytes, call->out, call->out_bytes);
+        else
+            blame_side(its->side, "no memory for two results");
     }
+    sides_switch(before);
 }
 
-/* Whether both sides come to the same result, each from the beginning. What the timed calls read
- * is in memory that both have filled, HEAD last: they would not show that it is filled wrongly. */
-static bool compare_alone(const struct row *row, struct result *result)
+/* Whether both sides come to the same result, each from the beginning, in memory that nothing else
+ * has written to. There a row has what it reads once. */
+static bool compare_alone(void)
 {
-    static const struct patience none;
-    struct row one_copy = *row;
-    one_copy.warm = true;
-    for (now.alone = BASE; now.alone <= HEAD; now.alone++) {
-        sides_use(now.alone, 0);
-        row->run(&one_copy, none, result);
-    }
-    now.alone = SIDES;
-    const bool ok = now.result[BASE] && now.result[HEAD] &&
-                    accept_results(now.result[BASE], now.result[HEAD], now.result_bytes,
-                                   row->run != run_append);
-    for (int side = BASE; side <= HEAD; side++) {
-        free(now.result[side]);
-        now.result[side] = NULL;
-    }
-    return ok;
+    char point[POINT_NAME + 8];
+    const bool is_warm = strstr(now.point->name, "/warm") != NULL;
+    snprintf(point, sizeof point, "%s%s", now.point->name, is_warm ? "" : "/warm");
+    for (int side = BASE; side <= HEAD; side++)
+        for (int copy = 0; copy < ARENA_RECORDS; copy++)
+            set_up(side, copy, point, arena_record(side, copy), keep_result);
+    arena_match();
+    return !now.problems[BASE][0] && !now.problems[HEAD][0] &&
+           accept_results(&now.alone[BASE], &now.alone[HEAD]);
 }
 
-/* Whether both sides make the call, and alike. */
-static bool compare_results(const struct row *row, const struct row_call *call,
-                            struct result *result)
+static void forget_alone(void)
 {
-    void *const base = malloc(call->out_bytes);
-    if (!base) {
-        row_fails(result, "no memory for two results");
+    for (int side = BASE; side <= HEAD; side++)
+        free(now.alone[side].bytes);
+    memset(now.alone, 0, sizeof now.alone);
+}
+
+/* Whether each copy also comes to the result of its side in the memory that it has beside the
+ * others. */
+static bool compare_results(void)
+{
+    for (int i = 0; i < now.count; i++) {
+        const int side = i % now.sides;
+        const struct worker_call *const call = &now.calls[i];
+        char note[POINT_NOTE];
+        try_call(side, call);
+        if (same_bits(&now.alone[side == HEAD],
+                      &(struct copied){call->out, call->out_bytes, call->out_is_floats}))
+            continue;
+        snprintf(note, sizeof note, "%s does not come to the same result each time",
+                 side_name(side));
+        set_outcome(DIFFERENT, note);
         return false;
     }
-    const bool base_can = try_side(BASE, call);
-    memcpy(base, call->out, call->out_bytes);
-    const bool head_can = try_side(HEAD, call);
-    const bool ok = base_can && head_can &&
-                    accept_results(base, call->out, call->out_bytes, row->run != run_append);
-    free(base);
-    return ok;
+    return true;
 }
 
-/* ------------------------------------------------------------------------------------ the time */
+/* ----------------------------------------------------------------------------------- the time */
 
 struct timing {
-    const struct row_call *call;
-    int calls; /* of a timing */
+    int calls; /* that are made one after the other */
     clockid_t clock;
 };
 
 /* Seconds of one timing. */
 static double time_side(const struct timing *timing, int side)
 {
-    sides_use(side, (int)random_below(now.random, COPIES));
+    const int copy = (int)random_below(now.random, COPIES);
+    const struct worker_call call = now.calls[copy * now.sides + side];
+    const int before = sides_switch(side);
     const double start = clock_seconds(timing->clock);
-    for (int i = 0; i < timing->calls; i++)
-        timing->call->make(timing->call->arg);
-    return clock_seconds(timing->clock) - start;
+    for (int i = 0; i < timing->calls; i++, arena_turn++)
+        call.make(call.arg);
+    const double seconds = clock_seconds(timing->clock) - start;
+    sides_switch(before);
+    return seconds;
 }
 
 /* Times that this thread has given the processor away by itself. */
@@ -184,25 +211,25 @@ static void adjust_to(int side, struct timing *timing)
 }
 
 /* The clock is the same for both sides, and so is the number of calls: BASE's. */
-static struct timing adjust(const struct row_call *call)
+static struct timing adjust(void)
 {
-    struct timing timing = {.call = call, .clock = CLOCK_THREAD_CPUTIME_ID};
+    struct timing timing = {.clock = CLOCK_THREAD_CPUTIME_ID};
     adjust_to(HEAD, &timing);
     adjust_to(BASE, &timing);
     return timing;
 }
 
 /* One timing of each side, in random order. */
-static void time_round(const struct timing *timing, int sides, double seconds[SIDES])
+static void time_round(const struct timing *timing, double seconds[SIDES])
 {
     int order[SIDES] = {BASE, HEAD, BASE_AGAIN};
-    for (int left = sides; left > 1; left--) {
+    for (int left = now.sides; left > 1; left--) {
         const int64_t drawn = random_below(now.random, left);
         const int side = order[drawn];
         order[drawn] = order[left - 1];
         order[left - 1] = side;
     }
-    for (int i = 0; i < sides; i++)
+    for (int i = 0; i < now.sides; i++)
         seconds[order[i]] = time_side(timing, order[i]);
 }
 
@@ -213,11 +240,11 @@ struct series {
     int count;
 };
 
-static void add_round(struct series *series, const struct timing *timing, bool with_aa)
+static void add_round(struct series *series, const struct timing *timing)
 {
     double seconds[SIDES] = {0};
     const int i = series->count++;
-    time_round(timing, with_aa ? SIDES : BASE_AGAIN, seconds);
+    time_round(timing, seconds);
     series->head[i] = seconds[HEAD] / seconds[BASE];
     series->again[i] = seconds[BASE_AGAIN] / seconds[BASE];
     series->base_seconds[i] = seconds[BASE] / timing->calls;
@@ -250,15 +277,15 @@ static bool is_enough(const struct series *series, double elapsed)
            (!now.point->with_aa || is_narrow(series->again, series->count));
 }
 
-static void time_pairs(const struct row_call *call)
+static void time_pairs(void)
 {
     static struct series series;
     struct point *const point = now.point;
-    const struct timing timing = adjust(call);
+    const struct timing timing = adjust();
     const double start = clock_seconds(CLOCK_MONOTONIC);
     series.count = 0;
     while (!is_enough(&series, clock_seconds(CLOCK_MONOTONIC) - start))
-        add_round(&series, &timing, point->with_aa);
+        add_round(&series, &timing);
     point->outcome = MEASURED;
     if (timing.clock == CLOCK_MONOTONIC && !point->note[0])
         snprintf(point->note, sizeof point->note, "waits, timed by the clock on the wall");
@@ -273,45 +300,47 @@ static void time_pairs(const struct row_call *call)
 
 /* ----------------------------------------------------------------------------------- the point */
 
-/* What a row calls once it is ready. */
-void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
-                   const struct row_call *call, struct result *result)
+/* Sets up the next call inside of the one before, until all copies of all sides have one, and times
+ * them. */
+static void set_up_next(void *self, const struct worker_call *call)
 {
-    (void)pool, (void)patience;
-    if (now.alone != SIDES)
-        keep_result(call, result);
-    else if (compare_results(row, call, result))
-        time_pairs(call);
+    const int before = sides_switch(-1);
+    if (call) {
+        ((struct set_up *)self)->is_ready = true;
+        now.calls[now.count++] = *call;
+    }
+    const int side = now.count % now.sides, copy = now.count / now.sides;
+    if (copy < COPIES)
+        set_up(side, copy, now.point->name, arena_place(side == HEAD), set_up_next);
+    else if (compare_results())
+        time_pairs();
+    sides_switch(before);
 }
 
 /* Why there are no figures: who cannot make the calls. */
-static void blame(const char *problem)
+static void blame(void)
 {
-    const char *const base = sides_failure(BASE), *const head = sides_failure(HEAD);
-    if (base && !head)
-        set_outcome(ONLY_IN_HEAD, base);
-    else if (head && !base)
-        set_outcome(ONLY_IN_BASE, head);
-    else
-        set_outcome(IN_NEITHER, base ? base : problem);
+    const char *const base = now.problems[BASE], *const head = now.problems[HEAD];
+    set_outcome(base[0] && head[0] ? IN_NEITHER
+                : base[0]          ? ONLY_IN_HEAD
+                                   : ONLY_IN_BASE,
+                base[0] ? base : head);
 }
 
-void pairs_measure(const struct row *row, const struct effort *effort, uint64_t *random,
-                   struct point *point)
+void pairs_measure(const struct effort *effort, uint64_t *random, struct point *point)
 {
-    static const struct patience none;
-    struct result result = {0};
     now.effort = effort;
     now.random = random;
     now.point = point;
+    now.sides = point->with_aa ? SIDES : BASE_AGAIN;
+    now.count = 0;
+    memset(now.problems, 0, sizeof now.problems);
     set_outcome(UNMEASURED, "");
-    sides_forgive();
-    if (compare_alone(row, &result)) {
+    if (compare_alone()) {
         point->outcome = UNMEASURED; /* so far; a note stays */
-        sides_use_all();
-        row->run(row, none, &result);
+        set_up_next(NULL, NULL);
     }
-    if (point->outcome != DIFFERENT &&
-        (point->outcome != MEASURED || sides_failure(BASE) || sides_failure(HEAD)))
-        blame(result.problem);
+    forget_alone();
+    if (point->outcome != DIFFERENT && (now.problems[BASE][0] || now.problems[HEAD][0]))
+        blame();
 }

@@ -18,7 +18,6 @@ struct effort {
 
 /* Fills all of the point but its name and what is wanted of it. random is the state of the
  * generator of orders. */
-void pairs_measure(const struct row *row, const struct effort *effort, uint64_t *random,
-                   struct point *point);
+void pairs_measure(const struct effort *effort, uint64_t *random, struct point *point);
 
 #endif

@@ -8,25 +8,23 @@
 
 #include <stdbool.h>
 
-#include "bench/rows/rows.h"
 #include "bench/measure/statistics.h"
-#include "bench/compare/measure/sides.h"
 
-enum { POINT_NOTE = SIDES_PROBLEM, MAX_PAIRS = 5000 };
+enum { POINT_NAME = 192, POINT_NOTE = 576, MAX_PAIRS = 5000 };
 
 /* What came of measuring a point. */
 enum outcome {
     UNMEASURED,
     MEASURED,
     DIFFERENT,    /* the results have other bits, or with leave to, are far apart */
-    ONLY_IN_BASE, /* BASE can, HEAD has no such function or refuses */
+    ONLY_IN_BASE, /* BASE can, HEAD has no such row or refuses */
     ONLY_IN_HEAD,
     IN_NEITHER, /* or the machine has no memory for it */
     CRASHED,    /* in HEAD */
 };
 
 struct point {
-    char name[ROW_NAME];
+    char name[POINT_NAME];
     bool wanted;  /* by the process that measures now */
     bool with_aa; /* BASE is also measured against itself */
     enum outcome outcome;

@@ -1,139 +1,158 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of points. They are rows of the benches, in shapes that take a few tenths of a
- * millisecond or less; /warm means that K, V and matrices may be in a cache, as the rest is, which
- * few disturb.
+ * The table of points. They are named after rows of the benches, in shapes that take a few tenths
+ * of a millisecond or less; /warm means that K, V and matrices may be in a cache, as the rest is,
+ * which few disturb.
  */
 #include "bench/compare/measure/points.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "bench/rows/calls.h"
-#include "bench/compare/append.h"
+#include "bench/compare/measure/sides.h"
+#include "tools/cli/filter.h"
+#include "tools/cli/tool.h"
 
-/* Quick ones are of the best instruction set, QUICK ones of AVX2, too, and small ones also in plain
- * C. */
+/* Sets of types. */
+enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
+
+static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
+
+/* Of which instruction sets --quick has it: of none, of the best one, or also of AVX2. */
+enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
+
+/* A point for each type, on each instruction set; plain C has only the small ones. */
+struct workload {
+    const char *family, *shape;
+    unsigned types;
+    enum quick quick;
+    bool small;
+};
+
 static const struct workload plain[] = {
-    {"B1_H2_1_L192_D128_causal", F32, 1, QUICK, false},
-    {"B1_H2_1_L192_D128_causal", F16 | I8 | Q8_0, 1, NEVER_QUICK, false},
-    {"B1_H2_1_L192_D128_causal_token", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_1_L192_D128_causal_tiles", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L128_D64_causal", F32, 1, QUICK, false},
-    {"B1_H6_L128_D64", F32, 1, BEST_IS_QUICK, false},
-    {"B2_H1_L64x128_D512", F32, 1, QUICK, false},
-    {"B4_H2_L96_D64_pad", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H2_L112x375_D64", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_L160_D80", F32, 1, NEVER_QUICK, false},
-    {"B1_H6_L37x91_D128", F32, 1, QUICK, false},
-    {"B1_H2_L9x23_D64", F32, 1, NEVER_QUICK, true},
-    {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
-    {"B1_H2_1_L256_D128_causal_window64", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H2_L192_D64_alltrue", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_L192_D64_dense", F32, 1, BEST_IS_QUICK, false},
-    {"B4_H2_L96_D64_padmask", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_L192_D64_bias", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H2_L192_D64_causal_alibi", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_L192_D64_causal_softcap", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H2_L192_D64_causal_sinks", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_L192_D64_causal_dropout", F32, 1, NEVER_QUICK, false},
-    {"B1_H2_L192_D64_causal_weights", F32, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, 1, NEVER_QUICK, false}, /* from memory */
+    {"prefill", "B1_H2_1_L192_D128_causal", F32, QUICK, false},
+    {"prefill", "B1_H2_1_L192_D128_causal", F16 | I8 | Q8_0, NEVER_QUICK, false},
+    {"prefill", "B1_H2_1_L192_D128_causal_token", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_1_L192_D128_causal_tiles", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H6_L128_D64_causal", F32, QUICK, false},
+    {"prefill", "B1_H6_L128_D64", F32, BEST_IS_QUICK, false},
+    {"prefill", "B2_H1_L64x128_D512", F32, QUICK, false},
+    {"prefill", "B4_H2_L96_D64_pad", F32, BEST_IS_QUICK, false},
+    {"prefill", "B1_H2_L112x375_D64", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_L160_D80", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H6_L37x91_D128", F32, QUICK, false},
+    {"prefill", "B1_H2_L9x23_D64", F32, NEVER_QUICK, true},
+    {"prefill", "B2_H8_L3x5_D64", F32, QUICK, true}, /* what a call costs beside arithmetic */
+    {"prefill", "B1_H2_1_L256_D128_causal_window64", F32, BEST_IS_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_alltrue", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_dense", F32, BEST_IS_QUICK, false},
+    {"prefill", "B4_H2_L96_D64_padmask", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_bias", F32, BEST_IS_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_causal_alibi", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_causal_softcap", F32, BEST_IS_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_causal_sinks", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_causal_dropout", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H2_L192_D64_causal_weights", F32, NEVER_QUICK, false},
+    {"decode", "B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, NEVER_QUICK, false}, /* from memory */
 };
 
 static const struct workload warm[] = {
-    {"B1_H8_2_L1x1024_D128", F32, 1, QUICK, false},
-    {"B1_H8_2_L1x1024_D128", F16, 1, QUICK, false},
-    {"B1_H8_2_L1x1024_D128", BF16 | I8, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L1x1024_D128", Q8_0, 1, BEST_IS_QUICK, false},
-    {"B1_H8_2_L1x1024_D128_token", F32 | F16, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L1x1024_D128_tiles", F32 | Q8_0, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L1x1024_D128_tiles", F16, 1, BEST_IS_QUICK, false},
-    {"B1_H8_2_L1x1024_D128_alibi", F32, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L1x1024_D128_window256", F32, 1, NEVER_QUICK, false},
-    {"B1_H8_2_L8x512_D128_causal", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H8_2_L8x512_D128_causal", F16, 1, NEVER_QUICK, false},
-    {"B1_H4_1_L32x512_D128_causal", F32, 1, NEVER_QUICK, false},
-    {"R64_I384_O384", F32, 1, QUICK, false},
-    {"R64_I384_O384", BF16 | Q8_0, 1, NEVER_QUICK, false},
-    {"R1_I1024_O512", F32, 1, QUICK, false},
-    {"R1_I1024_O512", F16, 1, NEVER_QUICK, false},
-    {"R1_I1024_O512", Q8_0, 1, BEST_IS_QUICK, false},
-    {"R37_I256_O203", F32, 1, BEST_IS_QUICK, false},
-    {"R5_I96_O50", F32, 1, NEVER_QUICK, true},
-    {"B1_H4_1_L32_D64_M256_causal", F32, 1, QUICK, false},
-    {"B1_H8_2_L1x512_D64_M512", F32 | Q8_0, 1, NEVER_QUICK, false},
-    {"B1_H4_2_L30_D32_M64_causal", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H2_1_L9_D16_M32_causal", F32, 1, NEVER_QUICK, true},
+    {"decode", "B1_H8_2_L1x1024_D128", F32, QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128", F16, QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128", BF16 | I8, NEVER_QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128", Q8_0, BEST_IS_QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128_token", F32 | F16, NEVER_QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128_tiles", F32 | Q8_0, NEVER_QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128_tiles", F16, BEST_IS_QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128_alibi", F32, NEVER_QUICK, false},
+    {"decode", "B1_H8_2_L1x1024_D128_window256", F32, NEVER_QUICK, false},
+    {"few", "B1_H8_2_L8x512_D128_causal", F32, BEST_IS_QUICK, false},
+    {"few", "B1_H8_2_L8x512_D128_causal", F16, NEVER_QUICK, false},
+    {"prefill", "B1_H4_1_L32x512_D128_causal", F32, NEVER_QUICK, false},
+    {"linear", "R64_I384_O384", F32, QUICK, false},
+    {"linear", "R64_I384_O384", BF16 | Q8_0, NEVER_QUICK, false},
+    {"linear", "R1_I1024_O512", F32, QUICK, false},
+    {"linear", "R1_I1024_O512", F16, NEVER_QUICK, false},
+    {"linear", "R1_I1024_O512", Q8_0, BEST_IS_QUICK, false},
+    {"linear", "R37_I256_O203", F32, BEST_IS_QUICK, false},
+    {"linear", "R5_I96_O50", F32, NEVER_QUICK, true},
+    {"layer", "B1_H4_1_L32_D64_M256_causal", F32, QUICK, false},
+    {"layer", "B1_H8_2_L1x512_D64_M512", F32 | Q8_0, NEVER_QUICK, false},
+    {"layer", "B1_H4_2_L30_D32_M64_causal", F32, BEST_IS_QUICK, false},
+    {"layer", "B1_H2_1_L9_D16_M32_causal", F32, NEVER_QUICK, true},
 };
 
 /* Rows that are written, with rotation. */
 static const struct workload appends[] = {
-    {"B1_H8_L128_D128", F32, 1, NEVER_QUICK, false},
-    {"B1_H8_L128_D128", F16, 1, QUICK, false},
-    {"B1_H8_L128_D128", Q8_0, 1, BEST_IS_QUICK, false},
-    {"B1_H8_L128_D128_tiles", F16, 1, NEVER_QUICK, false},
+    {"append", "B1_H8_L128_D128", F32, NEVER_QUICK, false},
+    {"append", "B1_H8_L128_D128", F16, QUICK, false},
+    {"append", "B1_H8_L128_D128", Q8_0, BEST_IS_QUICK, false},
+    {"append", "B1_H8_L128_D128_tiles", F16, NEVER_QUICK, false},
 };
 
-static void warm_up(struct row_list *rows, int from)
+/* Whether the point of the workload is among those that are asked for. */
+static bool is_chosen(const struct workload *workload, const char *isa, const char *best,
+                      const struct choice *choice)
 {
-    for (int i = from; i < rows->count; i++) {
-        struct row *const row = &rows->list[i];
-        const size_t used = strlen(row->name);
-        row->warm = true;
-        snprintf(row->name + used, sizeof row->name - used, "/warm");
+    const bool scalar = !strcmp(isa, "scalar"), quick = workload->quick != NEVER_QUICK;
+    if (scalar && !workload->small)
+        return false;
+    if (choice->isa ? !strcmp(choice->isa, isa) : !strcmp(isa, best))
+        return !choice->quick || quick;
+    return !choice->isa && (scalar || (workload->quick == QUICK && !strcmp(isa, "avx2")));
+}
+
+/* Where the names go, and how many there are. */
+struct names {
+    char (*list)[POINT_NAME];
+    int count, max;
+    const regex_t *filter;
+};
+
+/* False: there is no room. */
+static bool add(struct names *names, const struct workload *workload, const char *isa,
+                const char *suffix)
+{
+    for (int type = 0; type < TYPES; type++) {
+        if (!(workload->types & 1u << type))
+            continue;
+        if (names->count == names->max)
+            return complain("there are more than %d points", names->max);
+        char *const name = names->list[names->count];
+        snprintf(name, POINT_NAME, "%s/%s/%s/%s%s", workload->family, types[type], isa,
+                 workload->shape, suffix);
+        names->count += filter_takes(names->filter, name);
     }
+    return true;
 }
 
-/* From a row of attention. */
-static void make_append(struct row_list *rows, int from)
+static bool add_all(struct names *names, const struct choice *choice)
 {
-    for (int i = from; i < rows->count; i++) {
-        struct row *const row = &rows->list[i];
-        char rest[ROW_NAME];
-        snprintf(rest, sizeof rest, "%s", strchr(row->name, '/'));
-        snprintf(row->name, sizeof row->name, "append%.*s", ROW_NAME - 8, rest);
-        row->run = run_append;
-    }
+    static const struct {
+        const struct workload *list;
+        size_t count;
+        const char *suffix;
+    } tables[] = {{plain, sizeof plain / sizeof *plain, ""},
+                  {warm, sizeof warm / sizeof *warm, "/warm"},
+                  {appends, sizeof appends / sizeof *appends, ""}};
+    const char *isas[MAX_ISAS];
+    const int isa_count = sides_isas(isas);
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        for (int i = isa_count - 1; i >= 0; i--)
+            for (size_t w = 0; w < tables[t].count; w++)
+                if (is_chosen(&tables[t].list[w], isas[i], isas[isa_count - 1], choice) &&
+                    !add(names, &tables[t].list[w], isas[i], tables[t].suffix))
+                    return false;
+    return names->count > 0 || complain("no row is left; --list has their names");
 }
 
-static bool is_chosen(const struct row *row, const struct isa *best, const struct choice *choice)
+int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max)
 {
-    if (choice->isa)
-        return !strcmp(choice->isa, row->isa->name) &&
-               (!choice->quick || row->quick != NEVER_QUICK);
-    if (row->isa == best)
-        return !choice->quick || row->quick != NEVER_QUICK;
-    const bool small = !strcmp(row->isa->name, "scalar");
-    return small || (row->quick == QUICK && !strcmp(row->isa->name, "avx2"));
-}
-
-void points_add(struct row_list *rows, const struct choice *choice)
-{
-    const struct isa *isas;
-    const int isa_count = attnkit_isas(&isas);
-    const struct isa *const best = isa_count > 0 ? &isas[isa_count - 1] : NULL;
-    add_workloads(rows, plain, sizeof plain / sizeof *plain);
-    const int first_warm = rows->count;
-    add_workloads(rows, warm, sizeof warm / sizeof *warm);
-    warm_up(rows, first_warm);
-    const int first_append = rows->count;
-    add_workloads(rows, appends, sizeof appends / sizeof *appends);
-    make_append(rows, first_append);
-    int kept = 0;
-    for (int i = 0; i < rows->count; i++)
-        if (is_chosen(&rows->list[i], best, choice))
-            rows->list[kept++] = rows->list[i];
-    rows->count = kept;
-}
-
-const char *points_missing(const struct row *row, const struct functions *functions)
-{
-    if (row->run == run_linear && !(functions->packed_size && functions->pack &&
-                                    functions->linear_workspace && functions->linear))
-        return "attnkit_linear";
-    if (row->run == run_layer && !(functions->layer_packed_size && functions->layer_pack &&
-                                   functions->layer_workspace && functions->layer))
-        return "attnkit_layer";
-    return NULL;
+    regex_t filter;
+    struct names names = {list, 0, max, &filter};
+    if (!filter_make(choice->filter, &filter))
+        return 0;
+    const bool ok = add_all(&names, choice);
+    regfree(&filter);
+    return ok ? names.count : 0;
 }

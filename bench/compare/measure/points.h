@@ -6,19 +6,19 @@
 #ifndef ATTNKIT_COMPARE_POINTS_H
 #define ATTNKIT_COMPARE_POINTS_H
 
-#include "bench/rows/rows.h"
-#include "bench/compare/measure/sides.h"
+#include <stdbool.h>
+
+#include "bench/compare/measure/point.h"
 
 /* Which of them. */
 struct choice {
-    const char *isa; /* its points alone; NULL: the best one's, some on AVX2 and in plain C */
-    bool quick;      /* only the main ones */
+    const char *isa;    /* its points alone; NULL: the best one's, some on AVX2 and in plain C */
+    bool quick;         /* only the main ones */
+    const char *filter; /* a regular expression for names, or NULL */
 };
 
-/* In the order in which they are measured; the sides are loaded. */
-void points_add(struct row_list *rows, const struct choice *choice);
-
-/* A function that the row needs and the side lacks; NULL: it has all. */
-const char *points_missing(const struct row *row, const struct functions *functions);
+/* Their names, in the order in which they are measured; the sides are loaded. Returns how many; 0:
+ * complained. */
+int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max);
 
 #endif

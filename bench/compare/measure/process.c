@@ -19,6 +19,7 @@
 #include "tools/cli/tool.h"
 #include "bench/measure/clock.h"
 #include "bench/compare/interrupt.h"
+#include "bench/compare/measure/arena.h"
 #include "bench/compare/report/verdict.h"
 
 enum { POLL_MILLISECONDS = 100 };
@@ -48,6 +49,12 @@ __attribute__((noreturn)) static void give_up(struct shared *shared, enum exit_c
     _exit(code);
 }
 
+__attribute__((noreturn)) static void no_memory(struct shared *shared)
+{
+    snprintf(shared->problem, sizeof shared->problem, "no memory for the calls");
+    give_up(shared, EXIT_SYSTEM);
+}
+
 /* The last of the processors it may use: interrupts prefer the first. */
 static void pin(const struct plan *plan, struct shared *shared)
 {
@@ -71,27 +78,24 @@ static void load(const struct plan *plan, struct shared *shared, int process)
 {
     static const int orders[PROCESSES][SIDES] = {
         [FIRST] = {BASE, HEAD, BASE_AGAIN}, [SECOND] = {HEAD, BASE, BASE_AGAIN}};
-    if (!sides_load(plan->files, orders[process], &shared->busy, shared->problem))
+    if (!sides_load(plan->folder, orders[process], &shared->busy, shared->problem))
         give_up(shared, EXIT_NOT_COMPARABLE);
     for (int side = BASE; side <= HEAD; side++)
-        snprintf(shared->version[side], sizeof shared->version[side], "%s",
-                 side_functions(side)->version());
-    const struct isa *isas;
-    const int count = attnkit_isas(&isas);
-    snprintf(shared->isa, sizeof shared->isa, "%s", count > 0 ? isas[count - 1].name : "");
+        snprintf(shared->version[side], sizeof shared->version[side], "%s", side_version(side));
+    const char *isas[MAX_ISAS];
+    const int count = sides_isas(isas);
+    snprintf(shared->isa, sizeof shared->isa, "%s", count > 0 ? isas[count - 1] : "");
 }
 
-static void choose(const struct plan *plan, struct shared *shared, struct row_list *rows)
+static void name_points(const struct plan *plan, struct shared *shared)
 {
-    points_add(rows, &plan->choice);
-    if (rows->out_of_memory) {
-        snprintf(shared->problem, sizeof shared->problem, "no memory");
-        give_up(shared, EXIT_SYSTEM);
-    }
-    if (!rows_filter(rows, plan->filter))
+    static char names[MAX_POINTS][POINT_NAME];
+    shared->count = points_choose(&plan->choice, names, MAX_POINTS);
+    if (shared->count == 0)
         give_up(shared, EXIT_BAD_COMMAND);
-    if (rows->count > MAX_POINTS)
-        abort();
+    for (int p = 0; p < PROCESSES; p++)
+        for (int i = 0; i < shared->count; i++)
+            memcpy(shared->points[p][i].name, names[i], POINT_NAME);
 }
 
 /* What is left of the budget, in equal shares; a point that needs more gets some of what others
@@ -106,20 +110,6 @@ static double limit_of_point(const struct shared *shared, int process, int point
     return limit < least ? least : limit > most ? most : limit;
 }
 
-static void measure_point(const struct effort *effort, const struct row *row, uint64_t *random,
-                          struct point *point)
-{
-    const char *const base = points_missing(row, side_functions(BASE));
-    const char *const head = points_missing(row, side_functions(HEAD));
-    if (!base && !head) {
-        pairs_measure(row, effort, random, point);
-        return;
-    }
-    point->outcome = base && head ? IN_NEITHER : base ? ONLY_IN_HEAD : ONLY_IN_BASE;
-    snprintf(point->note, sizeof point->note, "%s has no %s", side_name(base ? BASE : HEAD),
-             base ? base : head);
-}
-
 /* ------------------------------------------------------------------------------- its processes */
 
 /* What a new process does. */
@@ -131,18 +121,9 @@ struct task {
     int reports; /* the pipe that gets the number of each point that is done */
 };
 
-static void name_points(const struct row_list *rows, struct shared *shared)
-{
-    shared->count = rows->count;
-    for (int p = 0; p < PROCESSES; p++)
-        for (int i = 0; i < rows->count; i++)
-            memcpy(shared->points[p][i].name, rows->list[i].name, ROW_NAME);
-}
-
 __attribute__((noreturn)) static void run_task(const struct task *task)
 {
     struct shared *const shared = task->shared;
-    struct row_list rows = {0};
     struct effort effort = task->plan->effort;
     effort.enough = task->process == SECOND ? slower_from : 0.0;
     uint64_t random = task->plan->seed + (uint64_t)task->process;
@@ -151,16 +132,17 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
         give_up(shared, EXIT_SYSTEM);
     pin(task->plan, shared);
     load(task->plan, shared, task->process);
-    choose(task->plan, shared, &rows);
     if (task->from < 0)
-        name_points(&rows, shared);
-    for (int i = task->from; i >= 0 && i < rows.count; i++) {
+        name_points(task->plan, shared);
+    else if (!arena_make())
+        no_memory(shared);
+    for (int i = task->from; i >= 0 && i < shared->count; i++) {
         struct point *const point = &shared->points[task->process][i];
         if (!point->wanted)
             continue;
         shared->at = i;
         effort.limit = limit_of_point(shared, task->process, i);
-        measure_point(&effort, &rows.list[i], &random, point);
+        pairs_measure(&effort, &random, point);
         shared->at = -1;
         if (write(task->reports, &i, sizeof i) != sizeof i)
             give_up(shared, EXIT_SYSTEM);

@@ -9,14 +9,14 @@
 #include "bench/compare/exit_codes.h"
 #include "bench/compare/measure/pairs.h"
 #include "bench/compare/measure/points.h"
+#include "bench/compare/measure/sides.h"
 
 enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 
 /* What is measured, and how. */
 struct plan {
-    char *files[SIDES][COPIES];
+    const char *folder; /* of the copies of both sides */
     struct choice choice;
-    const char *filter;        /* a regular expression for names, or NULL */
     struct effort effort;      /* but for limit and enough */
     double budgets[PROCESSES]; /* seconds for all points of a process */
     int core;                  /* to be pinned to; -1: one of those this process may use */

@@ -5,115 +5,94 @@
 #include "bench/compare/measure/sides.h"
 
 #include <dlfcn.h>
-#include <link.h>
-#include <stddef.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "bench/compare/measure/forward.h"
+#include "bench/compare/build/copies.h"
 
-struct symbol {
+struct side {
     const char *name;
-    size_t offset; /* in struct functions */
-    bool required;
-};
-
-static const struct symbol symbols[] = {
-    {"attnkit_version", offsetof(struct functions, version), true},
-    {"attnkit_status_string", offsetof(struct functions, status_string), true},
-    {"attnkit_isa_count", offsetof(struct functions, isa_count), true},
-    {"attnkit_isa_get", offsetof(struct functions, isa_get), true},
-    {"attnkit_attention_workspace", offsetof(struct functions, attention_workspace), true},
-    {"attnkit_attention", offsetof(struct functions, attention), true},
-    {"attnkit_append", offsetof(struct functions, append), true},
-    {"attnkit_packed_size", offsetof(struct functions, packed_size), false},
-    {"attnkit_pack", offsetof(struct functions, pack), false},
-    {"attnkit_linear_workspace", offsetof(struct functions, linear_workspace), false},
-    {"attnkit_linear", offsetof(struct functions, linear), false},
-    {"attnkit_layer_packed_size", offsetof(struct functions, layer_packed_size), false},
-    {"attnkit_layer_pack", offsetof(struct functions, layer_pack), false},
-    {"attnkit_layer_workspace", offsetof(struct functions, layer_workspace), false},
-    {"attnkit_layer", offsetof(struct functions, layer), false},
+    const struct worker *workers[COPIES];
 };
 
 static struct side sides[SIDES] = {{.name = "BASE"}, {.name = "HEAD"}, {.name = "BASE again"}};
+static volatile int *busy;
 
-const char *side_name(int index)
+const char *side_name(int side)
 {
-    return sides[index].name;
+    return sides[side].name;
 }
 
-const struct functions *side_functions(int index)
+const struct worker *side_worker(int side, int copy)
 {
-    return &sides[index].copies[0].functions;
+    return sides[side].workers[copy];
+}
+
+int sides_switch(int side)
+{
+    const int before = *busy;
+    *busy = side;
+    return before;
+}
+
+const char *side_version(int side)
+{
+    const int before = sides_switch(side);
+    const char *const version = sides[side].workers[0]->library_version();
+    sides_switch(before);
+    return version;
 }
 
 /* ------------------------------------------------------------------------------------ loading */
 
-static bool find_symbols(const char *name, struct copy *copy, char problem[SIDES_PROBLEM])
+/* name is what the file is called where it cannot be loaded. */
+static void *open_file(const char *file, const char *name, char problem[SIDES_PROBLEM])
 {
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-        void *const address = dlsym(copy->handle, symbols[i].name);
-        memcpy((char *)&copy->functions + symbols[i].offset, &address, sizeof address);
-        if (address || !symbols[i].required)
-            continue;
-        snprintf(problem, SIDES_PROBLEM, "%s has no function %s", name, symbols[i].name);
+    void *const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        snprintf(problem, SIDES_PROBLEM, "%s cannot be loaded: %s", name, dlerror());
+    return handle;
+}
+
+/* What a worker of another version has behind its version is not known. NULL: problem says why. */
+static const struct worker *find_worker(void *module, const char *side, char problem[SIDES_PROBLEM])
+{
+    const struct worker *const worker = dlsym(module, "attnkit_worker");
+    if (!worker)
+        snprintf(problem, SIDES_PROBLEM, "the worker of %s is none: it has no attnkit_worker",
+                 side);
+    else if (worker->version != WORKER_VERSION)
+        snprintf(problem, SIDES_PROBLEM,
+                 "the worker of %s is of version %d, this attnkit-compare knows version %d", side,
+                 (int)worker->version, WORKER_VERSION);
+    else
+        return worker;
+    return NULL;
+}
+
+static bool is_bound_to(const struct worker *worker, void *library)
+{
+    void *const version = dlsym(library, "attnkit_version");
+    return version && !memcmp(&version, &worker->library_version, sizeof version);
+}
+
+/* The library before its worker, which finds it by its name then (build/copies.h). */
+static bool load(const char *folder, int index, int copy, char problem[SIDES_PROBLEM])
+{
+    struct side *const side = &sides[index];
+    char files[FILES][PATH_MAX], its_worker[64];
+    snprintf(its_worker, sizeof its_worker, "the worker of %s", side->name);
+    if (!copies_name(folder, index, copy, files))
         return false;
-    }
-    return true;
-}
-
-static bool load(const char *name, struct copy *copy, const char *file, char problem[SIDES_PROBLEM])
-{
-    copy->handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (copy->handle)
-        return find_symbols(name, copy, problem);
-    snprintf(problem, SIDES_PROBLEM, "%s cannot be loaded: %s", name, dlerror());
-    return false;
-}
-
-/* ------------------------------------------------------------------------------------ the ABI */
-
-/* "libattnkit.so.0", or "" where the library does not say it. */
-static const char *soname(int side)
-{
-    struct link_map *map;
-    if (dlinfo(sides[side].copies[0].handle, RTLD_DI_LINKMAP, &map))
-        return "";
-    const char *strings = NULL;
-    uint64_t offset = 0;
-    for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag != DT_NULL; entry++) {
-        if (entry->d_tag == DT_STRTAB)
-            strings = (const char *)entry->d_un.d_ptr;
-        if (entry->d_tag == DT_SONAME)
-            offset = entry->d_un.d_val;
-    }
-    /* Some loaders turn the offset of the strings into an address, some leave it. */
-    if (strings && (uintptr_t)strings < map->l_addr)
-        strings += map->l_addr;
-    return strings && offset ? strings + offset : "";
-}
-
-/* The structs of a call are those of this program's header. */
-static bool has_our_abi(int side, char problem[SIDES_PROBLEM])
-{
-    const char *const version = side_functions(side)->version();
-    if (atoi(version) == ATTNKIT_VERSION_MAJOR)
-        return true;
-    snprintf(problem, SIDES_PROBLEM,
-             "%s is version %s: this program knows the ABI of version %d alone", sides[side].name,
-             version, ATTNKIT_VERSION_MAJOR);
-    return false;
-}
-
-static bool have_same_abi(char problem[SIDES_PROBLEM])
-{
-    const char *const base = soname(BASE), *const head = soname(HEAD);
-    if (!strcmp(base, head))
-        return true;
-    snprintf(problem, SIDES_PROBLEM, "different ABIs: BASE is '%s', HEAD is '%s'", base, head);
-    return false;
+    void *const library = open_file(files[LIBRARY], side->name, problem);
+    void *const module = library ? open_file(files[WORKER], its_worker, problem) : NULL;
+    side->workers[copy] = module ? find_worker(module, side->name, problem) : NULL;
+    if (!side->workers[copy])
+        return false;
+    if (!is_bound_to(side->workers[copy], library))
+        snprintf(problem, SIDES_PROBLEM, "%s is bound to another library", its_worker);
+    return !problem[0];
 }
 
 /* The loader may know a file that it has already loaded. */
@@ -123,8 +102,8 @@ static bool are_apart(char problem[SIDES_PROBLEM])
     for (int i = 0; i < count; i++)
         for (int j = 0; j < i; j++) {
             const struct side *const a = &sides[i / COPIES], *const b = &sides[j / COPIES];
-            if (a->copies[i % COPIES].functions.attention !=
-                b->copies[j % COPIES].functions.attention)
+            if (a->workers[i % COPIES] != b->workers[j % COPIES] &&
+                a->workers[i % COPIES]->library_version != b->workers[j % COPIES]->library_version)
                 continue;
             snprintf(problem, SIDES_PROBLEM, "%s and %s were loaded as one library", b->name,
                      a->name);
@@ -133,20 +112,44 @@ static bool are_apart(char problem[SIDES_PROBLEM])
     return true;
 }
 
-bool sides_load(char *const files[SIDES][COPIES], const int order[SIDES], volatile int *busy,
+bool sides_load(const char *folder, const int order[SIDES], volatile int *is_busy,
                 char problem[SIDES_PROBLEM])
 {
+    busy = is_busy;
     for (int copy = 0; copy < COPIES; copy++)
         for (int i = 0; i < SIDES; i++) {
-            struct side *const side = &sides[order[i]];
-            *busy = order[i];
-            if (!load(side->name, &side->copies[copy], files[order[i]][copy], problem) ||
-                (copy == 0 && !has_our_abi(order[i], problem))) {
-                *busy = -1;
+            sides_switch(order[i]);
+            const bool ok = load(folder, order[i], copy, problem);
+            sides_switch(-1);
+            if (!ok)
                 return false;
-            }
         }
-    *busy = -1;
-    forward_to(sides, busy);
-    return have_same_abi(problem) && are_apart(problem);
+    return are_apart(problem);
+}
+
+/* ------------------------------------------------------------------------ the instruction sets */
+
+static bool can_use(int side, const char *isa)
+{
+    const struct worker *const worker = side_worker(side, 0);
+    const int before = sides_switch(side);
+    bool found = false;
+    const char *name;
+    for (int32_t i = 0; !found && (name = worker->isa(i)); i++)
+        found = !strcmp(name, isa);
+    sides_switch(before);
+    return found;
+}
+
+int sides_isas(const char *names[MAX_ISAS])
+{
+    const struct worker *const base = side_worker(BASE, 0);
+    const int before = sides_switch(BASE);
+    const char *name;
+    int count = 0;
+    for (int32_t i = 0; count < MAX_ISAS && (name = base->isa(i)); i++)
+        if (can_use(HEAD, name))
+            names[count++] = name;
+    sides_switch(before);
+    return count;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library that has just enough of attnkit's functions to be compared, and one fault that the
- * compiler is told: -DCRASH, -DWRONG and so on. tests/perf/test_compare.py builds it.
+ * A library with one fault that the compiler is told: -DCRASH, -DWRONG and so on.
+ * tests/perf/test_compare.py builds it, with the worker in worker.c.
  */
-#include <attnkit.h>
+#include "tests/perf/compare/toy.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #ifndef VERSION
@@ -16,7 +15,10 @@
 #define WORK 20000
 #endif
 #ifndef STORED
-#define STORED 1.0f /* the first element of whatever is appended */
+#define STORED 1.0f /* the first value of the cache */
+#endif
+#ifndef SCALE
+#define SCALE 1.0f /* that the cache is stored with: a power of two */
 #endif
 
 const char *attnkit_version(void)
@@ -24,38 +26,12 @@ const char *attnkit_version(void)
     return VERSION;
 }
 
-const char *attnkit_status_string(attnkit_status status)
+void toy_set_up(struct toy_cache *cache)
 {
-    return status == ATTNKIT_OK ? "ATTNKIT_OK" : "ATTNKIT_UNSUPPORTED";
-}
-
-int32_t attnkit_isa_count(void)
-{
-    return 1;
-}
-
-attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message)
-{
-    (void)index, (void)message;
-    info->name = info->needs = info->reason = "scalar";
-    info->built = info->can_run = 1;
-    return ATTNKIT_OK;
-}
-
-attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
-                                           const attnkit_exec *exec, size_t *bytes, char *message)
-{
-    (void)args, (void)exec, (void)message;
-    *bytes = 64;
-    return ATTNKIT_OK;
-}
-
-attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
-                              char *message)
-{
-    (void)exec, (void)message;
-    *(float *)args->dst = STORED;
-    return ATTNKIT_OK;
+    *cache = (struct toy_cache){.values = {STORED * SCALE}, .scale = SCALE};
+#ifdef ADDRESS
+    cache->version_function = attnkit_version;
+#endif
 }
 
 /* Takes WORK steps that no compiler leaves out. */
@@ -67,17 +43,16 @@ static float work(void)
     return sum;
 }
 
-#ifndef NO_ATTENTION
-attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnkit_exec *exec,
-                                 char *message)
+#ifndef NO_CALL
+const char *toy_call(const struct toy_args *args)
 {
-    const int64_t dim = args->value_dim ? args->value_dim : args->head_dim;
-    const size_t count = (size_t)(args->batch * args->q_heads * args->q_len * dim);
-    float *const out = args->out;
-    const float result = work() + *(const float *)args->k;
-    (void)exec, (void)message;
-    for (size_t i = 0; i < count; i++)
-        out[i] = result + (float)i;
+    const struct toy_cache *const cache = args->cache;
+    const float result = work() + cache->values[0] / SCALE;
+    if (cache->scale != SCALE ||
+        (cache->version_function && cache->version_function != attnkit_version))
+        abort(); /* another library has set it up */
+    for (size_t i = 0; i < args->count; i++)
+        args->out[i] = result + (float)i;
 #ifdef CRASH
     abort();
 #endif
@@ -89,19 +64,21 @@ attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnk
         pause();
 #endif
 #ifdef REFUSE
-    if (message)
-        strcpy(message, "not today");
-    return ATTNKIT_UNSUPPORTED;
+    return "not today";
 #endif
 #ifdef WRONG
-    out[count - 1] += 1.0f;
+    args->out[args->count - 1] += 1.0f;
 #endif
 #ifdef NEARLY
-    out[count - 1] *= 1.00001f;
+    args->out[args->count - 1] *= 1.00001f;
+#endif
+#ifdef CHANGING
+    static float calls;
+    args->out[0] += calls++;
 #endif
 #ifdef SLEEP
     usleep(SLEEP);
 #endif
-    return ATTNKIT_OK;
+    return NULL;
 }
 #endif

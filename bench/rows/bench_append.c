@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The append of K, whose cosines and sines are in tables.
+ * Rows of appends: append/f16/avx2/B1_H8_L128_D128 rotates 128 rows of K of 8 heads, with cosines
+ * and sines from tables, and writes them to a cache of f16. Only `attnkit compare` has them.
  */
-#include "bench/compare/append.h"
-
 #include <stdlib.h>
 
 #include "bench/rows/calls.h"
@@ -15,6 +14,7 @@ struct call {
     attnkit_exec exec;
     struct kv kv;
     float *source, *cosines, *sines;
+    attnkit_status status; /* of the last call */
 };
 
 static size_t out_bytes(const struct call *call)
@@ -25,7 +25,7 @@ static size_t out_bytes(const struct call *call)
 static void make_call(void *argument)
 {
     struct call *const call = argument;
-    attnkit_append(&call->args, &call->exec, NULL);
+    call->status = attnkit_append(&call->args, &call->exec, NULL);
 }
 
 static bool take_memory(const struct row *row, struct call *call)
@@ -59,6 +59,8 @@ void run_append(const struct row *row, struct patience patience, struct result *
         describe(row, &call);
         const struct row_call out = {make_call, &call, call.args.dst, out_bytes(&call)};
         measure_calls(row, NULL, patience, &out, result);
+        if (call.status != ATTNKIT_OK)
+            row_fails(result, "%s", attnkit_status_string(call.status));
     } else {
         row_fails(result, "no memory");
     }

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks and their places. A place belongs to as many blocks as there are alike; blocks that are
+ * temporary have one for each side, whatever they hold.
+ */
+#include "bench/compare/measure/arena.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MAX_BLOCKS = 64, MAX_PLACES = ARENA_SIDES * MAX_BLOCKS, LINE = 64, NOWHERE = -1 };
+
+/* What a set-up has allocated. */
+struct block {
+    char *at;
+    size_t bytes;
+    uint64_t hash; /* of what is in it; 0 where it is temporary */
+    bool is_live;  /* when the call is ready */
+};
+
+struct record {
+    struct block blocks[MAX_BLOCKS];
+    int count;
+};
+
+/* Has its address since the first block asked for it. */
+struct place {
+    char *at;
+    size_t bytes;
+};
+
+static struct {
+    char *start, *next, *end;
+    struct record records[ARENA_SIDES][ARENA_RECORDS];
+    struct record *now; /* that is recorded; NULL once it is sealed */
+    struct place places[MAX_PLACES];
+    int place_count;
+    int place_of[ARENA_SIDES][MAX_BLOCKS];
+    int side, index; /* of the block that is placed next */
+} arena;
+
+uint64_t arena_turn;
+
+bool arena_make(void)
+{
+    const size_t most = (size_t)1 << 36, least = (size_t)1 << 28;
+    for (size_t bytes = most; bytes >= least; bytes /= 2) {
+        void *const start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (start == MAP_FAILED)
+            continue;
+        arena.start = arena.next = start;
+        arena.end = arena.start + bytes;
+        return true;
+    }
+    return false;
+}
+
+static void clear(void)
+{
+    madvise(arena.start, (size_t)(arena.next - arena.start), MADV_DONTNEED);
+    arena.next = arena.start;
+}
+
+/* A line is left free behind each block: blocks of whole pages would all begin at the same place of
+ * a page, where a store delays loads from the others. */
+static char *take(size_t bytes)
+{
+    char *const at = arena.next;
+    const size_t left = (size_t)(arena.end - at);
+    if (bytes > left || left - bytes < 2 * LINE)
+        return NULL;
+    arena.next += (bytes + LINE - 1) / LINE * LINE + LINE;
+    return at;
+}
+
+static bool is_ours(const char *block)
+{
+    return block >= arena.start && block < arena.end;
+}
+
+/* ---------------------------------------------------------------------------------- recording */
+
+static void *take_recorded(void *owner, size_t bytes)
+{
+    struct record *const record = owner;
+    if (record->count == MAX_BLOCKS)
+        return NULL;
+    char *const at = take(bytes);
+    if (at)
+        record->blocks[record->count++] = (struct block){.at = at, .bytes = bytes, .is_live = true};
+    return at;
+}
+
+/* What is given back after the call is as good as any. */
+static bool drop_recorded(void *owner, void *block)
+{
+    struct record *const record = owner;
+    for (int i = 0; arena.now && i < record->count; i++)
+        if (record->blocks[i].at == block)
+            record->blocks[i].is_live = false;
+    return is_ours(block);
+}
+
+const struct worker_memory *arena_record(int side, int record)
+{
+    static struct worker_memory memory = {take_recorded, drop_recorded, NULL, &arena_turn};
+    clear();
+    arena.now = &arena.records[side][record];
+    arena.now->count = 0;
+    memory.owner = arena.now;
+    return &memory;
+}
+
+static uint64_t hash_of(const char *bytes, size_t count)
+{
+    uint64_t hash = count;
+    for (size_t i = 0; i < count; i += sizeof hash) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, count - i < sizeof word ? count - i : sizeof word);
+        hash = (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+void arena_seal(void)
+{
+    for (int i = 0; i < arena.now->count; i++) {
+        struct block *const block = &arena.now->blocks[i];
+        block->hash = block->is_live ? hash_of(block->at, block->bytes) : 0;
+    }
+    arena.now = NULL;
+}
+
+/* ----------------------------------------------------------------------------------- matching */
+
+static bool alike(const struct block *a, const struct block *b)
+{
+    return a->bytes == b->bytes && a->hash == b->hash && a->is_live == b->is_live;
+}
+
+/* Whether a side fills its block in the same way each time, as it does not where an address of its
+ * own library is in it. */
+static bool is_steady(int side, int block)
+{
+    const struct record *const records = arena.records[side];
+    return records[0].count == records[1].count &&
+           alike(&records[0].blocks[block], &records[1].blocks[block]);
+}
+
+/* The place of the block of the other side that this one is like, and that no block before it has
+ * got, or else a new one. */
+static int find_place(int side, int block, bool taken[MAX_BLOCKS])
+{
+    const struct record *const mine = &arena.records[side][0], *const base = &arena.records[0][0];
+    for (int i = 0; side > 0 && mine->blocks[block].is_live && i < base->count; i++)
+        if (!taken[i] && arena.place_of[0][i] != NOWHERE &&
+            alike(&base->blocks[i], &mine->blocks[block])) {
+            taken[i] = true;
+            return arena.place_of[0][i];
+        }
+    arena.places[arena.place_count] = (struct place){NULL, 0};
+    return arena.place_count++;
+}
+
+void arena_match(void)
+{
+    arena.place_count = 0;
+    for (int side = 0; side < ARENA_SIDES; side++) {
+        bool taken[MAX_BLOCKS] = {false};
+        for (int i = 0; i < arena.records[side][0].count; i++)
+            arena.place_of[side][i] = is_steady(side, i) ? find_place(side, i, taken) : NOWHERE;
+    }
+    clear();
+}
+
+/* ------------------------------------------------------------------------------------ placing */
+
+/* Where one block is larger than when it was recorded, the others like it are as well. */
+static void *take_placed(void *owner, size_t bytes)
+{
+    (void)owner;
+    const int index = arena.index++;
+    const bool is_known = index < arena.records[arena.side][0].count;
+    const int number = is_known ? arena.place_of[arena.side][index] : NOWHERE;
+    if (number == NOWHERE)
+        return take(bytes);
+    struct place *const place = &arena.places[number];
+    if (!place->at)
+        *place = (struct place){take(bytes), bytes};
+    return place->bytes == bytes ? place->at : take(bytes);
+}
+
+static bool keep_placed(void *owner, void *block)
+{
+    (void)owner;
+    return is_ours(block);
+}
+
+const struct worker_memory *arena_place(int side)
+{
+    static const struct worker_memory memory = {take_placed, keep_placed, NULL, &arena_turn};
+    arena.side = side;
+    arena.index = 0;
+    return &memory;
+}

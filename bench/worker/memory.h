@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory that the rows of this worker allocate.
+ */
+#ifndef ATTNKIT_WORKER_MEMORY_H
+#define ATTNKIT_WORKER_MEMORY_H
+
+#include "bench/worker/worker.h"
+
+/* From now on malloc, calloc and aligned_alloc of the rows take it from there; NULL: from the
+ * system. */
+void memory_take_from(const struct worker_memory *memory);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The worker of this revision: from the name of a point to a row of the benches, which makes the
+ * call.
+ */
+#include "bench/worker/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/rows/calls.h"
+#include "bench/worker/memory.h"
+
+enum { MAX_ISAS = 8 };
+
+/* Of the call that is set up: where its memory is, and whom measure_calls tells of it. */
+static const struct worker_memory *memory;
+static const struct worker_user *user;
+
+/* ------------------------------------------------------------------------ the instruction sets */
+
+/* Those that can run here; rows need no more of them than the name. */
+int attnkit_isas(const struct isa **list)
+{
+    static struct isa isas[MAX_ISAS];
+    attnkit_isa_info info = {.size = sizeof info};
+    int count = 0;
+    for (int32_t i = 0; i < attnkit_isa_count() && count < MAX_ISAS; i++)
+        if (attnkit_isa_get(i, &info, NULL) == ATTNKIT_OK && info.can_run)
+            isas[count++] = (struct isa){.name = info.name};
+    *list = isas;
+    return count;
+}
+
+bool attnkit_isa_can_run(const struct isa *isa)
+{
+    return isa->name != NULL;
+}
+
+static const char *isa_name(int32_t index)
+{
+    const struct isa *isas;
+    return index < attnkit_isas(&isas) ? isas[index].name : NULL;
+}
+
+static const struct isa *find_isa(const char *name)
+{
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        if (!strcmp(isas[i].name, name))
+            return &isas[i];
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------ the row */
+
+/* The words of a point's name, which are cut out of `text`. */
+struct words {
+    char text[ROW_NAME];
+    const char *family, *type, *isa, *shape;
+    bool warm;
+};
+
+/* Cuts a word off the end of the text. */
+static bool take_end(char *text, const char *end)
+{
+    const size_t length = strlen(text), its = strlen(end);
+    const bool found = length >= its && !strcmp(text + length - its, end);
+    if (found)
+        text[length - its] = '\0';
+    return found;
+}
+
+static bool split(const char *point, struct words *words)
+{
+    char *rest = words->text;
+    if (snprintf(words->text, sizeof words->text, "%s", point) >= (int)sizeof words->text)
+        return false;
+    words->warm = take_end(words->text, "/warm");
+    words->family = strsep(&rest, "/");
+    words->type = strsep(&rest, "/");
+    words->isa = strsep(&rest, "/");
+    words->shape = rest;
+    return rest != NULL;
+}
+
+/* An append is that of K of a row of attention. */
+static bool become_append(struct row *row)
+{
+    const bool ok = row->run == run_attention;
+    row->run = run_append;
+    return ok;
+}
+
+/* Whether the row is of the family that the name says. */
+static bool has_family(const struct row *row, const char *family)
+{
+    const size_t length = strlen(family);
+    return !strncmp(row->name, family, length) && row->name[length] == '/';
+}
+
+/* False: these rows have no such point. */
+static bool make_row(const char *point, struct row *row)
+{
+    struct words words;
+    struct row_list rows = {0};
+    struct row like = {.threads = 1};
+    bool ok = split(point, &words) && type_parse(words.type, &like.type) &&
+              (like.isa = find_isa(words.isa)) && add_call_row(&rows, words.shape, &like) &&
+              !rows.out_of_memory;
+    if (ok) {
+        *row = rows.list[0];
+        row->warm = words.warm;
+        ok = !strcmp(words.family, "append") ? become_append(row) : has_family(row, words.family);
+    }
+    free(rows.list);
+    return ok;
+}
+
+/* ------------------------------------------------------------------------------------ the call */
+
+/* Instead of copies_next of the rows, whose own count would not know of the calls of others in the
+ * same memory. The names are those of the linker. */
+char *__wrap_copies_next(struct copies *copies);
+char *__wrap_copies_next(struct copies *copies)
+{
+    return copies->memory + *memory->turn % (uint64_t)copies->count * copies->bytes;
+}
+
+/* What a row calls once it is ready. */
+void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
+                   const struct row_call *call, struct result *result)
+{
+    (void)pool, (void)patience, (void)result;
+    const struct worker_call ready = {call->make, call->arg, call->out, call->out_bytes,
+                                      row->run != run_append};
+    user->ready(user->self, &ready);
+}
+
+static void run(const char *point, const struct worker_memory *its_memory,
+                const struct worker_user *its_user, char problem[WORKER_PROBLEM])
+{
+    static const struct patience none;
+    struct result result = {0};
+    struct row row;
+    if (make_row(point, &row)) {
+        memory = its_memory;
+        user = its_user;
+        memory_take_from(memory);
+        row.run(&row, none, &result);
+        memory_take_from(NULL);
+    } else {
+        row_fails(&result, "its benches have no row %s", point);
+    }
+    snprintf(problem, WORKER_PROBLEM, "%s", result.problem);
+}
+
+const struct worker attnkit_worker = {
+    .version = WORKER_VERSION,
+    .library_version = attnkit_version,
+    .isa = isa_name,
+    .run = run,
+};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The functions of a library that is no attnkit, but that `attnkit compare` can compare: it knows a
+ * library by its worker alone. -DLAYOUT=2 has the members of the struct in another order.
+ */
+#ifndef ATTNKIT_TEST_TOY_H
+#define ATTNKIT_TEST_TOY_H
+
+#include <stddef.h>
+
+/* What is set up once and read by each call. */
+struct toy_cache {
+    float values[4];
+    float scale;                           /* of them */
+    const char *(*version_function)(void); /* NULL, or that of the library that has set it up */
+};
+
+struct toy_args {
+#if LAYOUT == 2
+    float *out;
+    const struct toy_cache *cache;
+    char more[40];
+    size_t count;
+#else
+    size_t count; /* of out */
+    const struct toy_cache *cache;
+    float *out;
+#endif
+};
+
+const char *attnkit_version(void);
+
+void toy_set_up(struct toy_cache *cache);
+
+/* Why it refuses; NULL: it does not. */
+const char *toy_call(const struct toy_args *args);
+
+#endif
