@@ -322,6 +322,14 @@ def suite_pytorch():
     figures({"": output})
 
 
+def suite_older():
+    """`attnkit compare` with a revision from before workers, which it builds today's worker for."""
+    status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
+    for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("older", status, output)
+
+
 SUITES = {
     "native": suite_native,
     "objects": suite_objects,
@@ -335,7 +343,8 @@ SUITES = {
     "models": suite_models,
     "speed": suite_speed,
 }
-ON_DEMAND = {"pytorch": suite_pytorch}  # 2.6 GB to download
+ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
+             "older": suite_older}  # builds a whole revision
 AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?
          "models": ("neon",)}  # its build
 ALONE = ("speed",)  # it takes times
@@ -405,7 +414,7 @@ def main():
                            help="emulate it even where the CPU has it")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
-                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py)")
+                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py, tests/perf/older.py)")
     options = arguments.parse_args()
     suites = {**SUITES, **ON_DEMAND}
     for name in options.suites:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The worker of this revision: from the name of a point to a row of the benches, which makes the
- * call.
+ * call. `attnkit compare` also compiles this file, as it is, with the rows of revisions that have
+ * no worker (bench/compare/build/older.c).
  */
 #include "bench/worker/worker.h"
 

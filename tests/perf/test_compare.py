@@ -406,6 +406,13 @@ class Revisions(CompareTest):
         self.refuse(NOT_BUILT, "(?s)HEAD, 'broken', cannot be built: meson compile failed.*error:",
                     "good", "broken", "--repository", self.repository)
 
+    def test_one_without_a_worker(self):
+        (self.repository / "bench" / "worker" / "meson.build").unlink()
+        (self.repository / "bench" / "worker" / "worker.h").unlink()
+        self.commit("older")
+        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for today's: it has no "
+                    "bench/compare/append.c", "good", "older", "--repository", self.repository)
+
     def test_ctrl_c_while_building(self):
         (self.repository / "meson.build").write_text(
             "project('attnkit', 'c')\nrun_command('sleep', '600', check: true)\n")

@@ -17,6 +17,7 @@
 #include "tools/cli/tool.h"
 #include "bench/compare/build/commands.h"
 #include "bench/compare/build/folder.h"
+#include "bench/compare/build/older.h"
 #include "bench/compare/interrupt.h"
 #include "bench/worker/worker.h"
 
@@ -186,8 +187,8 @@ static bool build(const struct revision *revision, const char *folder)
 {
     fprintf(stderr, "building %s: %s, %.*s%s%s\n", revision->side, revision->what, WHAT,
             revision->commit, revision->setup[0] ? ", " : "", revision->setup);
-    const bool ok = export_source(revision) && set_up(revision) && compile(revision) &&
-                    store(revision, folder);
+    const bool ok = export_source(revision) && older_add_worker(revision->source, revision->what) &&
+                    set_up(revision) && compile(revision) && store(revision, folder);
     folder_remove(revision->folder);
     return ok;
 }

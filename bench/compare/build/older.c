@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Workers of revisions that have none: today's worker.c and memory.c, which lie beside this program
+ * for this, are compiled with the rows and the header of the revision, by its own meson. The rows
+ * of the revisions since `attnkit compare` came have the functions that worker.c calls. This file
+ * is needed for as long as anybody compares with a revision from before bench/worker/, which
+ * ffe4faa, whose speed is the measure of 0.1.0, is; when worker.c and the rows of that time drift
+ * apart, it goes.
+ */
+#include "bench/compare/build/older.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bench/compare/build/folder.h"
+#include "tools/cli/tool.h"
+
+/* The append was in bench/compare/ then. */
+static const char meson_build[] =
+    "worker = shared_module('attnkit-worker', 'worker.c', 'memory.c',\n"
+    "  '../rows/bench_attention.c', '../rows/bench_layer.c', '../rows/bench_linear.c',\n"
+    "  '../compare/append.c', '../rows/calls.c', '../rows/kv.c', '../rows/masks.c',\n"
+    "  '../rows/rows.c', '../rows/shape.c', '../measure/caches.c', '../measure/pool.c',\n"
+    "  '../../tools/cli/complain.c',\n"
+    "  name_prefix: '',\n"
+    "  c_args: ['-D_GNU_SOURCE', '-include', 'bench/compare/append.h'],\n"
+    "  link_args: ['-Wl,--wrap=malloc', '-Wl,--wrap=calloc', '-Wl,--wrap=aligned_alloc',\n"
+    "    '-Wl,--wrap=free', '-Wl,--wrap=copies_next'],\n"
+    "  include_directories: [include_directories('../..'), public_inc],\n"
+    "  link_with: attnkit_libs.get_shared_lib(),\n"
+    "  dependencies: [m_dep, threads_dep],\n"
+    "  gnu_symbol_visibility: 'hidden',\n"
+    "  override_options: ['b_lto=false'])\n"
+    "alias_target('worker', worker)\n";
+
+/* Files were side by side in bench/ and tools/ up to ffe4faa, and included each other by relative
+ * paths: these names lead to the same folders. */
+static const char *const rooms[] = {"bench/rows", "bench/measure", "tools/cli"};
+
+static bool fails(const char *path)
+{
+    return complain("cannot write %s: %s", path, strerror(errno));
+}
+
+static bool append_text(const char *path, const char *text)
+{
+    FILE *const file = fopen(path, "a");
+    const bool written = file && fputs(text, file) >= 0;
+    return (file && !fclose(file) && written) || fails(path);
+}
+
+static bool add_rooms(const char *source)
+{
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
+        char path[PATH_MAX];
+        if (!path_join(source, rooms[i], path))
+            return false;
+        if (access(path, F_OK) && symlink(".", path))
+            return fails(path);
+    }
+    return true;
+}
+
+/* Where the files of a worker are: in the build that this program is in, or installed. */
+static bool find_sources(char folder[PATH_MAX])
+{
+    static const char *const places[] = {".", "attnkit-worker"};
+    char own[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
+    if (length < 0)
+        return complain("cannot read /proc/self/exe: %s", strerror(errno));
+    own[length] = '\0';
+    *strrchr(own, '/') = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char file[PATH_MAX];
+        if (path_join(own, places[i], folder) && path_join(folder, "worker.c", file) &&
+            !access(file, R_OK))
+            return true;
+    }
+    return complain("there are no files of a worker for a revision that has none: no "
+                    "%s/attnkit-worker/worker.c",
+                    own);
+}
+
+static bool copy_sources(const char *worker)
+{
+    static const char *const names[] = {"worker.c", "worker.h", "memory.c", "memory.h"};
+    char sources[PATH_MAX];
+    if (!find_sources(sources))
+        return false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char from[PATH_MAX], to[PATH_MAX];
+        if (!path_join(sources, names[i], from) || !path_join(worker, names[i], to) ||
+            !file_copy(from, to))
+            return false;
+    }
+    return true;
+}
+
+bool older_add_worker(const char *source, const char *what)
+{
+    char worker[PATH_MAX], its_build[PATH_MAX], whole_build[PATH_MAX], append[PATH_MAX];
+    if (!path_join(source, "bench/worker", worker) ||
+        !path_join(worker, "meson.build", its_build) ||
+        !path_join(source, "meson.build", whole_build) ||
+        !path_join(source, "bench/compare/append.c", append))
+        return false;
+    if (!access(its_build, F_OK))
+        return true;
+    if (access(append, F_OK))
+        return complain("'%s' has no worker, and is too old for today's: it has no "
+                        "bench/compare/append.c",
+                        what);
+    if (mkdir(worker, 0777))
+        return fails(worker);
+    return copy_sources(worker) && add_rooms(source) && append_text(its_build, meson_build) &&
+           append_text(whole_build, "subdir('bench/worker')\n");
+}
