@@ -48,12 +48,10 @@ static float *take(char **scratch, int64_t lines, int lanes)
     return taken;
 }
 
-/* Where each head is, what its rows see, and where its queries lie. */
-static void begin_head(struct heads *w, int head, int64_t index)
+/* What the rows of a head see, and where its queries lie. */
+static void begin_head(struct heads *w, int head)
 {
     const struct attention *a = w->a;
-    w->batch[head] = index / a->kv_heads;
-    w->kv_head[head] = index % a->kv_heads;
     struct place place = place_of_row(a, w->batch[head], w->kv_head[head], 0);
     for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
         const int lane = r * w->vector + head;
@@ -69,10 +67,22 @@ static void begin_head(struct heads *w, int head, int64_t index)
     }
 }
 
+/* Which heads they are: a division for each would take longer than its arithmetic. */
+static void place_heads(struct heads *w, const struct work_item *item)
+{
+    w->batch[0] = item->batch;
+    w->kv_head[0] = item->kv_head;
+    for (int head = 1; head < w->vector; head++) {
+        const bool wraps = w->kv_head[head - 1] + 1 == w->a->kv_heads;
+        const bool spare = head >= w->heads;
+        w->batch[head] = w->batch[head - 1] + (wraps && !spare);
+        w->kv_head[head] = spare ? w->kv_head[head - 1] : wraps ? 0 : w->kv_head[head - 1] + 1;
+    }
+}
+
 static void begin(struct heads *w, const struct work_item *item, char *scratch)
 {
     const int lanes = w->lanes;
-    const int64_t first = item->batch * w->a->kv_heads + item->kv_head;
     w->q_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->k_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->scores = take(&scratch, FEW_KEYS, w->kernels->lanes);
@@ -80,8 +90,9 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     w->st.out = w->scores;
     w->st.row_max = take(&scratch, 1, w->kernels->lanes);
     w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
+    place_heads(w, item);
     for (int head = 0; head < w->vector; head++)
-        begin_head(w, head, first + (head < w->heads ? head : w->heads - 1));
+        begin_head(w, head);
     w->keys = 1;
     for (int lane = 0; lane < lanes; lane++) {
         w->keys = w->visible[lane] > w->keys ? w->visible[lane] : w->keys;

@@ -6,8 +6,9 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* Eight lanes from dimension d on, of which `left` remain. */
-static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t left, float *q_t)
+/* Eight lanes from dimension d on, of which `left` remain: a constant where a vector does. */
+static inline __attribute__((always_inline)) void
+pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {
     __m256 r[VECTOR];
     for (int i = 0; i < VECTOR; i++)
@@ -20,7 +21,10 @@ static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t le
 
 void attnkit_avx2_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t)
 {
-    for (int64_t d = 0; d < head_dim; d += VECTOR)
+    int64_t d = 0;
+    for (; d + VECTOR <= head_dim; d += VECTOR)
         for (int lane = 0; lane < lanes; lane += VECTOR)
-            pack_tile(rows + lane, lanes, d, head_dim - d, q_t + d * lanes + lane);
+            pack_tile(rows + lane, lanes, d, VECTOR, q_t + d * lanes + lane);
+    for (int lane = 0; lane < lanes && d < head_dim; lane += VECTOR)
+        pack_tile(rows + lane, lanes, d, head_dim - d, q_t + d * lanes + lane);
 }

@@ -7,8 +7,9 @@
  */
 #include "kernels/avx512/avx512.h"
 
-/* Sixteen lanes from dimension d on, of which `left` remain. */
-static void pack_tile(const float *const *rows, int lanes, int64_t d, int64_t left, float *q_t)
+/* Sixteen lanes from dimension d on, of which `left` remain: a constant where a vector does. */
+static inline __attribute__((always_inline)) void
+pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {
     __m512 r[VECTOR];
     for (int i = 0; i < VECTOR; i++)
@@ -47,7 +48,10 @@ void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim
             pack_group(rows, head_dim - d, d, q_t + d * ROW_GROUP);
         return;
     }
-    for (int64_t d = 0; d < head_dim; d += VECTOR)
+    int64_t d = 0;
+    for (; d + VECTOR <= head_dim; d += VECTOR)
         for (int lane = 0; lane < lanes; lane += VECTOR)
-            pack_tile(rows + lane, lanes, d, head_dim - d, q_t + d * lanes + lane);
+            pack_tile(rows + lane, lanes, d, VECTOR, q_t + d * lanes + lane);
+    for (int lane = 0; lane < lanes && d < head_dim; lane += VECTOR)
+        pack_tile(rows + lane, lanes, d, head_dim - d, q_t + d * lanes + lane);
 }
