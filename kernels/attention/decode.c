@@ -475,11 +475,11 @@ static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
     return next;
 }
 
-void attnkit_decode(const struct attention *a, const struct kernels *kernels,
-                    const struct work_item *items, int count, char *scratch)
+/* The whole of `count` items, with room for their walks. */
+static void decode(const struct attention *a, const struct kernels *kernels,
+                   const struct work_item *items, int count, struct walk *walks, char *scratch)
 {
     float *left = (float *)scratch;
-    struct walk walks[MAX_WALKS];
     struct common common;
     int64_t end = 0;
     const int most_rows = begin_all(a, kernels, items, count, &left, walks);
@@ -491,6 +491,34 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
         walk_chunk(a, kernels, walks, count, first, &common);
     for (int i = 0; i < count; i++)
         finish(a, kernels, walks + i, items + i, &walks[i].chunk, common.rest);
+}
+
+/* Not inlined, so that one walk does not take the stack of several: prefill.c, which needs much
+ * itself, decodes one item. */
+static __attribute__((noinline)) void decode_one(const struct attention *a,
+                                                 const struct kernels *kernels,
+                                                 const struct work_item *item, char *scratch)
+{
+    struct walk walk;
+    decode(a, kernels, item, 1, &walk, scratch);
+}
+
+static __attribute__((noinline)) void decode_several(const struct attention *a,
+                                                     const struct kernels *kernels,
+                                                     const struct work_item *items, int count,
+                                                     char *scratch)
+{
+    struct walk walks[MAX_WALKS];
+    decode(a, kernels, items, count, walks, scratch);
+}
+
+void attnkit_decode(const struct attention *a, const struct kernels *kernels,
+                    const struct work_item *items, int count, char *scratch)
+{
+    if (count == 1)
+        decode_one(a, kernels, items, scratch);
+    else
+        decode_several(a, kernels, items, count, scratch);
 }
 
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
