@@ -91,6 +91,23 @@ class Smoke(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("not measured: head_dim is 8", done.stdout)
 
+    def test_a_plan(self):
+        for shape in (TINY, "B2_H4_2_L1x39_D32x64_pad_tiles", "B1_H2_L3x40_D32_bias",
+                      "B1_H2_L3x40_D32_token_weights"):
+            for kv in ("f32", "i8"):
+                done = self.bench("--shape", shape + "/planned", "--type", kv, "--isa", "scalar",
+                                  "--quick")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertRegex(done.stdout, rf"(?m)^\w+/{kv}/scalar/{shape}/planned .* %")
+        done = self.bench("--shape", "B1_H3_2_L4_D8/planned", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("not measured: q_heads is 3", done.stdout)
+
+    def test_warm_rows(self):
+        done = self.bench("--shape", "B1_H2_L1x40_D32/warm", "--isa", "scalar", "--quick")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^decode/f32/scalar/B1_H2_L1x40_D32/warm .* GFLOP/s .* %")
+
     def test_types_and_layouts(self):
         for kv in ("f32", "f16", "bf16", "i8", "q8_0"):
             for shape in "B2_H4_2_L1x9_D32x64_pad_token", "B2_H4_2_L1x39_D32x64_pad_tiles":
@@ -175,6 +192,8 @@ class Smoke(unittest.TestCase):
         self.refuse("must look like", "--shape", "B1_L7")
         self.refuse("must look like", "--shape", TINY + "_token_tiles")
         self.refuse("must look like", "--shape", "R1_I4")
+        for wrong in "R1_I4_O4/planned", TINY + "/plan", TINY + "/warm/planned", TINY + "/":
+            self.refuse("must look like", "--shape", wrong)
         for wrong in "L9x4_D8_M8", "L4_D8_M8_tiles", "L4_D8_M8_pad", "L4_D8_M8_alibi":
             self.refuse("must look like", "--shape", "B1_H2_" + wrong)
         self.refuse("--type is 'f64': must be f32, f16", "--shape", TINY, "--type", "f64")

@@ -18,7 +18,7 @@ void attend(int64_t n, const float *q, const float *k, const float *v, float *ou
     attnkit_attention_args args = {
         .size = sizeof args, .flags = ATTNKIT_CAUSAL, .align = ATTNKIT_ALIGN_UPPER_LEFT,
         .batch = 1, .q_heads = 8, .kv_heads = 2, .q_len = n, .kv_len = n, .head_dim = 64,
-        .q = q, .k = k, .v = v, .out = out};
+        .q = {.data = q}, .k = {.data = k}, .v = {.data = v}, .out = {.data = out}};
     attnkit_exec exec = {.size = sizeof exec};
     char message[ATTNKIT_MESSAGE_SIZE];
     if (attnkit_attention_workspace(&args, &exec, &exec.workspace_size, message) == ATTNKIT_OK)

@@ -114,8 +114,7 @@ static struct matrix pack(int64_t out_dim, int64_t in_dim, float *weights, attnk
     attnkit_pack_args args = {.size = sizeof args,
                               .out_dim = out_dim,
                               .in_dim = in_dim,
-                              .w = weights,
-                              .w_type = ATTNKIT_F32,
+                              .w = {.data = weights, .type = ATTNKIT_F32},
                               .packed_type = type};
     char message[ATTNKIT_MESSAGE_SIZE];
     expect_ok(attnkit_packed_size(&args, &args.packed_size, message), message);
@@ -182,7 +181,9 @@ static void free_model(struct model *m)
 struct sequence {
     attnkit_attention_args attention[LAYERS];
     void *k[LAYERS], *v[LAYERS];
-    int32_t page_table[PAGES];
+    attnkit_kv_storage storage; /* of a cache in pages */
+    attnkit_pages pages;
+    int32_t block_table[PAGES];
     int64_t cached; /* tokens */
 };
 
@@ -190,8 +191,8 @@ static void make_caches(struct sequence *s, attnkit_attention_args description, 
 {
     for (int i = 0; i < LAYERS; i++) {
         s->attention[i] = description;
-        s->attention[i].k = s->k[i] = allocate(bytes);
-        s->attention[i].v = s->v[i] = allocate(bytes);
+        s->attention[i].k.data = s->k[i] = allocate(bytes);
+        s->attention[i].v.data = s->v[i] = allocate(bytes);
     }
 }
 
@@ -211,18 +212,21 @@ static void begin_dense(struct sequence *s)
  * ones. Which page holds which keys is up to the program; all layers have the same table here. */
 static void begin_paged(struct sequence *s)
 {
-    const attnkit_attention_args description = {.size = sizeof description,
-                                                .flags = ATTNKIT_CAUSAL | ATTNKIT_TILED,
-                                                .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
-                                                .kv_len = CONTEXT,
-                                                .k_type = ATTNKIT_Q8_0,
-                                                .v_type = ATTNKIT_Q8_0,
-                                                .page_table = s->page_table,
-                                                .page_size = PAGE,
-                                                .pages = PAGES};
+    const attnkit_attention_args description = {
+        .size = sizeof description,
+        .flags = ATTNKIT_CAUSAL,
+        .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
+        .kv_len = CONTEXT,
+        .k = {.type = ATTNKIT_Q8_0, .layout = ATTNKIT_TILED},
+        .v = {.type = ATTNKIT_Q8_0},
+        .storage = &s->storage,
+    };
     *s = (struct sequence){.cached = 0};
     for (int i = 0; i < PAGES; i++)
-        s->page_table[i] = PAGES - 1 - i;
+        s->block_table[i] = PAGES - 1 - i;
+    s->pages = (attnkit_pages){
+        .size = sizeof s->pages, .block_table = s->block_table, .page_size = PAGE, .pages = PAGES};
+    s->storage = (attnkit_kv_storage){.size = sizeof s->storage, .pages = &s->pages};
     make_caches(s, description, (size_t)PAGES * KV_HEADS * PAGE * HEAD_DIM / 32 * 34);
 }
 
@@ -268,9 +272,9 @@ static void embed(const struct model *m, int64_t count, const int32_t *tokens, f
                                      .count = count,
                                      .vocab = VOCAB,
                                      .dim = D_MODEL,
-                                     .ids = tokens,
-                                     .table = m->embedding,
-                                     .out = x};
+                                     .ids = {.data = tokens, .type = ATTNKIT_INT32},
+                                     .table = {.data = m->embedding},
+                                     .out = {.data = x}};
     char message[ATTNKIT_MESSAGE_SIZE];
     expect_ok(attnkit_embed(&args, NULL, message), message);
 }
@@ -282,10 +286,9 @@ static void linear(const struct matrix *m, int64_t rows, const float *x, float *
                                       .rows = rows,
                                       .in_dim = m->in_dim,
                                       .out_dim = m->out_dim,
-                                      .x = x,
-                                      .w = m->packed,
-                                      .y = y,
-                                      .w_type = m->type};
+                                      .x = {.data = x},
+                                      .w = {.data = m->packed, .type = m->type},
+                                      .y = {.data = y}};
     char message[ATTNKIT_MESSAGE_SIZE];
     size_t bytes;
     expect_ok(attnkit_linear_workspace(&args, exec, &bytes, message), message);
@@ -300,16 +303,17 @@ static void attend(const struct layer *layer, const attnkit_attention_args *atte
                    const int64_t *cached, int64_t rows, const float *x, float *y,
                    attnkit_exec *exec)
 {
+    const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_HALF};
     const attnkit_layer_args args = {.size = sizeof args,
                                      .packed = layer->attention,
                                      .packed_size = layer->attention_size,
                                      .batch = 1,
                                      .q_len = rows,
-                                     .x = x,
-                                     .out = y,
-                                     .rope = ATTNKIT_ROPE_HALF,
+                                     .x = {.data = x},
+                                     .out = {.data = y},
+                                     .rotation = &rotation,
                                      .attention = attention,
-                                     .cached = cached};
+                                     .cached = {.data = cached}};
     char message[ATTNKIT_MESSAGE_SIZE];
     size_t bytes;
     expect_ok(attnkit_layer_workspace(&args, exec, &bytes, message), message);

@@ -31,16 +31,16 @@ static attnkit_exec exec_in(const struct memory *memory)
 
 static attnkit_append_args append_args(const struct memory *memory)
 {
+    const bool has_scales = memory->row->type == ATTNKIT_I8;
     return (attnkit_append_args){.size = sizeof(attnkit_append_args),
                                  .batch = 1,
                                  .heads = HEADS,
                                  .len = ROWS,
                                  .dim = DIM,
                                  .capacity = ROWS,
-                                 .src = memory->source[0],
-                                 .dst = memory->written,
-                                 .dst_scales = memory->row->type == ATTNKIT_I8 ? memory->out : NULL,
-                                 .dst_type = memory->row->type};
+                                 .src = {.data = memory->source[0]},
+                                 .dst = {.data = memory->written, .type = memory->row->type},
+                                 .dst_scales = {.data = has_scales ? memory->out : NULL}};
 }
 
 static void append(void *arg)
@@ -57,8 +57,9 @@ static void append_turned(void *arg)
     struct memory *const memory = arg;
     attnkit_append_args args = append_args(memory);
     const attnkit_exec exec = exec_in(memory);
-    args.flags = ATTNKIT_TILED;
-    args.rope = ATTNKIT_ROPE_HALF;
+    const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_HALF};
+    args.dst.layout = ATTNKIT_TILED;
+    args.rotation = &rotation;
     memory->status = attnkit_append(&args, &exec, NULL);
 }
 
@@ -73,7 +74,7 @@ static void merge(void *arg)
                                      .value_dim = DIM,
                                      .part_outs = (const float *const *)memory->source,
                                      .part_lses = (const float *const *)memory->lses,
-                                     .out = memory->out};
+                                     .out = {.data = memory->out}};
     const attnkit_exec exec = exec_in(memory);
     memory->status = attnkit_merge(&args, &exec, NULL);
 }
@@ -86,10 +87,9 @@ static void embed(void *arg)
                                      .count = sizeof ids / sizeof *ids,
                                      .vocab = VOCABULARY,
                                      .dim = DIM,
-                                     .ids = ids,
-                                     .table = memory->source[0],
-                                     .out = memory->out,
-                                     .out_type = memory->row->type};
+                                     .ids = {.data = ids, .type = ATTNKIT_INT32},
+                                     .table = {.data = memory->source[0]},
+                                     .out = {.data = memory->out, .type = memory->row->type}};
     const attnkit_exec exec = exec_in(memory);
     memory->status = attnkit_embed(&args, &exec, NULL);
 }
@@ -100,7 +100,7 @@ static void pack(void *arg)
     const attnkit_pack_args args = {.size = sizeof args,
                                     .out_dim = OUTPUTS,
                                     .in_dim = DIM,
-                                    .w = memory->source[0],
+                                    .w = {.data = memory->source[0]},
                                     .packed_type = memory->row->type,
                                     .packed = memory->written,
                                     .packed_size = MEMORY_BYTES};
@@ -118,10 +118,10 @@ static attnkit_attention_args attention_args(const struct memory *memory)
                                     .q_len = 1,
                                     .kv_len = ROWS,
                                     .head_dim = DIM,
-                                    .q = memory->source[0],
-                                    .k = memory->source[1],
-                                    .v = memory->source[2],
-                                    .out = memory->out};
+                                    .q = {.data = memory->source[0]},
+                                    .k = {.data = memory->source[1]},
+                                    .v = {.data = memory->source[2]},
+                                    .out = {.data = memory->out}};
 }
 
 static void query(void *arg)

@@ -26,7 +26,11 @@ static const struct {
     unsigned types;
 } cases[] = {
     {"B1_H1_L1_D1", F32}, /* what a call costs beside arithmetic */
+    {"B1_H1_L1_D1/planned", F32},
+    {"B1_H1_L1x16_D64", F32},
+    {"B1_H1_L1x16_D64/planned", F32},
     {"B2_H8_L3x5_D64", F32},
+    {"B2_H8_L3x5_D64/planned", F32},
     {"B1_H2_1_L140_D64_causal", ALL_TYPES},
     {"B1_H2_L37x91_D128", F32 | F16 | Q8_0},
     {"B1_H2_L40x200_D80x48", F32},

@@ -272,7 +272,12 @@ static void print_help(const struct option *options, int count)
         "  _tiles     K is in tiles of 16 keys, V is not\n"
         "  _window512 a row sees the 512 keys up to its own\n"
         "  and, not of a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
-        "  padding), _bias, _alibi, _softcap, _sinks, _dropout, _weights\n");
+        "  padding), _bias, _alibi, _softcap, _sinks, _dropout, _weights\n"
+        "\n"
+        "Behind a shape, /planned is a run of a plan, of attention alone, and /warm means that "
+        "what "
+        "it\n"
+        "reads may be in a cache.\n");
     options_print_help(options, count);
 }
 

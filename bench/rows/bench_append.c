@@ -13,6 +13,7 @@ struct call {
     attnkit_append_args args;
     attnkit_exec exec;
     struct kv kv;
+    attnkit_rotation rotation;
     float *source, *cosines, *sines;
     attnkit_status status; /* of the last call */
 };
@@ -46,10 +47,12 @@ static bool take_memory(const struct row *row, struct call *call)
 static void describe(const struct row *row, struct call *call)
 {
     call->args = kv_append_args(row, &call->kv, &call->kv.k, call->source);
-    call->args.rope = ATTNKIT_ROPE_HALF;
-    call->args.rope_positions = row->shape.kv_len;
-    call->args.rope_cos = call->cosines;
-    call->args.rope_sin = call->sines;
+    call->rotation = (attnkit_rotation){.size = sizeof call->rotation,
+                                        .kind = ATTNKIT_ROPE_HALF,
+                                        .cos = call->cosines,
+                                        .sin = call->sines,
+                                        .table_positions = row->shape.kv_len};
+    call->args.rotation = &call->rotation;
 }
 
 void run_append(const struct row *row, struct patience patience, struct result *result)
@@ -57,7 +60,7 @@ void run_append(const struct row *row, struct patience patience, struct result *
     struct call call = {0};
     if (take_memory(row, &call)) {
         describe(row, &call);
-        const struct row_call out = {make_call, &call, call.args.dst, out_bytes(&call)};
+        const struct row_call out = {make_call, &call, call.kv.copies.memory, out_bytes(&call)};
         measure_calls(row, NULL, patience, &out, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));

@@ -3,10 +3,11 @@
  * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
  * V in float32, by the AVX2 kernels, on two threads; with one query row it is decode, with few for
  * many keys it is few. Q and the result are always f32. Decode is held against reading memory, all
- * else against the multiply-adds of its instruction set, both on the same threads.
+ * else against the multiply-adds of its instruction set, both on the same threads. Behind the name
+ * of a row, /planned is a run of a plan, which is made once before; /warm means that K and V may be
+ * in a cache.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/rows/kv.h"
 #include "bench/rows/masks.h"
@@ -16,6 +17,9 @@ enum { ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
 static const struct workload workloads[] = {
     {"B8_H1_L128x256_D512", F32, 1, QUICK, false},
     {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
+    {"B2_H8_L3x5_D64/planned", F32, 1, QUICK, true},
+    {"B1_H1_L1x16_D64/warm", F32, 1, QUICK, true},
+    {"B1_H1_L1x16_D64/planned/warm", F32, 1, QUICK, true},
     {"B1_H32_8_L512_D128_causal", F32, 1, QUICK, false},
     {"B1_H32_8_L2048_D128_causal", F32, 1, QUICK, false},
     {"B1_H32_8_L2048_D128_causal", F32, 2, QUICK, false},
@@ -72,7 +76,9 @@ struct call {
     struct kv kv;
     struct masks masks;
     float *q, *out;
-    int64_t *kv_lens;
+    void *plan; /* of a planned row, and what its runs bring */
+    attnkit_attention_data data;
+    attnkit_attention_group_data groups;
     attnkit_status status; /* of the last call */
 };
 
@@ -121,9 +127,8 @@ static bool take_memory(struct call *call, struct result *result)
         call->q = draw(rows_of(s) * (size_t)s->head_dim, 3);
         call->out = draw(rows_of(s) * (size_t)s->value_dim, 4);
         call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
-        call->kv_lens = malloc((size_t)s->batch * sizeof *call->kv_lens);
         const bool has_masks = masks_make(s, &call->masks);
-        if (call->q && call->out && call->exec.workspace && call->kv_lens && has_masks)
+        if (call->q && call->out && call->exec.workspace && has_masks)
             return kv_make(call->row, &call->kv, result);
     }
     row_fails(result, "no memory: needs %.0f MB", memory_bytes(call) * 1e-6);
@@ -136,7 +141,7 @@ static void release(struct call *call)
     free(call->out);
     free(call->kv.copies.memory);
     free(call->exec.workspace);
-    free(call->kv_lens);
+    free(call->plan);
     masks_free(&call->masks);
 }
 
@@ -148,7 +153,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
     call->row = row;
     call->args = (attnkit_attention_args){
         .size = sizeof call->args,
-        .flags = (s->causal ? ATTNKIT_CAUSAL : 0) | (s->tiled ? ATTNKIT_TILED : 0),
+        .flags = s->causal ? ATTNKIT_CAUSAL : 0,
         .align = s->causal ? ATTNKIT_ALIGN_BOTTOM_RIGHT : ATTNKIT_ALIGN_NONE,
         .batch = s->batch,
         .q_heads = s->q_heads,
@@ -157,40 +162,50 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .kv_len = s->kv_len,
         .head_dim = s->head_dim,
         .value_dim = s->value_dim,
-        .k_type = row->type,
-        .v_type = row->type,
+        .q = {.data = ATTNKIT_LATER},
+        .out = {.data = ATTNKIT_LATER},
     };
     call->exec = exec_of(row, pool);
-    masks_describe(s, &call->args);
+    masks_describe(s, &call->masks, &call->args);
     kv_plan(row, is_decode(s) || is_few(s), &call->kv);
+    kv_describe(row, &call->kv, &call->args);
 }
 
-/* Once strides are given, all are. */
-static void give_strides(struct call *call)
+static attnkit_status make_plan(struct call *call, char *message)
 {
-    const struct shape *const s = &call->row->shape;
-    attnkit_attention_args *const args = &call->args;
-    const struct kv_part *const k = &call->kv.k, *const v = &call->kv.v;
-    const int64_t q_row = k->dim * (int64_t)sizeof(float),
-                  out_row = v->dim * (int64_t)sizeof(float);
-    args->flags |= ATTNKIT_STRIDED;
-    set_strides(s->q_heads, s->q_len, q_row, false, args->q_strides);
-    set_strides(s->q_heads, s->q_len, out_row, false, args->out_strides);
-    memcpy(args->k_strides, k->strides, sizeof k->strides);
-    memcpy(args->v_strides, v->strides, sizeof v->strides);
-    memcpy(args->k_scale_strides, k->scale_strides, sizeof k->scale_strides);
-    memcpy(args->v_scale_strides, v->scale_strides, sizeof v->scale_strides);
+    const size_t size = attnkit_attention_plan_size();
+    size_t *const bytes = &call->exec.workspace_size;
+    call->plan = aligned_alloc(64, whole_lines(size));
+    const attnkit_status status =
+        attnkit_attention_plan(&call->args, &call->exec, call->plan, size, message);
+    return status != ATTNKIT_OK ? status
+                                : attnkit_attention_plan_workspace(call->plan, bytes, message);
+}
+
+static attnkit_status ask_workspace(struct call *call, char *message)
+{
+    if (call->row->planned)
+        return make_plan(call, message);
+    return attnkit_attention_workspace(&call->args, &call->exec, &call->exec.workspace_size,
+                                       message);
 }
 
 static void point_to_memory(struct call *call)
 {
     const struct shape *const s = &call->row->shape;
-    masks_point(s, &call->masks, &call->args);
-    call->args.q = call->q;
-    call->args.out = call->out;
-    for (int64_t b = 0; s->padded && b < s->batch; b++)
-        call->kv_lens[b] = shape_keys(s, b);
-    call->args.kv_lens = s->padded ? call->kv_lens : NULL;
+    call->args.q.data = call->q;
+    call->args.out.data = call->out;
+    call->groups.size = sizeof call->groups;
+    call->data = (attnkit_attention_data){
+        .size = sizeof call->data,
+        .batch = s->batch,
+        .q_len = s->q_len,
+        .kv_len = s->kv_len,
+        .q = call->q,
+        .out = call->out,
+        .groups = &call->groups,
+    };
+    masks_run(&call->masks, &call->data, &call->groups);
 }
 
 static void make_call(void *argument)
@@ -200,15 +215,23 @@ static void make_call(void *argument)
     call->status = attnkit_attention(&call->args, &call->exec, NULL);
 }
 
+static void run_plan(void *argument)
+{
+    struct call *const call = argument;
+    kv_point(call->row, &call->kv, &call->args);
+    call->data.k = call->args.k.data;
+    call->data.v = call->args.v.data;
+    call->groups.k_scales = call->kv.storage.k_scales.data;
+    call->groups.v_scales = call->kv.storage.v_scales.data;
+    call->status = attnkit_attention_run(call->plan, &call->data, &call->exec, NULL);
+}
+
 static bool prepare(const struct row *row, struct pool *pool, struct call *call,
                     struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
     describe(row, pool, call);
-    if (row->shape.token_major)
-        give_strides(call);
-    if (attnkit_attention_workspace(&call->args, &call->exec, &call->exec.workspace_size,
-                                    message) != ATTNKIT_OK) {
+    if (ask_workspace(call, message) != ATTNKIT_OK) {
         row_fails(result, "%s", message);
         return false;
     }
@@ -228,15 +251,24 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
 }
 
+/* Decode is reading K and V, unless they may be in a cache. */
+static struct work work_of_row(const struct row *row)
+{
+    const struct shape *const s = &row->shape;
+    const bool reads = is_decode(s) && !row->warm;
+    return (struct work){.flops = reads ? 0.0 : shape_flops(s),
+                         .bytes = reads ? shape_kv_bytes(s, row->type) : 0.0,
+                         .intensity = intensity_of(row)};
+}
+
 static void measure_attention(const struct row *row, struct pool *pool, struct patience patience,
                               struct result *result)
 {
     struct call call = {0};
     if (prepare(row, pool, &call, result)) {
-        result->work.flops = is_decode(&row->shape) ? 0.0 : shape_flops(&row->shape);
-        result->work.bytes = is_decode(&row->shape) ? shape_kv_bytes(&row->shape, row->type) : 0.0;
-        result->work.intensity = intensity_of(row);
-        const struct row_call out = {make_call, &call, call.out, out_bytes(&row->shape)};
+        result->work = work_of_row(row);
+        const struct row_call out = {row->planned ? run_plan : make_call, &call, call.out,
+                                     out_bytes(&row->shape)};
         measure_calls(row, pool, patience, &out, result);
         if (call.status != ATTNKIT_OK)
             row_fails(result, "%s", attnkit_status_string(call.status));

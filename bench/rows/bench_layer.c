@@ -8,7 +8,6 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench/rows/kv.h"
 #include "bench/rows/masks.h"
@@ -34,6 +33,7 @@ struct call {
     attnkit_exec exec;
     struct copies weights; /* packed */
     struct kv cache;       /* where there is one */
+    struct masks masks;    /* a window, or none */
     float *x, *out;
     int64_t *cached;
     attnkit_status status; /* of the last call */
@@ -152,24 +152,14 @@ static void release(struct call *call)
 
 /* --------------------------------------------------------------------------------- the call */
 
-static void describe_attention(const struct shape *s, attnkit_attention_args *args)
+static void describe_attention(const struct shape *s, struct call *call)
 {
-    *args = (attnkit_attention_args){
-        .size = sizeof *args,
+    call->attention = (attnkit_attention_args){
+        .size = sizeof call->attention,
         .flags = s->causal ? ATTNKIT_CAUSAL : 0,
         .align = s->causal ? ATTNKIT_ALIGN_BOTTOM_RIGHT : ATTNKIT_ALIGN_NONE,
     };
-    masks_describe(s, args);
-}
-
-static void describe_cache(const struct row *row, const struct kv *cache,
-                           attnkit_attention_args *args)
-{
-    args->flags |= ATTNKIT_STRIDED | (row->shape.tiled ? ATTNKIT_TILED : 0);
-    args->kv_len = row->shape.kv_len;
-    args->k_type = args->v_type = row->type;
-    memcpy(args->k_strides, cache->k.strides, sizeof args->k_strides);
-    memcpy(args->v_strides, cache->v.strides, sizeof args->v_strides);
+    masks_describe(s, &call->masks, &call->attention);
 }
 
 static void describe(const struct row *row, struct pool *pool, struct call *call)
@@ -183,23 +173,24 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .q_len = s->q_len,
         .attention = &call->attention,
     };
-    describe_attention(s, &call->attention);
+    describe_attention(s, call);
     if (!shape_is_cached(s))
         return;
     kv_plan(row, true, &call->cache);
-    describe_cache(row, &call->cache, &call->attention);
+    kv_describe(row, &call->cache, &call->attention);
+    call->attention.kv_len = s->kv_len;
 }
 
 static void point_to_memory(struct call *call)
 {
     const struct shape *const s = &call->row->shape;
-    call->args.x = call->x;
-    call->args.out = call->out;
+    call->args.x.data = call->x;
+    call->args.out.data = call->out;
     call->args.packed = copies_next(&call->weights);
     if (!shape_is_cached(s))
         return;
     kv_point(call->row, &call->cache, &call->attention);
-    call->args.cached = call->cached;
+    call->args.cached.data = call->cached;
     for (int64_t b = 0; b < s->batch; b++)
         call->cached[b] = s->kv_len - s->q_len;
 }
@@ -236,7 +227,7 @@ static void make_call(void *argument)
 {
     struct call *const call = argument;
     call->args.packed = copies_next(&call->weights);
-    if (call->args.cached)
+    if (call->args.cached.data)
         kv_point(call->row, &call->cache, &call->attention);
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }

@@ -63,7 +63,7 @@ static bool pack(const struct row *row, struct call *call, struct result *result
     char message[ATTNKIT_MESSAGE_SIZE];
     attnkit_pack_args args = describe_packing(row);
     float *const w = draw(floats_of(row->linear.out_dim, row->linear.in_dim), 1);
-    args.w = w;
+    args.w.data = w;
     args.packed = call->matrices.memory;
     args.packed_size = call->packed_size;
     if (!w)
@@ -123,7 +123,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
         .rows = row->linear.rows,
         .in_dim = row->linear.in_dim,
         .out_dim = row->linear.out_dim,
-        .w_type = row->type,
+        .w = {.type = row->type},
     };
     if (ask_sizes(row, call, message) != ATTNKIT_OK) {
         row_fails(result, "%s", message);
@@ -131,15 +131,15 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
     }
     if (!take_memory(row, call, result))
         return false;
-    call->args.x = call->x;
-    call->args.y = call->y;
+    call->args.x.data = call->x;
+    call->args.y.data = call->y;
     return true;
 }
 
 static void make_call(void *argument)
 {
     struct call *const call = argument;
-    call->args.w = copies_next(&call->matrices);
+    call->args.w.data = copies_next(&call->matrices);
     call->status = attnkit_linear(&call->args, &call->exec, NULL);
 }
 

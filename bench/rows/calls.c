@@ -79,7 +79,7 @@ void copies_repeat(const struct copies *copies)
 char *copies_next(struct copies *copies)
 {
     char *const copy = copies->memory + (size_t)copies->next * copies->bytes;
-    copies->next = (copies->next + 1) % copies->count;
+    copies->next = copies->next + 1 < copies->count ? copies->next + 1 : 0;
     return copy;
 }
 
@@ -103,6 +103,22 @@ struct work work_of(double flops, double bytes)
     return (struct work){.flops = flops};
 }
 
+/* The text without /planned and /warm, which *row gets. False: it has other words. */
+static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row)
+{
+    const char *rest = strchr(text, '/');
+    const size_t length = rest ? (size_t)(rest - text) : strlen(text);
+    rest = rest ? rest : "";
+    row->planned = !strncmp(rest, "/planned", 8);
+    rest += row->planned ? 8 : 0;
+    row->warm = !strcmp(rest, "/warm");
+    if (length >= SHAPE_TEXT || (*rest && !row->warm))
+        return false;
+    memcpy(shape, text, length);
+    shape[length] = '\0';
+    return true;
+}
+
 /* What follows from the shape: what runs it, the family it is named after, and the shape's shortest
  * form. False: it is none. */
 static bool complete(const char *shape, struct row *row, const char **family, char text[SHAPE_TEXT])
@@ -124,15 +140,17 @@ static bool complete(const char *shape, struct row *row, const char **family, ch
 
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like)
 {
-    char text[SHAPE_TEXT], threads[16] = "";
+    char alone[SHAPE_TEXT], text[SHAPE_TEXT], threads[16] = "";
     const char *family;
     struct row made = *like;
-    if (!complete(shape, &made, &family, text))
+    if (!take_words(shape, alone, &made) || !complete(alone, &made, &family, text) ||
+        (made.planned && made.run != run_attention))
         return false;
     if (like->threads > 1)
         snprintf(threads, sizeof threads, "/t%d", like->threads);
-    struct row *row = rows_add(rows, "%s/%s/%s/%s%s", family, type_text(like->type),
-                               like->isa->name, text, threads);
+    struct row *row =
+        rows_add(rows, "%s/%s/%s/%s%s%s%s", family, type_text(like->type), like->isa->name, text,
+                 made.planned ? "/planned" : "", made.warm ? "/warm" : "", threads);
     memcpy(made.name, row->name, sizeof made.name);
     *row = made;
     return true;

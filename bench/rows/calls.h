@@ -62,8 +62,8 @@ struct row_call {
 
 /* Calls again and again; result->work says how much a call does. In attnkit-bench it is held
  * against the multiply-adds of its instruction set, or where it has no FLOPs against reading memory
- * (measure/measure_calls.c); in a worker of attnkit-compare two builds are held against each other
- * (worker/worker.c). */
+ * (bench/measure); in a worker of attnkit-compare two builds are held against each other
+ * (bench/worker). */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 

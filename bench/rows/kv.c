@@ -9,7 +9,9 @@
 
 /* ------------------------------------------------------------------------------- the places */
 
-void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major, int64_t strides[3])
+/* In bytes of {batch, head, row}, without gaps. */
+static void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major,
+                        int64_t strides[3])
 {
     strides[0] = heads * len * row;
     strides[1] = token_major ? row : len * row;
@@ -46,13 +48,48 @@ static float *scales_of(const struct row *row, char *copy, const struct kv_part 
     return type_scale_bytes(row->type) ? (float *)(void *)(copy + part->scales) : NULL;
 }
 
+/* Tensors of K or V, and of its scales, which are dense or [batch][keys][heads][dim]. */
+static attnkit_tensor rows_tensor(const struct row *row, const struct kv_part *part,
+                                  const void *data)
+{
+    attnkit_tensor tensor = {
+        .data = data, .type = row->type, .layout = part->tiled ? ATTNKIT_TILED : 0};
+    if (!row->shape.token_major)
+        return tensor;
+    tensor.layout |= ATTNKIT_STRIDED;
+    memcpy(tensor.strides, part->strides, sizeof part->strides);
+    return tensor;
+}
+
+static attnkit_tensor scales_tensor(const struct row *row, const struct kv_part *part,
+                                    const void *data)
+{
+    attnkit_tensor tensor = {.data = data};
+    if (!data || !row->shape.token_major)
+        return tensor;
+    tensor.layout = ATTNKIT_STRIDED;
+    memcpy(tensor.strides, part->scale_strides, sizeof part->scale_strides);
+    return tensor;
+}
+
+void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *args)
+{
+    const void *const scales = type_scale_bytes(row->type) ? ATTNKIT_LATER : NULL;
+    attnkit_kv_storage_init(&kv->storage);
+    kv->storage.k_scales = scales_tensor(row, &kv->k, scales);
+    kv->storage.v_scales = scales_tensor(row, &kv->v, scales);
+    args->k = rows_tensor(row, &kv->k, ATTNKIT_LATER);
+    args->v = rows_tensor(row, &kv->v, ATTNKIT_LATER);
+    args->storage = &kv->storage;
+}
+
 void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args)
 {
     char *const copy = copies_next(&kv->copies);
-    args->k = copy + kv->k.rows;
-    args->v = copy + kv->v.rows;
-    args->k_scales = scales_of(row, copy, &kv->k);
-    args->v_scales = scales_of(row, copy, &kv->v);
+    args->k.data = copy + kv->k.rows;
+    args->v.data = copy + kv->v.rows;
+    kv->storage.k_scales.data = scales_of(row, copy, &kv->k);
+    kv->storage.v_scales.data = scales_of(row, copy, &kv->v);
 }
 
 /* ------------------------------------------------------------------------------- the values */
@@ -74,24 +111,18 @@ attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
                                    const struct kv_part *part, const float *source)
 {
     const struct shape *const s = &row->shape;
-    attnkit_append_args args = {
-        .size = sizeof args,
-        .flags = ATTNKIT_STRIDED | (part->tiled ? ATTNKIT_TILED : 0),
+    char *const copy = kv->copies.memory;
+    return (attnkit_append_args){
+        .size = sizeof(attnkit_append_args),
         .batch = s->batch,
         .heads = s->kv_heads,
         .len = s->kv_len,
         .dim = part->dim,
         .capacity = s->kv_len,
-        .src = source,
-        .dst = kv->copies.memory + part->rows,
-        .dst_scales = scales_of(row, kv->copies.memory, part),
-        .dst_type = row->type,
+        .src = {.data = source},
+        .dst = rows_tensor(row, part, copy + part->rows),
+        .dst_scales = scales_tensor(row, part, scales_of(row, copy, part)),
     };
-    const int64_t source_row = part->dim * (int64_t)sizeof(float);
-    set_strides(s->kv_heads, s->kv_len, source_row, false, args.src_strides);
-    memcpy(args.dst_strides, part->strides, sizeof part->strides);
-    memcpy(args.dst_scale_strides, part->scale_strides, sizeof part->scale_strides);
-    return args;
 }
 
 /* The largest that the header allows. */

@@ -20,10 +20,8 @@ struct kv_part {
 struct kv {
     struct copies copies;
     struct kv_part k, v;
+    attnkit_kv_storage storage; /* hangs on the arguments of the call */
 };
-
-/* Strides in bytes of {batch, head, row} without gaps. */
-void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major, int64_t strides[3]);
 
 /* Everything but the memory. cold: they are in no cache. */
 void kv_plan(const struct row *row, bool cold, struct kv *kv);
@@ -39,6 +37,9 @@ bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
                                    const struct kv_part *part, const float *source);
 size_t kv_append_workspace(const struct kv_part *part);
+
+/* The arguments that say how K and V lie; ATTNKIT_LATER stands for the memory. */
+void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *args);
 
 /* Has the arguments point to a copy, the next one at each call. */
 void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args);

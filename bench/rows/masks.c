@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks that let through what a flag or a length would, so that the two can be compared.
+ * The groups of a row's call. Masks let through what a flag or a length would, so that the two can
+ * be compared.
  */
 #include "bench/rows/masks.h"
 
@@ -56,81 +57,127 @@ static void fill_mask(const struct shape *s, unsigned char *mask)
     }
 }
 
-bool masks_make(const struct shape *shape, struct masks *masks)
+/* -------------------------------------------------------------------------------- the groups */
+
+static void begin(struct masks *masks, attnkit_attention_args *args)
 {
     *masks = (struct masks){0};
+    attnkit_visibility_init(&masks->visibility);
+    attnkit_window_init(&masks->window);
+    attnkit_score_mods_init(&masks->scores);
+    attnkit_weights_out_init(&masks->weights);
+    args->visibility = &masks->visibility;
+    args->scores = &masks->scores;
+    args->weights = &masks->weights;
+}
+
+/* One mask [columns] for all rows of a batch entry, or [q_len][columns] for all entries and heads.
+ */
+static void describe_mask(const struct shape *s, attnkit_visibility *visibility)
+{
+    visibility->mask =
+        (attnkit_tensor){.data = ATTNKIT_LATER, .type = ATTNKIT_BOOL, .layout = ATTNKIT_STRIDED};
+    visibility->mask.strides[s->extra == PAD_MASK ? 0 : 2] = s->kv_len;
+    visibility->mask_kind = ATTNKIT_MASK_ATTEND;
+}
+
+static void describe_extra(const struct shape *s, struct masks *masks)
+{
+    switch (s->extra) {
+    case ALL_TRUE:
+    case DENSE_CAUSAL:
+    case PAD_MASK:
+        describe_mask(s, &masks->visibility);
+        break;
+    case BIAS:
+        masks->scores.bias = (attnkit_tensor){.data = ATTNKIT_LATER,
+                                              .strides = {0, 0, s->kv_len * (int64_t)sizeof(float)},
+                                              .layout = ATTNKIT_STRIDED};
+        break;
+    case ALIBI:
+        masks->scores.alibi_slopes = ATTNKIT_LATER;
+        break;
+    case SOFTCAP:
+        masks->scores.softcap = 30.0;
+        break;
+    case SINKS:
+        masks->scores.sinks = ATTNKIT_LATER;
+        break;
+    case DROPOUT:
+        masks->scores.dropout = 0.1;
+        masks->scores.dropout_seeds = ATTNKIT_LATER;
+        break;
+    case WEIGHTS:
+        masks->weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
+        masks->weights.weights.data = ATTNKIT_LATER;
+        break;
+    default:
+        break;
+    }
+}
+
+void masks_describe(const struct shape *shape, struct masks *masks, attnkit_attention_args *args)
+{
+    begin(masks, args);
+    if (shape->window) {
+        masks->window.left = shape->window - 1;
+        masks->visibility.window = &masks->window;
+    }
+    if (shape->window || shape->extra == ALIBI || shape->extra == DROPOUT)
+        args->align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    if (shape->padded)
+        masks->visibility.kv_lens.data = ATTNKIT_LATER;
+    describe_extra(shape, masks);
+}
+
+/* -------------------------------------------------------------------------------- the memory */
+
+/* What was asked for, where it now is. */
+static void point(struct masks *masks)
+{
+    attnkit_score_mods *const scores = &masks->scores;
+    masks->visibility.kv_lens.data = masks->kv_lens;
+    masks->visibility.mask.data = masks->mask;
+    scores->bias.data = scores->bias.data ? masks->numbers : NULL;
+    scores->alibi_slopes = scores->alibi_slopes ? masks->numbers : NULL;
+    scores->sinks = scores->sinks ? masks->numbers : NULL;
+    scores->dropout_seeds = masks->seeds;
+    if (masks->weights.kind)
+        masks->weights.weights.data = masks->numbers;
+}
+
+bool masks_make(const struct shape *shape, struct masks *masks)
+{
+    if (shape->padded && (masks->kv_lens = calloc((size_t)shape->batch, sizeof *masks->kv_lens)))
+        for (int64_t b = 0; b < shape->batch; b++)
+            masks->kv_lens[b] = shape_keys(shape, b);
     if (mask_bytes(shape) && (masks->mask = malloc(mask_bytes(shape))))
         fill_mask(shape, masks->mask);
     if (numbers(shape))
         masks->numbers = draw(numbers(shape), 5);
     if (shape->extra == DROPOUT)
         masks->seeds = calloc((size_t)shape->batch, sizeof *masks->seeds);
-    return (!mask_bytes(shape) || masks->mask) && (!numbers(shape) || masks->numbers) &&
-           (shape->extra != DROPOUT || masks->seeds);
+    point(masks);
+    return (!shape->padded || masks->kv_lens) && (!mask_bytes(shape) || masks->mask) &&
+           (!numbers(shape) || masks->numbers) && (shape->extra != DROPOUT || masks->seeds);
 }
 
 void masks_free(struct masks *masks)
 {
+    free(masks->kv_lens);
     free(masks->mask);
     free(masks->numbers);
     free(masks->seeds);
 }
 
-void masks_describe(const struct shape *shape, attnkit_attention_args *args)
+void masks_run(const struct masks *masks, attnkit_attention_data *data,
+               attnkit_attention_group_data *groups)
 {
-    static const struct masks none;
-    if (shape->window) {
-        args->flags |= ATTNKIT_WINDOW;
-        args->window_left = shape->window - 1;
-    }
-    if (shape->window || shape->extra == ALIBI || shape->extra == DROPOUT)
-        args->align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
-    if (shape->extra == SOFTCAP)
-        args->softcap = 30.0;
-    masks_point(shape, &none, args);
-}
-
-/* For the query of the workspace any pointer is as good as the right one. */
-static const void *or_any(const void *pointer)
-{
-    static const float any;
-    return pointer ? pointer : &any;
-}
-
-void masks_point(const struct shape *shape, const struct masks *masks, attnkit_attention_args *args)
-{
-    args->flags |= ATTNKIT_MASK_STRIDED;
-    switch (shape->extra) {
-    case ALL_TRUE:
-    case DENSE_CAUSAL:
-        args->mask_strides[2] = shape->kv_len;
-        args->mask_kind = ATTNKIT_MASK_ATTEND;
-        args->mask = or_any(masks->mask);
-        break;
-    case PAD_MASK:
-        args->mask_strides[0] = shape->kv_len;
-        args->mask_kind = ATTNKIT_MASK_ATTEND;
-        args->mask = or_any(masks->mask);
-        break;
-    case BIAS:
-        args->bias_strides[2] = shape->kv_len * (int64_t)sizeof(float);
-        args->bias = or_any(masks->numbers);
-        break;
-    case ALIBI:
-        args->alibi_slopes = or_any(masks->numbers);
-        break;
-    case SINKS:
-        args->sinks = or_any(masks->numbers);
-        break;
-    case DROPOUT:
-        args->dropout = 0.1;
-        args->dropout_seeds = or_any(masks->seeds);
-        break;
-    case WEIGHTS:
-        args->weights_kind = ATTNKIT_WEIGHTS_SOFTMAX;
-        args->weights = (float *)(uintptr_t)or_any(masks->numbers);
-        break;
-    default:
-        break;
-    }
+    data->kv_lens = masks->kv_lens;
+    groups->mask = masks->mask;
+    groups->bias = masks->scores.bias.data;
+    groups->alibi_slopes = masks->scores.alibi_slopes;
+    groups->sinks = masks->scores.sinks;
+    groups->dropout_seeds = masks->seeds;
+    groups->weights = masks->weights.kind ? masks->numbers : NULL;
 }

@@ -35,7 +35,8 @@ struct row {
     enum quick quick;
     const struct isa *isa; /* whose kernels or loops it runs */
     int threads;
-    bool warm; /* what it reads may be in a cache, where it fits */
+    bool planned; /* of attention: a run of a plan */
+    bool warm;    /* what it reads may be in a cache, where it fits */
     /* Measures, or writes result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
     struct shape shape;         /* of attention, of a layer */
@@ -66,7 +67,8 @@ void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
 /* One of a public call with this shape, like another one in type, instruction set, threads and
- * quick. False: that is no shape. */
+ * quick. Behind the shape may be /planned, where it is one of attention, and /warm. False: that is
+ * no shape. */
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
 /* Writes result->problem. */

@@ -15,9 +15,11 @@
 
 enum { MAX_ISAS = 8 };
 
-/* Of the call that is set up: where its memory is, and whom measure_calls tells of it. */
+/* Of the call that is set up: where its memory is, whom measure_calls tells of it, and with what
+ * note. */
 static const struct worker_memory *memory;
 static const struct worker_user *user;
+static const char *note;
 
 /* ------------------------------------------------------------------------ the instruction sets */
 
@@ -60,7 +62,7 @@ static const struct isa *find_isa(const char *name)
 /* The words of a point's name, which are cut out of `text`. */
 struct words {
     char text[ROW_NAME];
-    const char *family, *type, *isa, *shape;
+    char *family, *type, *isa, *shape;
     bool warm;
 };
 
@@ -102,6 +104,17 @@ static bool has_family(const struct row *row, const char *family)
     return !strncmp(row->name, family, length) && row->name[length] == '/';
 }
 
+/* Of a shape with /planned behind it the row is a run of a plan; where the rows know of none, it is
+ * the call, which the plan is to be faster than. */
+static bool add_row(struct row_list *rows, char *shape, const struct row *like)
+{
+    note = NULL;
+    if (add_call_row(rows, shape, like))
+        return true;
+    note = "has no plans, and makes the call";
+    return take_end(shape, "/planned") && add_call_row(rows, shape, like);
+}
+
 /* False: these rows have no such point. */
 static bool make_row(const char *point, struct row *row)
 {
@@ -109,7 +122,7 @@ static bool make_row(const char *point, struct row *row)
     struct row_list rows = {0};
     struct row like = {.threads = 1};
     bool ok = split(point, &words) && type_parse(words.type, &like.type) &&
-              (like.isa = find_isa(words.isa)) && add_call_row(&rows, words.shape, &like) &&
+              (like.isa = find_isa(words.isa)) && add_row(&rows, words.shape, &like) &&
               !rows.out_of_memory;
     if (ok) {
         *row = rows.list[0];
@@ -135,8 +148,8 @@ void measure_calls(const struct row *row, struct pool *pool, struct patience pat
                    const struct row_call *call, struct result *result)
 {
     (void)pool, (void)patience, (void)result;
-    const struct worker_call ready = {call->make, call->arg, call->out, call->out_bytes,
-                                      row->run != run_append};
+    const struct worker_call ready = {
+        call->make, call->arg, call->out, call->out_bytes, row->run != run_append, note};
     user->ready(user->self, &ready);
 }
 
@@ -153,7 +166,7 @@ static void run(const char *point, const struct worker_memory *its_memory,
         row.run(&row, none, &result);
         memory_take_from(NULL);
     } else {
-        row_fails(&result, "its benches have no row %s", point);
+        row_fails(&result, "its benches have no such row");
     }
     snprintf(problem, WORKER_PROBLEM, "%s", result.problem);
 }

@@ -21,6 +21,7 @@ struct worker_call {
     void *out; /* its result, of out_bytes */
     size_t out_bytes;
     bool out_is_floats; /* else its elements are of some other type */
+    const char *note;   /* how it is not the call that was asked for; NULL: it is */
 };
 
 /* Where the memory of a call comes from. */

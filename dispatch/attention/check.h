@@ -1,39 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From public arguments to a problem the kernels can trust.
+ * What can be said of an attention call without addresses: options, shapes and groups that fit each
+ * other. plan.h turns what has passed into a plan.
  */
 #ifndef ATTNKIT_CHECK_H
 #define ATTNKIT_CHECK_H
 
+#include "dispatch/attention/request.h"
 #include "kernels/attention/attention.h"
-#include "attnkit.h"
-#include "dispatch/common/overlap.h"
 
-enum { EXTRA_TENSORS = 9 }; /* at most: weights, 3 masks, 2 of documents, slopes, sinks, seeds */
+static inline int64_t value_dim_of(const struct request *r)
+{
+    return r->core->value_dim ? r->core->value_dim : r->core->head_dim;
+}
 
-/* A checked problem and where its tensors lie, for the check of the workspace. */
-struct problem {
-    struct attention a;
-    bool empty; /* there is no output: nothing is to be done */
-    struct layout q, k, v, out, lse, k_scales, v_scales;
-    struct strides before_strides[3], after_strides[3];
-    struct layout before[3], after[3]; /* states: row_max, row_sum, out */
-    int extra_tensors;                 /* that the call has */
-    const char *extra_names[EXTRA_TENSORS];
-    struct strides array_strides[EXTRA_TENSORS]; /* of those that are arrays */
-    struct layout extras[EXTRA_TENSORS];
-};
+static inline struct pages pages_of(const struct request *r)
+{
+    return (struct pages){r->pages->block_table, r->pages->block_table_stride, r->pages->page_size,
+                          r->pages->pages};
+}
 
-/* Sizes, flags and options; neither tensors nor arrays are looked at. */
-attnkit_status attnkit_check_shape(const attnkit_attention_args *args, struct problem *problem,
-                                   char *message);
+static inline bool is_tiled(const struct request *r)
+{
+    return r->core->k.layout & ATTNKIT_TILED;
+}
 
-/* All of the above, and the tensors and arrays. */
-attnkit_status attnkit_check(const attnkit_attention_args *args, struct problem *problem,
-                             char *message);
+/* Whether there are no outputs. */
+static inline bool has_no_rows(const struct request *r)
+{
+    return r->core->batch == 0 || r->core->q_heads == 0 || r->core->q_len == 0;
+}
 
-/* That the workspace lies in no tensor. */
-attnkit_status attnkit_check_workspace(const struct problem *problem, const void *workspace,
-                                       size_t size, char *message);
+/* Columns of a mask for which the caller said so many. */
+static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
+{
+    return columns ? columns : r->core->kv_len;
+}
+
+attnkit_status attnkit_check_request(const struct request *r, char *message);
+
+/* The part of it in check_groups.c: visibility, score functions and weights. */
+attnkit_status attnkit_check_groups(const struct request *r, char *message);
 
 #endif

@@ -25,12 +25,32 @@ struct call {
     bool done[MOST_SHARES]; /* a share that runs again must not merge what it has merged in place */
 };
 
-static attnkit_status check_options(const attnkit_merge_args *args, char *message)
+static const struct version args_version = VERSION_OF(attnkit_merge_args, lse);
+
+static attnkit_status check_f32(const char *name, attnkit_type type, char *message)
 {
-    if (args->flags & ~ATTNKIT_STRIDED)
-        return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
-                      (unsigned)args->flags, (unsigned)(args->flags & ~ATTNKIT_STRIDED));
-    return attnkit_check_rounded("out_type", args->out_type, message);
+    if (type == ATTNKIT_F32)
+        return ATTNKIT_OK;
+    return refuse(message, ATTNKIT_UNSUPPORTED, "%s.type is %d: must be ATTNKIT_F32 (0)", name,
+                  (int)type);
+}
+
+static attnkit_status check_types(const attnkit_merge_args *args, char *message)
+{
+    attnkit_status status = attnkit_check_rounded("out.type", args->out.type, message);
+    if (status == ATTNKIT_OK)
+        status = check_f32("lse", args->lse.type, message);
+    if (status == ATTNKIT_OK)
+        status = check_f32("part_out", args->part_out.type, message);
+    if (status == ATTNKIT_OK)
+        status = check_f32("part_lse", args->part_lse.type, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (args->part_out.data || args->part_lse.data)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given: addresses are in %s",
+                      args->part_out.data ? "part_out.data" : "part_lse.data",
+                      args->part_out.data ? "part_outs" : "part_lses");
+    return ATTNKIT_OK;
 }
 
 static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, char *message)
@@ -64,140 +84,123 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
 /* The outputs, and one part at a time. */
 enum { OUT, LSE, OUTPUTS, PART_OUT = OUTPUTS, PART_LSE, TENSORS };
 
-struct tensors {
-    struct tensor list[TENSORS];
-    struct layout layouts[TENSORS];
-};
-
 /* What all four have in common; out may be of another type. */
-static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, const void *data,
-                              int64_t dim)
+static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, int64_t dim)
 {
     return (struct tensor){
         .name = name,
-        .data = data,
         .count = {args->batch, args->q_heads, args->q_len},
         .row_bytes = dim * ELEMENT,
         .alignment = ELEMENT,
     };
 }
 
-static void add_strides(struct tensor *t, const char *name, const int64_t *strides,
-                        struct strides *checked)
+/* An absent lse has no rows, and its strides are not looked at. */
+static attnkit_status plan_tensors(const attnkit_merge_args *args, struct merge *m,
+                                   struct tensor tensors[TENSORS], char *message)
 {
-    t->strides_name = name;
-    t->strides = strides;
-    t->stride = checked;
-}
-
-/* An absent lse has no rows. The parts' data are not set. */
-static void list_tensors(const attnkit_merge_args *args, struct merge *m, struct tensors *t)
-{
-    struct tensor *list = t->list;
-    list[OUT] = f32_rows(args, "out", args->out, args->value_dim);
-    list[OUT].row_bytes = bytes_of(m->out_type, args->value_dim);
-    list[OUT].alignment = attnkit_alignment(m->out_type);
-    list[LSE] = f32_rows(args, "lse", args->lse, 1);
-    list[PART_OUT] = f32_rows(args, "part_outs", NULL, args->value_dim);
-    list[PART_LSE] = f32_rows(args, "part_lses", NULL, 1);
-    add_strides(&list[OUT], "out_strides", args->out_strides, &m->out_stride);
-    add_strides(&list[LSE], "lse_strides", args->lse_strides, &m->lse_stride);
-    add_strides(&list[PART_OUT], "part_out_strides", args->part_out_strides, &m->part_out_stride);
-    add_strides(&list[PART_LSE], "part_lse_strides", args->part_lse_strides, &m->part_lse_stride);
+    const attnkit_tensor *const theirs[TENSORS] = {&args->out, &args->lse, &args->part_out,
+                                                   &args->part_lse};
+    struct strides *const strides[TENSORS] = {&m->out_stride, &m->lse_stride, &m->part_out_stride,
+                                              &m->part_lse_stride};
+    tensors[OUT] = f32_rows(args, "out", args->value_dim);
+    tensors[OUT].row_bytes = bytes_of(m->out_type, args->value_dim);
+    tensors[OUT].alignment = (int32_t)attnkit_alignment(m->out_type);
+    tensors[LSE] = f32_rows(args, "lse", 1);
+    tensors[PART_OUT] = f32_rows(args, "part_out", args->value_dim);
+    tensors[PART_LSE] = f32_rows(args, "part_lse", 1);
+    tensors[OUT].output = tensors[LSE].output = true;
     for (int i = 0; i < TENSORS; i++) {
-        list[i].layout = &t->layouts[i];
-        list[i].output = i < OUTPUTS;
-        if (i >= OUTPUTS)
-            list[i].in_place = &list[i - OUTPUTS];
-    }
-    if (m->out_type != TYPE_F32)
-        list[PART_OUT].in_place = NULL;
-    if (!args->lse)
-        list[LSE].count[0] = 0;
-}
-
-static attnkit_status set_strides(const attnkit_merge_args *args, const struct tensors *t,
-                                  char *message)
-{
-    for (int i = 0; i < TENSORS; i++) {
-        if (i == LSE && !args->lse)
+        struct tensor *const t = &tensors[i];
+        if (i == LSE && !args->lse.data)
             continue;
-        const attnkit_status status = attnkit_set_strides(&t->list[i], args->flags, message);
+        attnkit_status status =
+            attnkit_check_layout(t->name, theirs[i]->layout, ATTNKIT_STRIDED, message);
+        if (status == ATTNKIT_OK)
+            status = attnkit_plan_tensor(t, theirs[i], message);
         if (status != ATTNKIT_OK)
             return status;
+        *strides[i] = strides_of(t);
     }
     return ATTNKIT_OK;
 }
 
-/* Names that say which part are only written for one that is refused. */
-static attnkit_status check_part(struct tensors *t, int64_t part, char *message)
+/* --------------------------------------------------------------------------------- memory */
+
+static attnkit_status bind_part(const struct merge *m, const struct tensor tensors[TENSORS],
+                                int64_t part, struct memory memory[TENSORS], char *message)
 {
-    if (attnkit_check_tensors(t->list, TENSORS, NULL) == ATTNKIT_OK)
+    attnkit_status status =
+        attnkit_bind(&memory[PART_OUT], &tensors[PART_OUT], m->part_outs[part], message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_bind(&memory[PART_LSE], &tensors[PART_LSE], m->part_lses[part], message);
+    if (status != ATTNKIT_OK)
+        return status;
+    memory[PART_OUT].in_place = m->out_type == TYPE_F32 ? &memory[OUT] : NULL;
+    memory[PART_LSE].in_place = &memory[LSE];
+    return attnkit_check_overlaps(memory, TENSORS, message);
+}
+
+/* Names that say which part are only written for one that is refused. */
+static attnkit_status check_part(const struct merge *m, struct tensor tensors[TENSORS],
+                                 int64_t part, struct memory memory[TENSORS], char *message)
+{
+    if (bind_part(m, tensors, part, memory, NULL) == ATTNKIT_OK)
         return ATTNKIT_OK;
     char out[40], lse[40];
     snprintf(out, sizeof out, "part_outs[%lld]", (long long)part);
     snprintf(lse, sizeof lse, "part_lses[%lld]", (long long)part);
-    t->list[PART_OUT].name = out;
-    t->list[PART_LSE].name = lse;
-    return attnkit_check_tensors(t->list, TENSORS, message);
+    tensors[PART_OUT].name = out;
+    tensors[PART_LSE].name = lse;
+    return bind_part(m, tensors, part, memory, message);
 }
 
-static attnkit_status check_tensors(const attnkit_merge_args *args, struct tensors *t,
-                                    char *message)
+static attnkit_status check_memory(const struct merge *m, struct tensor tensors[TENSORS],
+                                   char *message)
 {
-    attnkit_status status = attnkit_check_tensors(t->list, OUTPUTS, message);
-    if (status != ATTNKIT_OK || args->parts == 0)
+    struct memory memory[TENSORS];
+    attnkit_status status = attnkit_bind(&memory[OUT], &tensors[OUT], m->out, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_bind(&memory[LSE], &tensors[LSE], m->lse, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_overlaps(memory, OUTPUTS, message);
+    if (status != ATTNKIT_OK || m->parts == 0)
         return status;
-    if (!args->part_outs || !args->part_lses)
+    if (!m->part_outs || !m->part_lses)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is NULL: parts is %lld",
-                      args->part_outs ? "part_lses" : "part_outs", (long long)args->parts);
-    for (int64_t part = 0; part < args->parts && status == ATTNKIT_OK; part++) {
-        t->list[PART_OUT].data = args->part_outs[part];
-        t->list[PART_LSE].data = args->part_lses[part];
-        status = check_part(t, part, message);
-    }
+                      m->part_outs ? "part_lses" : "part_outs", (long long)m->parts);
+    for (int64_t part = 0; part < m->parts && status == ATTNKIT_OK; part++)
+        status = check_part(m, tensors, part, memory, message);
     return status;
 }
 
-static attnkit_status check(const attnkit_merge_args *theirs, struct call *call, char *message)
+static attnkit_status check(const attnkit_merge_args *args, struct call *call, char *message)
 {
-    if (!theirs)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "args is NULL");
-    attnkit_merge_args args = {0};
-    attnkit_status status =
-        read_struct(&args, sizeof args, sizeof args, theirs, "attnkit_merge_args", message);
+    attnkit_status status = check_types(args, message);
     if (status == ATTNKIT_OK)
-        status = check_options(&args, message);
-    if (status == ATTNKIT_OK)
-        status = check_dims(&args, &call->rows, message);
+        status = check_dims(args, &call->rows, message);
     if (status != ATTNKIT_OK)
         return status;
     call->m = (struct merge){
-        .parts = args.parts,
-        .batch = args.batch,
-        .heads = args.q_heads,
-        .q_len = args.q_len,
-        .value_dim = args.value_dim,
-        .part_outs = args.part_outs,
-        .part_lses = args.part_lses,
-        .out = args.out,
-        .lse = (char *)args.lse,
-        .out_type = (enum type)args.out_type,
+        .parts = args->parts,
+        .batch = args->batch,
+        .heads = args->q_heads,
+        .q_len = args->q_len,
+        .value_dim = args->value_dim,
+        .part_outs = args->part_outs,
+        .part_lses = args->part_lses,
+        .out = (char *)(uintptr_t)args->out.data,
+        .lse = (char *)(uintptr_t)args->lse.data,
+        .out_type = (enum type)args->out.type,
     };
-    struct tensors tensors;
-    list_tensors(&args, &call->m, &tensors);
-    status = set_strides(&args, &tensors, message);
+    struct tensor tensors[TENSORS];
+    status = plan_tensors(args, &call->m, tensors, message);
     if (status != ATTNKIT_OK || call->rows == 0)
         return status;
-    return check_tensors(&args, &tensors, message);
+    return check_memory(&call->m, tensors, message);
 }
 
-/* The first row of a share; the shares differ by one row at most. */
-static int64_t first_row(const struct call *call, int64_t share)
-{
-    const int64_t longer = call->rows % call->shares;
-    return call->rows / call->shares * share + (share < longer ? share : longer);
-}
+/* ----------------------------------------------------------------------------------- rows */
 
 static void run_share(void *arg, int64_t share)
 {
@@ -205,7 +208,8 @@ static void run_share(void *arg, int64_t share)
     if (share < 0 || share >= call->shares || call->done[share])
         return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_merge_rows(&call->m, call->kernels, first_row(call, share), first_row(call, share + 1));
+    attnkit_merge_rows(&call->m, call->kernels, first_of_share(call->rows, call->shares, share),
+                       first_of_share(call->rows, call->shares, share + 1));
     fp_modes_end(callers);
     call->done[share] = true;
 }
@@ -219,9 +223,15 @@ attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec 
                              char *message)
 {
     struct call call = {0};
+    attnkit_merge_args copy;
+    const void *read;
     attnkit_exec ours;
     struct isa_choice choice;
-    attnkit_status status = check(args, &call, message);
+    if (!args)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "args is NULL");
+    attnkit_status status = read_struct(&args_version, args, &copy, &read, message);
+    if (status == ATTNKIT_OK)
+        status = check(read, &call, message);
     if (status == ATTNKIT_OK)
         status = attnkit_read_exec(exec, &ours, message);
     if (status == ATTNKIT_OK)

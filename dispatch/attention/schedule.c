@@ -26,8 +26,8 @@ static size_t larger(size_t a, size_t b)
 /* Whether heads can go together in a call of so few rows and keys. */
 static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
-    return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts &&
-           !a->kv_starts && !a->extras.any && !a->extras.sinks && !a->extras.weights &&
+    return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts.data &&
+           !a->kv_starts.data && !a->extras.any && !a->extras.sinks && !a->extras.weights &&
            a->batch * a->kv_heads > kernels->vector / 2;
 }
 
@@ -52,7 +52,7 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
-    return a->q_starts ? kernels->decode_rows : rest.decode_rows;
+    return a->q_starts.data ? kernels->decode_rows : rest.decode_rows;
 }
 
 static int64_t distance(int64_t stride)
@@ -82,7 +82,7 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
     }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
-    if (a->q_starts || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
+    if (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
     return round_up(bytes);
 }

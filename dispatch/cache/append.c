@@ -1,123 +1,159 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of an append: check once, choose the kernels, run a share of the rows.
+ * The public calls of an append: plan and run, and both in one.
  */
-#include "attnkit.h"
-
-#include "dispatch/cache/check_append.h"
+#include "dispatch/cache/append_plan.h"
 #include "dispatch/common/exec.h"
-#include "dispatch/common/fp_modes.h"
-#include "dispatch/cpu/isa.h"
-#include "dispatch/common/message.h"
+#include "dispatch/common/planned.h"
+#include "dispatch/common/versioned.h"
 
-/* What a call comes to once it has been checked. */
-struct plan {
-    struct append_problem problem;
+static const struct version data_version = VERSION_OF(attnkit_append_data, sin);
+
+/* A call with its plan. */
+struct call {
+    struct append_request request;
     attnkit_exec exec;
     const struct kernels *kernels;
-    int64_t rows;          /* of all batch entries; in a query the most there can be */
-    int64_t threads;       /* of which some may have no row */
-    size_t scratch_size;   /* bytes for each of them */
-    size_t workspace_size; /* 0 where the problem is empty */
-    char *scratch;         /* aligned */
+    struct append_plan plan;
 };
 
-typedef attnkit_status (*checker)(const attnkit_append_args *args, struct append_problem *problem,
-                                  char *message);
-
-static size_t whole_lines(size_t bytes)
+static attnkit_status make_plan(const attnkit_append_args *args, const attnkit_exec *exec,
+                                struct call *call, char *message)
 {
-    const size_t line = 64;
-    return (bytes + line - 1) / line * line;
+    attnkit_status status = attnkit_read_append(args, &call->request, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_read_exec(exec, &call->exec, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_begin_plan(&call->plan.header, PLAN_OF_APPEND, call->exec.isa,
+                                    &call->kernels, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_append_plan_init(&call->request, call->exec.threads, &call->plan, message);
+    return status;
 }
 
-static attnkit_status make_plan(checker check, const attnkit_append_args *args,
-                                const attnkit_exec *exec, struct plan *plan, char *message)
+static attnkit_status run(const struct append_plan *plan, const struct kernels *kernels,
+                          const struct append_input *input, const attnkit_exec *exec, char *message)
 {
-    struct isa_choice choice;
-    attnkit_status status = check(args, &plan->problem, message);
+    struct append a;
+    struct append_memory memory;
+    char *scratch;
+    attnkit_status status = attnkit_check_planned_threads(exec, plan->threads, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_read_exec(exec, &plan->exec, message);
+        status = attnkit_check_planned_length("batch", input->batch, plan->a.batch, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_isa_pick(plan->exec.isa, &choice, message);
-    plan->workspace_size = 0;
-    if (status != ATTNKIT_OK || plan->problem.empty)
-        return status;
-    const struct append *a = &plan->problem.a;
-    const int64_t rows = a->batch * a->len;
-    plan->kernels = choice.isa->kernels;
-    plan->threads = plan->exec.threads < rows ? plan->exec.threads : rows;
-    plan->scratch_size = whole_lines(attnkit_append_scratch(a));
-    return attnkit_workspace_bytes(0, plan->scratch_size, plan->threads, &plan->workspace_size,
-                                   message);
-}
-
-attnkit_status attnkit_append_workspace(const attnkit_append_args *args, const attnkit_exec *exec,
-                                        size_t *bytes, char *message)
-{
-    if (!bytes)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
-    struct plan plan;
-    const fp_modes callers = fp_modes_begin();
-    const attnkit_status status = make_plan(attnkit_check_append_shape, args, exec, &plan, message);
-    fp_modes_end(callers);
+        status = attnkit_check_planned_length("len", input->len, plan->a.len, message);
     if (status != ATTNKIT_OK)
         return status;
-    *bytes = plan.workspace_size;
+    if (plan->empty || input->batch == 0 || input->len == 0)
+        return accept(message);
+    status = attnkit_append_bind(plan, input, &a, &memory, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_take_workspace(exec, plan->header.workspace_size, &scratch, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_workspace_apart(memory.list, memory.count, exec->workspace,
+                                               plan->header.workspace_size, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    attnkit_append_execute(&a, plan->scratch_size, kernels, exec, scratch);
     return accept(message);
-}
-
-static attnkit_status take_workspace(struct plan *plan, char *message)
-{
-    const attnkit_status status =
-        attnkit_take_workspace(&plan->exec, plan->workspace_size, &plan->scratch, message);
-    if (status != ATTNKIT_OK)
-        return status;
-    return attnkit_check_append_workspace(&plan->problem, plan->exec.workspace,
-                                          plan->workspace_size, message);
-}
-
-static int64_t count_rows(const struct append *a)
-{
-    int64_t rows = 0;
-    for (int64_t b = 0; b < a->batch; b++)
-        rows += append_len(a, b);
-    return rows;
-}
-
-/* The first row of a thread's share: shares differ by one row at most. */
-static int64_t share_start(const struct plan *plan, int64_t thread)
-{
-    const int64_t each = plan->rows / plan->threads, rest = plan->rows % plan->threads;
-    return each * thread + (thread < rest ? thread : rest);
-}
-
-static void run_share(void *arg, int64_t thread)
-{
-    const struct plan *plan = arg;
-    if (thread < 0 || thread >= plan->threads)
-        return;
-    const fp_modes callers = fp_modes_begin();
-    attnkit_append_rows(&plan->problem.a, plan->kernels, share_start(plan, thread),
-                        share_start(plan, thread + 1),
-                        plan->scratch + (size_t)thread * plan->scratch_size);
-    fp_modes_end(callers);
 }
 
 attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                               char *message)
 {
-    struct plan plan;
-    const fp_modes callers = fp_modes_begin();
-    attnkit_status status = make_plan(attnkit_check_append, args, exec, &plan, message);
-    if (status == ATTNKIT_OK && !plan.problem.empty)
-        status = take_workspace(&plan, message);
-    fp_modes_end(callers);
+    struct call call;
+    const attnkit_status status = make_plan(args, exec, &call, message);
     if (status != ATTNKIT_OK)
         return status;
-    if (plan.problem.empty)
-        return accept(message);
-    plan.rows = count_rows(&plan.problem.a);
-    attnkit_run_tasks(&plan.exec, plan.threads, run_share, &plan);
+    const attnkit_append_args *const ours = call.request.args;
+    const attnkit_rotation *const rotation = call.request.rotation;
+    const struct append_input input = {
+        .batch = ours->batch,
+        .len = ours->len,
+        .data = {[APPEND_DST] = ours->dst.data,
+                 [APPEND_SCALES] = ours->dst_scales.data,
+                 [APPEND_SRC] = ours->src.data,
+                 [APPEND_COS] = rotation->cos,
+                 [APPEND_SIN] = rotation->sin,
+                 [APPEND_STARTS] = ours->starts.data,
+                 [APPEND_LENS] = ours->lens.data,
+                 [APPEND_POSITIONS] = rotation->positions.data,
+                 [APPEND_BLOCK_TABLE] = call.request.pages->block_table},
+    };
+    return run(&call.plan, call.kernels, &input, &call.exec, message);
+}
+
+attnkit_status attnkit_append_workspace(const attnkit_append_args *args, const attnkit_exec *exec,
+                                        size_t *bytes, char *message)
+{
+    struct call call;
+    if (!bytes)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
+    const attnkit_status status = make_plan(args, exec, &call, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    *bytes = call.plan.header.workspace_size;
     return accept(message);
+}
+
+size_t attnkit_append_plan_size(void)
+{
+    return sizeof(struct append_plan);
+}
+
+attnkit_status attnkit_append_plan(const attnkit_append_args *args, const attnkit_exec *exec,
+                                   void *plan, size_t plan_size, char *message)
+{
+    struct call call;
+    attnkit_status status = attnkit_check_plan_memory(plan, plan_size, sizeof call.plan, message);
+    memset(&call.plan, 0, sizeof call.plan); /* the same plans have the same bytes */
+    if (status == ATTNKIT_OK)
+        status = make_plan(args, exec, &call, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    memcpy(plan, &call.plan, sizeof call.plan);
+    return accept(message);
+}
+
+attnkit_status attnkit_append_plan_workspace(const void *plan, size_t *bytes, char *message)
+{
+    return attnkit_planned_workspace(plan, PLAN_OF_APPEND, bytes, message);
+}
+
+static struct append_input input_of_run(const attnkit_append_data *data)
+{
+    return (struct append_input){
+        .batch = data->batch,
+        .len = data->len,
+        .data = {[APPEND_DST] = data->dst,
+                 [APPEND_SCALES] = data->dst_scales,
+                 [APPEND_SRC] = data->src,
+                 [APPEND_COS] = data->cos,
+                 [APPEND_SIN] = data->sin,
+                 [APPEND_STARTS] = data->starts,
+                 [APPEND_LENS] = data->lens,
+                 [APPEND_POSITIONS] = data->positions,
+                 [APPEND_BLOCK_TABLE] = data->block_table},
+    };
+}
+
+attnkit_status attnkit_append_run(const void *plan, const attnkit_append_data *data,
+                                  const attnkit_exec *exec, char *message)
+{
+    const struct kernels *kernels;
+    attnkit_append_data copy;
+    const void *read;
+    attnkit_exec ours;
+    attnkit_status status = attnkit_read_exec(exec, &ours, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_plan(plan, PLAN_OF_APPEND, ours.isa, &kernels, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    if (!data)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "data is NULL");
+    status = read_struct(&data_version, data, &copy, &read, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    const struct append_input input = input_of_run(read);
+    return run(plan, kernels, &input, &ours, message);
 }

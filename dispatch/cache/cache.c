@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "dispatch/common/message.h"
+#include "dispatch/common/versioned.h"
 
 _Static_assert((int)TILE_KEYS == ATTNKIT_TILE_KEYS, "the same tiles");
 
@@ -52,19 +52,32 @@ attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *mess
     return ATTNKIT_OK;
 }
 
+static const struct version pages_version = VERSION_OF(attnkit_pages, pages);
+
+attnkit_status attnkit_read_pages(const attnkit_pages *theirs, attnkit_pages *copy,
+                                  const attnkit_pages **pages, char *message)
+{
+    static const attnkit_pages none;
+    const void *read = &none;
+    const attnkit_status status =
+        theirs ? read_struct(&pages_version, theirs, copy, &read, message) : ATTNKIT_OK;
+    *pages = read;
+    return status;
+}
+
 static attnkit_status check_page_fields(const struct pages *pages, char *message)
 {
     const struct {
         const char *name;
         int64_t value;
     } fields[] = {
-        {"page_size", pages->size}, {"page_table_stride", pages->stride}, {"pages", pages->count}};
+        {"page_size", pages->size}, {"block_table_stride", pages->stride}, {"pages", pages->count}};
     for (int i = 0; i < 3; i++) {
         if (fields[i].value < 0)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least 0",
                           fields[i].name, (long long)fields[i].value);
         if (!pages->table && fields[i].value != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld, but page_table is NULL",
+            return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld, but block_table is NULL",
                           fields[i].name, (long long)fields[i].value);
     }
     return ATTNKIT_OK;
@@ -78,11 +91,11 @@ attnkit_status attnkit_check_pages(const struct pages *pages, int64_t batch, int
         return status;
     if (pages->size == 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "page_size is 0: must be at least 1 with page_table");
+                      "page_size is 0: must be at least 1 with block_table");
     const int64_t needed = capacity / pages->size + (capacity % pages->size > 0);
     if (batch > 1 && pages->stride < needed)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "page_table_stride is %lld: must be at least %lld, the pages of %s (%lld)",
+                      "block_table_stride is %lld: must be at least %lld, the pages of %s (%lld)",
                       (long long)pages->stride, (long long)needed, capacity_name,
                       (long long)capacity);
     int64_t bytes;
@@ -91,7 +104,7 @@ attnkit_status attnkit_check_pages(const struct pages *pages, int64_t batch, int
                       capacity_name, (long long)capacity, (long long)pages->size);
     if (__builtin_mul_overflow(pages->stride, (int64_t)sizeof(int32_t), &bytes) ||
         __builtin_mul_overflow(batch, bytes, &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "page_table_stride is %lld: too large",
+        return refuse(message, ATTNKIT_OVERFLOW, "block_table_stride is %lld: too large",
                       (long long)pages->stride);
     return ATTNKIT_OK;
 }
@@ -115,7 +128,7 @@ attnkit_status attnkit_check_page_table(const struct pages *pages, int64_t b, in
     for (int64_t i = b * pages->stride + first / pages->size; i <= last; i++)
         if (pages->table[i] < 0 || pages->table[i] >= pages->count)
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "page_table[%lld] is %d: must be between 0 and pages - 1 (%lld)",
+                          "block_table[%lld] is %d: must be between 0 and pages - 1 (%lld)",
                           (long long)i, (int)pages->table[i], (long long)pages->count - 1);
     return ATTNKIT_OK;
 }

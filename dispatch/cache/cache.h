@@ -3,8 +3,8 @@
  * How a KV cache is stored: element types with their scales, pages, and tiles. What attention reads
  * and what append writes is checked here in the same words.
  */
-#ifndef ATTNKIT_CACHE_H
-#define ATTNKIT_CACHE_H
+#ifndef ATTNKIT_DISPATCH_CACHE_H
+#define ATTNKIT_DISPATCH_CACHE_H
 
 #include "kernels/kernels.h"
 #include "kernels/cache/pages.h"
@@ -25,6 +25,11 @@ struct stored_row {
 };
 
 attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *message);
+
+/* The caller's pages as this version of the library knows them, maybe in `copy`. NULL: there are
+ * none, and all fields are 0. */
+attnkit_status attnkit_read_pages(const attnkit_pages *theirs, attnkit_pages *copy,
+                                  const attnkit_pages **pages, char *message);
 
 /* The fields of the pages, for `capacity` rows of each of `batch` entries. */
 attnkit_status attnkit_check_pages(const struct pages *pages, int64_t batch, int64_t capacity,

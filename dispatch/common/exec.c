@@ -10,15 +10,21 @@ enum {
     SCRATCH_ALIGNMENT = 64, /* bytes; a vector of any instruction set */
 };
 
+static const struct version exec_version = VERSION_OF(attnkit_exec, barrier);
+
 attnkit_status attnkit_read_exec(const attnkit_exec *theirs, attnkit_exec *ours, char *message)
 {
-    *ours = (attnkit_exec){.threads = 1};
-    if (!theirs)
+    const void *read;
+    if (!theirs) {
+        *ours = (attnkit_exec){.size = sizeof *ours, .threads = 1};
         return ATTNKIT_OK;
-    const attnkit_status status =
-        read_struct(ours, sizeof *ours, sizeof *ours, theirs, "attnkit_exec", message);
+    }
+    const attnkit_status status = read_struct(&exec_version, theirs, ours, &read, message);
     if (status != ATTNKIT_OK)
         return status;
+    if (read != ours)
+        *ours = *(const attnkit_exec *)read;
+    ours->size = sizeof *ours;
     if (ours->threads == 0)
         ours->threads = 1;
     if (ours->threads < 0)
@@ -32,6 +38,16 @@ attnkit_status attnkit_read_exec(const attnkit_exec *theirs, attnkit_exec *ours,
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "exec.thread is %lld: must be 0 with parallel_for", (long long)ours->thread);
     return ATTNKIT_OK;
+}
+
+attnkit_status attnkit_check_planned_threads(const attnkit_exec *exec, int64_t planned,
+                                             char *message)
+{
+    if (exec->threads <= planned)
+        return ATTNKIT_OK;
+    return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                  "exec.threads is %lld: the plan is for at most %lld", (long long)exec->threads,
+                  (long long)planned);
 }
 
 attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,

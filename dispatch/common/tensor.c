@@ -1,31 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides, layouts and overlaps of tensors. Costs well under a microsecond unless rows of an
- * output lie in the gaps between rows of another tensor, in an irregular way.
+ * Strides, addresses and overlaps of tensors. Costs some nanoseconds a tensor, unless address
+ * ranges meet: then each case of overlap.c.
  */
 #include "dispatch/common/tensor.h"
 
 #include "dispatch/common/message.h"
 
-enum {
-    STRIDE_NAME = 64, /* bytes of the longest name of a stride */
-};
-
 static const char *axis_name(const struct tensor *t, int axis)
 {
     static const char *const names[3] = {"batch", "head", "row"};
-    if (t->axes)
-        return t->axes[axis];
     return axis == 0 && t->paged ? "page" : axis == 2 && t->tiled ? "tile" : names[axis];
-}
-
-/* "k_strides[2] (row)": the field of an axis as the caller knows it. */
-static const char *stride_name(const struct tensor *t, int axis, char name[STRIDE_NAME])
-{
-    if (t->is_matrix)
-        return t->strides_name;
-    snprintf(name, STRIDE_NAME, "%s[%d] (%s)", t->strides_name, axis, axis_name(t, axis));
-    return name;
 }
 
 void attnkit_lay_in_tiles(struct tensor *t)
@@ -35,111 +20,222 @@ void attnkit_lay_in_tiles(struct tensor *t)
     t->tiled = true;
 }
 
-static attnkit_status set_dense(const struct tensor *t, char *message)
+attnkit_status attnkit_check_layout(const char *name, uint32_t layout, uint32_t known,
+                                    char *message)
 {
-    struct strides *s = t->stride;
-    char name[STRIDE_NAME];
-    s->row = t->row_bytes;
-    for (int i = 0; t->strides && i < 3; i++)
-        if (t->strides[i] != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s is %lld, but flags lacks ATTNKIT_%sSTRIDED", stride_name(t, i, name),
-                          (long long)t->strides[i], t->is_mask ? "MASK_" : "");
+    if ((layout & ~known) == 0)
+        return ATTNKIT_OK;
+    if ((layout & ~known) == ATTNKIT_TILED)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "%s.layout is 0x%x: %s is not stored in tiles (ATTNKIT_TILED)", name,
+                      (unsigned)layout, name);
+    return refuse(message, ATTNKIT_UNSUPPORTED, "%s.layout is 0x%x: bits 0x%x are not known", name,
+                  (unsigned)layout, (unsigned)(layout & ~known));
+}
+
+static bool is_empty(const int64_t count[3], int64_t row_bytes)
+{
+    return count[0] == 0 || count[1] == 0 || count[2] == 0 || row_bytes == 0;
+}
+
+/* Bytes before the address and in all, of so many rows. Returns false if they are beyond 63 bits.
+ */
+static bool measure(const struct tensor *t, const int64_t count[3], int64_t *below, int64_t *span)
+{
+    *below = *span = 0;
+    if (is_empty(count, t->row_bytes))
+        return true;
+    *span = t->row_bytes;
+    for (int i = 0; i < 3; i++) {
+        int64_t reach;
+        if (__builtin_mul_overflow(count[i] - 1, t->stride[i], &reach) || reach == INT64_MIN ||
+            __builtin_add_overflow(*span, reach < 0 ? -reach : reach, span))
+            return false;
+        *below += reach < 0 ? -reach : 0;
+    }
+    return true;
+}
+
+static attnkit_status refuse_strides(const struct tensor *t, attnkit_status status, const char *why,
+                                     char *message)
+{
+    return refuse(message, status, "%s.strides are {%lld, %lld, %lld}: %s", t->name,
+                  (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2], why);
+}
+
+/* Of an output: each dimension reaches over all that the smaller ones hold. */
+static attnkit_status check_nesting(const struct tensor *t, char *message)
+{
+    char why[ATTNKIT_MESSAGE_SIZE];
+    struct layout layout;
+    bool repeats;
+    if (!attnkit_layout(&layout, (const void *)(uintptr_t)t->below, t->count, t->stride,
+                        t->row_bytes, &repeats) ||
+        !repeats)
+        return ATTNKIT_OK;
+    snprintf(why, sizeof why, "%ss of %s (%lld bytes) overlap or interleave", axis_name(t, 2),
+             t->name, (long long)t->row_bytes);
+    return refuse_strides(t, ATTNKIT_BAD_ARGUMENT, why, message);
+}
+
+static attnkit_status finish(struct tensor *t, char *message)
+{
+    for (int i = 0; i < 3; i++)
+        if (t->count[i] <= 1)
+            t->stride[i] = 0;
+    if (!measure(t, t->count, &t->below, &t->span))
+        return refuse_strides(t, ATTNKIT_OVERFLOW, "the tensor leaves the address space", message);
+    return t->output ? check_nesting(t, message) : ATTNKIT_OK;
+}
+
+attnkit_status attnkit_plan_dense(struct tensor *t, char *message)
+{
     int64_t all;
-    if (__builtin_mul_overflow(s->row, t->count[2], &s->head) ||
-        __builtin_mul_overflow(s->head, t->count[1], &s->batch) ||
-        __builtin_mul_overflow(s->batch, t->count[0], &all))
+    t->stride[2] = t->row_bytes;
+    if (__builtin_mul_overflow(t->stride[2], t->count[2], &t->stride[1]) ||
+        __builtin_mul_overflow(t->stride[1], t->count[1], &t->stride[0]) ||
+        __builtin_mul_overflow(t->stride[0], t->count[0], &all))
         return refuse(message, ATTNKIT_OVERFLOW, "%s has %lld x %lld x %lld %ss of %lld bytes",
                       t->name, (long long)t->count[0], (long long)t->count[1],
                       (long long)t->count[2], axis_name(t, 2), (long long)t->row_bytes);
+    for (int i = 0; i < 3; i++)
+        if (t->count[i] <= 1)
+            t->stride[i] = 0;
+    t->below = 0;
+    t->span = all;
     return ATTNKIT_OK;
 }
 
-static attnkit_status set_strided(const struct tensor *t, char *message)
+static attnkit_status take_strides(struct tensor *t, const attnkit_tensor *theirs, char *message)
 {
-    char name[STRIDE_NAME];
     for (int i = 0; i < 3; i++) {
         int64_t reach;
+        t->stride[i] = theirs->strides[i];
         if (t->count[i] <= 1)
             continue;
-        if (t->strides[i] % t->alignment != 0)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be a multiple of %lld",
-                          stride_name(t, i, name), (long long)t->strides[i],
-                          (long long)t->alignment);
-        if (__builtin_mul_overflow(t->strides[i], t->count[i], &reach))
-            return refuse(message, ATTNKIT_OVERFLOW, "%s is %lld: too large for %lld of them",
-                          stride_name(t, i, name), (long long)t->strides[i],
-                          (long long)t->count[i]);
+        if (t->stride[i] % t->alignment != 0)
+            return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                          "%s.strides[%d] (%s) is %lld: must be a multiple of %d", t->name, i,
+                          axis_name(t, i), (long long)t->stride[i], (int)t->alignment);
+        if (__builtin_mul_overflow(t->stride[i], t->count[i], &reach))
+            return refuse(message, ATTNKIT_OVERFLOW,
+                          "%s.strides[%d] (%s) is %lld: too large for %lld of them", t->name, i,
+                          axis_name(t, i), (long long)t->stride[i], (long long)t->count[i]);
     }
-    *t->stride =
-        (struct strides){t->count[0] > 1 ? t->strides[0] : 0, t->count[1] > 1 ? t->strides[1] : 0,
-                         t->count[2] > 1 ? t->strides[2] : 0};
-    return ATTNKIT_OK;
+    return finish(t, message);
 }
 
-attnkit_status attnkit_set_strides(const struct tensor *t, uint32_t flags, char *message)
+attnkit_status attnkit_plan_tensor(struct tensor *t, const attnkit_tensor *theirs, char *message)
 {
-    const uint32_t literal = ATTNKIT_STRIDED | (t->is_mask ? ATTNKIT_MASK_STRIDED : 0);
-    return (flags & literal) && t->strides ? set_strided(t, message) : set_dense(t, message);
+    if (theirs->layout & ATTNKIT_STRIDED)
+        return take_strides(t, theirs, message);
+    for (int i = 0; i < 3; i++)
+        if (theirs->strides[i] != 0)
+            return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                          "%s.strides[%d] (%s) is %lld, but %s.layout lacks ATTNKIT_STRIDED",
+                          t->name, i, axis_name(t, i), (long long)theirs->strides[i], t->name);
+    return attnkit_plan_dense(t, message);
 }
 
-static attnkit_status check_tensor(const struct tensor *t, char *message)
+/* Bytes first .. end - 1 are those of the tensor, `span` of them from data - below on. */
+static attnkit_status place(struct memory *m, int64_t below, int64_t span, char *message)
 {
-    const bool any = t->count[0] > 0 && t->count[1] > 0 && t->count[2] > 0;
-    if (any && !t->data)
+    const struct tensor *const t = m->tensor;
+    const uintptr_t data = (uintptr_t)m->data;
+    if (span > 0 && data == 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is NULL", t->name);
-    if ((uintptr_t)t->data % (uintptr_t)t->alignment != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %p: must be aligned to %lld bytes",
-                      t->name, t->data, (long long)t->alignment);
+    if ((data & (uintptr_t)(t->alignment - 1)) != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %p: must be aligned to %d bytes",
+                      t->name, m->data, (int)t->alignment);
+    m->in_place = NULL;
+    m->first = data - (uintptr_t)below;
+    m->end = m->first + (uintptr_t)span;
+    if (m->first <= data && m->end >= m->first)
+        return ATTNKIT_OK;
+    char why[ATTNKIT_MESSAGE_SIZE];
+    snprintf(why, sizeof why, "%s leaves the address space", t->name);
+    return refuse_strides(t, ATTNKIT_OVERFLOW, why, message);
+}
+
+attnkit_status attnkit_bind(struct memory *m, const struct tensor *t, const void *data,
+                            char *message)
+{
+    m->tensor = t;
+    m->data = data;
+    for (int i = 0; i < 3; i++)
+        m->count[i] = t->count[i];
+    return place(m, t->below, t->span, message);
+}
+
+attnkit_status attnkit_bind_part(struct memory *m, const struct tensor *t, const int64_t count[3],
+                                 const void *data, char *message)
+{
+    int64_t below, span;
+    m->tensor = t;
+    m->data = data;
+    for (int i = 0; i < 3; i++)
+        m->count[i] = count[i];
+    measure(t, count, &below, &span); /* no more rows than planned, whose span is below 2^63 */
+    return place(m, below, span, message);
+}
+
+static struct layout layout_of(const struct memory *m)
+{
+    struct layout layout;
     bool repeats;
-    const int64_t stride[3] = {t->stride->batch, t->stride->head, t->stride->row};
-    if (!attnkit_layout(t->layout, t->data, t->count, stride, t->row_bytes, &repeats))
-        return refuse(message, ATTNKIT_OVERFLOW,
-                      "%s are {%lld, %lld, %lld}: %s leaves the address space", t->strides_name,
-                      (long long)stride[0], (long long)stride[1], (long long)stride[2], t->name);
-    if (repeats && t->output)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s are {%lld, %lld, %lld}: %ss of %s (%lld bytes) overlap or interleave",
-                      t->strides_name, (long long)stride[0], (long long)stride[1],
-                      (long long)stride[2], axis_name(t, 2), t->name, (long long)t->row_bytes);
-    return ATTNKIT_OK;
+    /* The ends of the address space were checked when the memory was bound. */
+    (void)attnkit_layout(&layout, m->data, m->count, m->tensor->stride, m->tensor->row_bytes,
+                         &repeats);
+    return layout;
+}
+
+bool attnkit_memory_overlaps(const struct memory *a, const struct memory *b)
+{
+    if (a->end <= b->first || b->end <= a->first)
+        return false;
+    const struct layout la = layout_of(a), lb = layout_of(b);
+    return attnkit_layouts_overlap(&la, &lb);
 }
 
 /* Whether every row of `input` is the row of `output` with the same indices. */
-static bool same_rows(const struct tensor *input, const struct tensor *output)
+static bool same_rows(const struct memory *input, const struct memory *output)
 {
-    const struct strides a = *input->stride, b = *output->stride;
-    return input->data == output->data && input->row_bytes == output->row_bytes &&
-           (input->count[0] <= 1 || a.batch == b.batch) &&
-           (input->count[1] <= 1 || a.head == b.head) && (input->count[2] <= 1 || a.row == b.row);
+    const struct tensor *const a = input->tensor, *const b = output->tensor;
+    if (input->data != output->data || a->row_bytes != b->row_bytes)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (input->count[i] > 1 && a->stride[i] != b->stride[i])
+            return false;
+    return true;
 }
 
-attnkit_status attnkit_check_tensors(const struct tensor *tensors, int n, char *message)
+attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *message)
 {
-    for (int i = 0; i < n; i++) {
-        const attnkit_status status = check_tensor(&tensors[i], message);
-        if (status != ATTNKIT_OK)
-            return status;
-    }
-    for (int i = 0; i < n && tensors[i].output; i++)
+    for (int i = 0; i < n && memory[i].tensor->output; i++)
         for (int j = i + 1; j < n; j++) {
-            const struct tensor *a = &tensors[i], *b = &tensors[j];
+            const struct memory *const a = &memory[i], *const b = &memory[j];
             if (b->in_place == a && same_rows(b, a))
                 continue;
-            if (attnkit_layouts_overlap(a->layout, b->layout))
-                return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s (%p) overlaps %s (%p)", a->name,
-                              a->data, b->name, b->data);
+            if (attnkit_memory_overlaps(a, b))
+                return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s (%p) overlaps %s (%p)",
+                              a->tensor->name, a->data, b->tensor->name, b->data);
         }
     return ATTNKIT_OK;
 }
 
-attnkit_status attnkit_check_apart(const void *workspace, size_t size, const char *name,
-                                   const struct layout *layout, char *message)
+attnkit_status attnkit_check_workspace_apart(const struct memory *memory, int n,
+                                             const void *workspace, size_t size, char *message)
 {
-    const struct layout whole = {
-        .first = (uintptr_t)workspace, .row_bytes = (int64_t)size, .span = (int64_t)size};
-    if (attnkit_layouts_overlap(&whole, layout))
-        return refuse(message, ATTNKIT_BAD_WORKSPACE, "workspace (%p, %zu bytes) overlaps %s",
-                      workspace, size, name);
+    const uintptr_t first = (uintptr_t)workspace, end = first + size;
+    for (int i = 0; i < n; i++) {
+        if (end <= memory[i].first || memory[i].end <= first)
+            continue;
+        const struct layout whole = {
+            .first = first, .row_bytes = (int64_t)size, .span = (int64_t)size};
+        const struct layout theirs = layout_of(&memory[i]);
+        if (attnkit_layouts_overlap(&whole, &theirs))
+            return refuse(message, ATTNKIT_BAD_WORKSPACE, "workspace (%p, %zu bytes) overlaps %s",
+                          workspace, size, memory[i].tensor->name);
+    }
     return ATTNKIT_OK;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reading and filling public structs, which begin with their size. An older caller's struct is
- * shorter: what it lacks is zero. A newer caller's is longer: what we do not know must be zero.
+ * shorter: the fields it lacks are zero. A newer caller's is longer: fields that this library does
+ * not know must be zero.
  */
 #ifndef ATTNKIT_VERSIONED_H
 #define ATTNKIT_VERSIONED_H
 
+#include <stddef.h>
 #include <string.h>
 
 #include "dispatch/common/message.h"
@@ -14,43 +16,63 @@ enum {
     LARGEST_STRUCT = 4096, /* bytes; a size beyond it is a mistake and not a newer version */
 };
 
-static inline attnkit_status check_size(size_t theirs, size_t smallest, const char *name,
-                                        char *message)
+/* A public struct. `first` is its size in 0.1.0, which never changes: callers of that version have
+ * it. */
+struct version {
+    const char *name;
+    size_t first, known; /* bytes */
+};
+
+/* The struct ended with field `last` in 0.1.0, and no field may use the bytes after it. */
+#define VERSION_OF(type, last)                                                                     \
+    {                                                                                              \
+#type, offsetof(type, last) + sizeof(((type *)0)->last), sizeof(type)                      \
+    }
+
+static inline attnkit_status check_size(const struct version *v, size_t theirs, char *message)
 {
-    if (theirs < smallest || theirs > LARGEST_STRUCT)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s.size is %zu: must be sizeof(%s), here %zu",
-                      name, theirs, name, smallest);
-    return ATTNKIT_OK;
+    if (theirs >= v->first && theirs <= LARGEST_STRUCT)
+        return ATTNKIT_OK;
+    return refuse(
+        message, ATTNKIT_BAD_ARGUMENT,
+        "%s.size is %zu: must be sizeof(%s), which is %zu here, at least %zu and at most %d",
+        v->name, theirs, v->name, v->known, v->first, LARGEST_STRUCT);
 }
 
-/* Copies `theirs` into `ours`, a zeroed struct of `known` bytes. `smallest` is the size of the
- * struct's first version. */
-static inline attnkit_status read_struct(void *ours, size_t known, size_t smallest,
-                                         const void *theirs, const char *name, char *message)
+/* *read is a struct of v->known bytes with the caller's fields: theirs where it has that size, else
+ * a copy in `room`, v->known bytes. */
+static inline attnkit_status read_struct(const struct version *v, const void *theirs, void *room,
+                                         const void **read, char *message)
 {
     size_t size;
     memcpy(&size, theirs, sizeof size);
-    if (check_size(size, smallest, name, message) != ATTNKIT_OK)
+    *read = theirs;
+    if (size == v->known)
+        return ATTNKIT_OK;
+    if (check_size(v, size, message) != ATTNKIT_OK)
         return ATTNKIT_BAD_ARGUMENT;
     const unsigned char *bytes = theirs;
-    for (size_t i = known; i < size; i++)
+    for (size_t i = v->known; i < size; i++)
         if (bytes[i] != 0)
             return refuse(message, ATTNKIT_UNSUPPORTED,
-                          "%s.size is %zu and byte %zu is set: this library knows %zu bytes", name,
-                          size, i, known);
-    memcpy(ours, theirs, size < known ? size : known);
+                          "%s.size is %zu and byte %zu is set: this library knows %zu bytes",
+                          v->name, size, i, v->known);
+    memset(room, 0, v->known);
+    memcpy(room, theirs, size < v->known ? size : v->known);
+    *read = room;
     return ATTNKIT_OK;
 }
 
-/* Fills the caller's struct from ours, all but its size. */
-static inline attnkit_status write_struct(void *theirs, const void *ours, size_t known,
-                                          size_t smallest, const char *name, char *message)
+/* Fills the caller's struct from ours, all except its size; of a longer one, the rest with 0. */
+static inline attnkit_status write_struct(const struct version *v, void *theirs, const void *ours,
+                                          char *message)
 {
     size_t size;
     memcpy(&size, theirs, sizeof size);
-    if (check_size(size, smallest, name, message) != ATTNKIT_OK)
+    if (check_size(v, size, message) != ATTNKIT_OK)
         return ATTNKIT_BAD_ARGUMENT;
-    const size_t fill = size < known ? size : known;
+    const size_t fill = size < v->known ? size : v->known;
+    memset((char *)theirs + sizeof size, 0, size - sizeof size);
     memcpy((char *)theirs + sizeof size, (const char *)ours + sizeof size, fill - sizeof size);
     return accept(message);
 }

@@ -159,6 +159,9 @@ attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, cha
     return ATTNKIT_OK;
 }
 
+static const struct version info_version = VERSION_OF(attnkit_isa_info, reason);
+static const struct version choice_version = VERSION_OF(attnkit_isa_choice, reason);
+
 int32_t attnkit_isa_count(void)
 {
     return ISA_COUNT;
@@ -179,7 +182,7 @@ attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *mess
         .can_run = attnkit_isa_can_run(isa),
         .reason = why(isa),
     };
-    return write_struct(info, &ours, sizeof ours, sizeof ours, "attnkit_isa_info", message);
+    return write_struct(&info_version, info, &ours, message);
 }
 
 attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice, char *message)
@@ -195,5 +198,5 @@ attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice, c
         .decode = picked.isa->name,
         .reason = picked.reason,
     };
-    return write_struct(choice, &ours, sizeof ours, sizeof ours, "attnkit_isa_choice", message);
+    return write_struct(&choice_version, choice, &ours, message);
 }

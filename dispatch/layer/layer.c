@@ -1,228 +1,267 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of the multi-head attention layer: one public call after the other, linear maps,
- * appends and attention, each shared out among the threads as it is alone, which meet after each.
- * What they hand on lies in the workspace. Everything is checked before the first one runs.
+ * The public calls of the multi-head attention layer. A single call is a plan on the stack and one
+ * run of it.
  */
-#include "kernels/attention/weights.h"
-#include "dispatch/layer/check_layer.h"
+#include <string.h>
+
 #include "dispatch/common/exec.h"
 #include "dispatch/common/fp_modes.h"
-#include "dispatch/cpu/isa.h"
-#include "dispatch/linear/matrix.h"
 #include "dispatch/common/message.h"
+#include "dispatch/common/versioned.h"
+#include "dispatch/layer/layer_plan.h"
 
-/* A layer call on its way. */
-struct call {
-    struct layer_plan plan;
-    struct buffers buffers;
-    attnkit_exec exec; /* of the layer */
-    attnkit_exec part; /* of the calls in it: the same, in the rest of the workspace */
-    size_t workspace_size;
-    char *message; /* the caller's, or NULL */
-};
+/* --- Planning --------------------------------------------------------------------------------- */
 
-/* -------------------------------------------------------------------------------- workspace */
-
-static attnkit_status largest_linear(const struct mapped *map, const attnkit_exec *exec,
-                                     size_t *bytes, char *message)
+static attnkit_status make_plan(const struct layer_request *r, const attnkit_exec *exec,
+                                struct layer_plan *plan, const struct kernels **kernels,
+                                char *message)
 {
-    size_t needed;
-    const attnkit_status status = attnkit_linear_workspace(&map->linear, exec, &needed, message);
-    if (status == ATTNKIT_OK && needed > *bytes)
-        *bytes = needed;
+    struct layer layer;
+    attnkit_status status =
+        attnkit_read_layer(r->core->packed, r->core->packed_size, &layer, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_layer(r, &layer, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_begin_plan(&plan->header, PLAN_OF_LAYER, exec->isa, kernels, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_make_layer_plan(r, &layer, *kernels, exec->threads, plan, message);
     return status;
 }
 
-static attnkit_status largest_append(const attnkit_append_args *args, const attnkit_exec *exec,
-                                     size_t *bytes, char *message)
+static void input_of_request(const struct layer_request *r, struct layer_input *input)
 {
-    size_t needed;
-    const attnkit_status status = attnkit_append_workspace(args, exec, &needed, message);
-    if (status == ATTNKIT_OK && needed > *bytes)
-        *bytes = needed;
+    const attnkit_layer_args *const args = r->core;
+    *input = (struct layer_input){
+        .packed_size = args->packed_size,
+        .batch = args->batch,
+        .q_len = args->q_len,
+        .kv_len = args->kv_len,
+        .memory = {[OWN_OUT] = args->out.data,
+                   [OWN_MEAN] = args->mean_weights,
+                   [OWN_X] = args->x.data,
+                   [OWN_KEY] = args->key.data,
+                   [OWN_VALUE] = args->value.data,
+                   [OWN_PACKED] = args->packed,
+                   [OWN_COS] = r->rotation->cos,
+                   [OWN_SIN] = r->rotation->sin,
+                   [OWN_POSITIONS] = r->rotation->positions.data,
+                   [OWN_CACHED] = args->cached.data},
+    };
+    attnkit_input_of_request(&r->attention, &input->attention);
+}
+
+/* The plan of the caller's structs, and what a single call brings, or NULL. Numbers of options are
+ * arithmetic: not in the caller's modes. Not inlined, so that the room for the structs is free
+ * again when kernels run. */
+static __attribute__((noinline)) attnkit_status
+plan_args(const attnkit_layer_args *args, const attnkit_exec *exec, struct layer_plan *plan,
+          struct layer_input *input, const struct kernels **kernels, char *message)
+{
+    struct layer_request r;
+    const fp_modes callers = fp_modes_begin();
+    plan->single = input;
+    attnkit_status status = attnkit_read_layer_request(args, &r, message);
+    if (status == ATTNKIT_OK)
+        status = make_plan(&r, exec, plan, kernels, message);
+    if (status == ATTNKIT_OK && input)
+        input_of_request(&r, input);
+    fp_modes_end(callers);
     return status;
 }
 
-/* What the part with the largest workspace needs. */
-static attnkit_status part_bytes(const struct layer_plan *p, const attnkit_exec *exec,
-                                 size_t *bytes, char *message)
+/* A plan for runs. */
+static attnkit_status plan_runs(const attnkit_layer_args *args, const attnkit_exec *theirs,
+                                struct layer_plan *plan, char *message)
 {
-    attnkit_status status = attnkit_attention_workspace(&p->attention, exec, bytes, message);
-    if (status == ATTNKIT_OK)
-        status = largest_linear(&p->q, exec, bytes, message);
-    if (status == ATTNKIT_OK)
-        status = largest_linear(&p->o, exec, bytes, message);
-    if (status == ATTNKIT_OK && p->has_keys)
-        status = largest_linear(&p->k, exec, bytes, message);
-    if (status == ATTNKIT_OK && p->has_keys)
-        status = largest_linear(&p->v, exec, bytes, message);
-    if (status == ATTNKIT_OK && p->rotates)
-        status = largest_append(&p->append_q, exec, bytes, message);
-    if (status == ATTNKIT_OK && p->keeps_cache)
-        status = largest_append(&p->append_k, exec, bytes, message);
-    if (status == ATTNKIT_OK && p->keeps_cache)
-        status = largest_append(&p->append_v, exec, bytes, message);
-    return status;
-}
-
-static attnkit_status make_plan(const attnkit_layer_args *args, const attnkit_exec *exec,
-                                struct call *call, char *message)
-{
-    struct isa_choice choice;
-    attnkit_status status = attnkit_read_exec(exec, &call->exec, message);
-    if (status == ATTNKIT_OK)
-        status = attnkit_plan_layer(args, call->exec.threads, &call->plan, message);
-    if (status == ATTNKIT_OK)
-        status = attnkit_isa_pick(call->exec.isa, &choice, message);
-    call->workspace_size = 0;
-    if (status != ATTNKIT_OK || call->plan.empty)
-        return status;
-    call->part = call->exec;
-    call->part.size = sizeof call->part;
-    status = part_bytes(&call->plan, &call->part, &call->part.workspace_size, message);
-    if (status != ATTNKIT_OK)
-        return status;
-    return attnkit_workspace_bytes((size_t)call->plan.shared_bytes, call->part.workspace_size, 1,
-                                   &call->workspace_size, message);
+    attnkit_exec exec;
+    const struct kernels *kernels;
+    const attnkit_status status = attnkit_read_exec(theirs, &exec, message);
+    return status == ATTNKIT_OK ? plan_args(args, &exec, plan, NULL, &kernels, message) : status;
 }
 
 attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args, const attnkit_exec *exec,
                                        size_t *bytes, char *message)
 {
-    struct call call;
+    struct layer_plan plan;
     if (!bytes)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
-    const fp_modes callers = fp_modes_begin();
-    const attnkit_status status = make_plan(args, exec, &call, message);
-    fp_modes_end(callers);
+    const attnkit_status status = plan_runs(args, exec, &plan, message);
     if (status != ATTNKIT_OK)
         return status;
-    *bytes = call.workspace_size;
+    *bytes = plan.header.workspace_size;
     return accept(message);
 }
 
-static attnkit_status take_workspace(struct call *call)
+size_t attnkit_layer_plan_size(void)
 {
-    char *shared;
-    const attnkit_exec *exec = &call->exec;
-    const attnkit_status status =
-        attnkit_take_workspace(exec, call->workspace_size, &shared, call->message);
+    return sizeof(struct layer_plan);
+}
+
+attnkit_status attnkit_layer_plan(const attnkit_layer_args *args, const attnkit_exec *exec,
+                                  void *plan, size_t plan_size, char *message)
+{
+    struct layer_plan ours;
+    attnkit_status status = attnkit_check_plan_memory(plan, plan_size, sizeof ours, message);
+    if (status == ATTNKIT_OK)
+        status = plan_runs(args, exec, &ours, message);
     if (status != ATTNKIT_OK)
         return status;
-    if (exec->threads > 1 && !exec->parallel_for && !exec->barrier)
-        return refuse(call->message, ATTNKIT_BAD_ARGUMENT,
-                      "exec.barrier is NULL: %lld threads of a layer have to meet",
-                      (long long)exec->threads);
-    call->part.workspace = shared + call->plan.shared_bytes;
-    return attnkit_bind_layer(&call->plan, shared, exec->workspace, call->workspace_size,
-                              exec->threads, exec->thread, &call->buffers, call->message);
+    memcpy(plan, &ours, sizeof ours);
+    return accept(message);
 }
 
-/* --------------------------------------------------------------------------------- the parts */
-
-/* After each part; a parallel-for has met already. */
-static void meet(const struct call *call)
+attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t *bytes, char *message)
 {
-    if (call->exec.threads > 1 && !call->exec.parallel_for)
-        call->exec.barrier(call->exec.pool);
+    return attnkit_planned_workspace(plan, PLAN_OF_LAYER, bytes, message);
 }
 
-static attnkit_status map(const struct call *call, const struct mapped *m)
+/* --- Running ---------------------------------------------------------------------------------- */
+
+/* Thread 0 looks at the arrays for all threads of the caller, which learn what it found when they
+ * meet. */
+static attnkit_status check_arrays(const struct layer_run *run, const attnkit_exec *exec,
+                                   char *message)
 {
-    attnkit_linear_args args = m->linear;
-    attnkit_status status = ATTNKIT_OK;
-    for (int64_t i = 0; i < m->blocks && status == ATTNKIT_OK; i++) {
-        args.x = (const char *)m->linear.x + i * m->x_step;
-        args.y = (char *)m->linear.y + i * m->y_step;
-        status = attnkit_linear(&args, &call->part, call->message);
-        /* One workspace serves them all. */
-        if (i + 1 < m->blocks)
-            meet(call);
-    }
-    meet(call);
+    struct verdict *const verdict = run->buffers.verdict;
+    if (exec->threads == 1 || exec->parallel_for)
+        return attnkit_check_layer_arrays(run, message);
+    if (exec->thread == 0)
+        verdict->status = attnkit_check_layer_arrays(run, verdict->message);
+    exec->barrier(exec->pool);
+    const attnkit_status status = verdict->status;
+    if (status != ATTNKIT_OK && message)
+        memcpy(message, verdict->message, ATTNKIT_MESSAGE_SIZE);
     return status;
 }
 
-static attnkit_status append(const struct call *call, const attnkit_append_args *all, bool by_entry)
+static attnkit_status bind_and_run(const struct layer_plan *plan, const struct layer_input *input,
+                                   const attnkit_exec *exec, const struct kernels *kernels,
+                                   char *message)
 {
-    attnkit_status status = ATTNKIT_OK;
-    if (!by_entry) {
-        status = attnkit_append(all, &call->part, call->message);
-        meet(call);
+    struct layer_run run;
+    run.kernels = kernels;
+    attnkit_status status = attnkit_bind_layer(plan, input, exec, &run, message);
+    if (status != ATTNKIT_OK || run.empty)
         return status;
-    }
-    for (int64_t b = 0; b < call->plan.args.batch && status == ATTNKIT_OK; b++) {
-        const attnkit_append_args entry = attnkit_entry_append(&call->plan, all, b);
-        status = attnkit_append(&entry, &call->part, call->message);
-        meet(call);
-    }
+    status = check_arrays(&run, exec, message);
+    if (status == ATTNKIT_OK)
+        attnkit_run_layer(&run, exec);
     return status;
 }
 
-static attnkit_status project(const struct call *call)
-{
-    const struct layer_plan *p = &call->plan;
-    const bool by_entry = p->attention.q_starts;
-    attnkit_status status = map(call, &p->q);
-    if (status == ATTNKIT_OK && p->has_keys)
-        status = map(call, &p->k);
-    if (status == ATTNKIT_OK && p->has_keys)
-        status = map(call, &p->v);
-    if (status == ATTNKIT_OK && p->rotates)
-        status = append(call, &p->append_q, by_entry);
-    if (status == ATTNKIT_OK && p->has_keys && (p->rotates || p->keeps_cache))
-        status = append(call, &p->append_k, by_entry);
-    if (status == ATTNKIT_OK && p->keeps_cache)
-        status = append(call, &p->append_v, false);
-    return status;
-}
-
-/* A thread's rows of the mean. Running it again gives the same. */
-static void average(void *arg, int64_t thread)
-{
-    const struct call *call = arg;
-    const struct layer_plan *p = &call->plan;
-    const attnkit_attention_args *a = &p->attention;
-    const int64_t threads = call->exec.threads;
-    if (thread < 0 || thread >= threads)
-        return;
-    const struct mean_weights mean = {
-        .q_len = a->q_len,
-        .heads = a->q_heads,
-        .keys = a->kv_len,
-        .weights = (const char *)a->weights,
-        .stride = {a->q_starts ? 0 : a->weights_strides[0], a->weights_strides[1],
-                   a->weights_strides[2]},
-        .out = p->args.mean_weights,
-    };
-    const fp_modes callers = fp_modes_begin();
-    attnkit_average_weights(&mean, first_of_share(p->q_rows, threads, thread),
-                            first_of_share(p->q_rows, threads, thread + 1));
-    fp_modes_end(callers);
-}
-
-attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
+attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *theirs,
                              char *message)
 {
-    struct call call = {.message = message};
-    /* The scale of attention, which is checked with the rest, is arithmetic. */
-    const fp_modes callers = fp_modes_begin();
-    attnkit_status status = make_plan(args, exec, &call, message);
-    if (status == ATTNKIT_OK && !call.plan.empty)
-        status = take_workspace(&call);
-    fp_modes_end(callers);
-    if (status != ATTNKIT_OK)
-        return status;
-    if (call.plan.empty)
-        return accept(message);
-    status = project(&call);
+    struct layer_plan plan;
+    struct layer_input input;
+    attnkit_exec exec;
+    const struct kernels *kernels;
+    attnkit_status status = attnkit_read_exec(theirs, &exec, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_attention(&call.plan.attention, &call.part, message);
+        status = plan_args(args, &exec, &plan, &input, &kernels, message);
+    if (status == ATTNKIT_OK)
+        status = bind_and_run(&plan, &input, &exec, kernels, message);
+    return status == ATTNKIT_OK ? accept(message) : status;
+}
+
+/* --- Running a plan --------------------------------------------------------------------------- */
+
+static const struct version data_version = VERSION_OF(attnkit_layer_data, mean_weights);
+
+/* The attention has as many entries and rows as the layer. */
+static attnkit_status check_attention_lengths(const attnkit_attention_data *a, char *message)
+{
+    if (!a->batch && !a->q_len)
+        return ATTNKIT_OK;
+    return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                  "attention->%s is given: the layer says it, or has none",
+                  a->batch ? "batch" : "q_len");
+}
+
+static attnkit_status read_data(const attnkit_layer_data *theirs, struct layer_input *input,
+                                char *message)
+{
+    const void *read;
+    attnkit_layer_data copy;
+    attnkit_attention_data none;
+    struct run_request attention;
+    if (!theirs)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "data is NULL");
+    attnkit_status status = read_struct(&data_version, theirs, &copy, &read, message);
     if (status != ATTNKIT_OK)
         return status;
-    meet(&call);
-    if (call.plan.args.mean_weights)
-        attnkit_run_tasks(&call.exec, call.exec.threads, average, &call);
-    return map(&call, &call.plan.o);
+    const attnkit_layer_data *const data = read;
+    attnkit_attention_data_init(&none);
+    status =
+        attnkit_read_run_request(data->attention ? data->attention : &none, &attention, message);
+    if (status == ATTNKIT_OK)
+        status = check_attention_lengths(attention.core, message);
+    if (status != ATTNKIT_OK)
+        return status;
+    *input = (struct layer_input){
+        .packed_size = data->packed_size,
+        .batch = data->batch,
+        .q_len = data->q_len,
+        .kv_len = data->kv_len,
+        .memory = {[OWN_OUT] = data->out,
+                   [OWN_MEAN] = data->mean_weights,
+                   [OWN_X] = data->x,
+                   [OWN_KEY] = data->key,
+                   [OWN_VALUE] = data->value,
+                   [OWN_PACKED] = data->packed,
+                   [OWN_COS] = data->cos,
+                   [OWN_SIN] = data->sin,
+                   [OWN_POSITIONS] = data->positions,
+                   [OWN_CACHED] = data->cached},
+    };
+    attnkit_input_of_run(&attention, &input->attention);
+    return ATTNKIT_OK;
+}
+
+static bool is_same_shape(const struct layer *a, const struct layer *b)
+{
+    if (a->q_heads != b->q_heads || a->kv_heads != b->kv_heads || a->head_dim != b->head_dim ||
+        a->value_dim != b->value_dim || a->type != b->type)
+        return false;
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const struct projection_shape *const p = &a->projection[i], *const q = &b->projection[i];
+        if (p->out_dim != q->out_dim || p->in_dim != q->in_dim || p->has_bias != q->has_bias)
+            return false;
+    }
+    return true;
+}
+
+static attnkit_status check_packed(const struct layer_plan *plan, const struct layer_input *input,
+                                   char *message)
+{
+    struct layer layer;
+    const attnkit_status status =
+        attnkit_read_layer(input->memory[OWN_PACKED], input->packed_size, &layer, message);
+    if (status != ATTNKIT_OK || is_same_shape(&layer, &plan->layer))
+        return status;
+    return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                  "packed (%p) is a layer of other shapes or types than the plan",
+                  input->memory[OWN_PACKED]);
+}
+
+attnkit_status attnkit_layer_run(const void *planned, const attnkit_layer_data *data,
+                                 const attnkit_exec *theirs, char *message)
+{
+    const struct layer_plan *const plan = planned;
+    const struct kernels *kernels;
+    struct layer_input input;
+    attnkit_exec exec;
+    attnkit_status status = attnkit_read_exec(theirs, &exec, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_plan(plan, PLAN_OF_LAYER, exec.isa, &kernels, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_planned_threads(&exec, plan->threads, message);
+    if (status == ATTNKIT_OK)
+        status = read_data(data, &input, message);
+    if (status == ATTNKIT_OK)
+        status = check_packed(plan, &input, message);
+    if (status == ATTNKIT_OK)
+        status = bind_and_run(plan, &input, &exec, kernels, message);
+    return status == ATTNKIT_OK ? accept(message) : status;
 }

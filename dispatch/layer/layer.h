@@ -3,8 +3,8 @@
  * What packed weights of a multi-head attention layer are: a description, then the four matrices as
  * attnkit_pack writes them, then their biases as binary32, each part at a multiple of 64 bytes.
  */
-#ifndef ATTNKIT_LAYER_H
-#define ATTNKIT_LAYER_H
+#ifndef ATTNKIT_DISPATCH_LAYER_H
+#define ATTNKIT_DISPATCH_LAYER_H
 
 #include <stdbool.h>
 
@@ -30,9 +30,5 @@ struct layer {
 /* Reads the description and checks that all it speaks of is there. */
 attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer *layer,
                                   char *message);
-
-/* The fields of a linear map that follow from a projection; w_type, w, bias and dims. */
-void attnkit_set_projection(const struct layer *layer, enum projection projection,
-                            attnkit_linear_args *args);
 
 #endif

@@ -12,6 +12,7 @@
 #include "dispatch/cpu/isa.h"
 #include "dispatch/linear/matrix.h"
 #include "dispatch/common/versioned.h"
+#include "dispatch/linear/pack.h"
 
 /* Its first 8 bytes say what it is; another layout of anything after them gets another number. */
 struct description {
@@ -26,6 +27,8 @@ struct description {
 static const char NAME[8] = {'a', 't', 't', 'n', 'k', 'i', 't', '1'};
 
 _Static_assert(sizeof(struct description) % MATRIX_ALIGNMENT == 0, "matrices follow it");
+
+static const struct version weights_version = VERSION_OF(attnkit_layer_weights, flags);
 
 /* ------------------------------------------------------------------------------- the shape */
 
@@ -172,17 +175,6 @@ attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer 
     return ATTNKIT_OK;
 }
 
-void attnkit_set_projection(const struct layer *layer, enum projection projection,
-                            attnkit_linear_args *args)
-{
-    const struct projection_shape *p = &layer->projection[projection];
-    args->in_dim = p->in_dim;
-    args->out_dim = p->out_dim;
-    args->w = layer->packed + p->w;
-    args->w_type = (attnkit_type)layer->type;
-    args->bias = p->has_bias ? (const float *)(layer->packed + p->bias) : NULL;
-}
-
 /* -------------------------------------------------------------------------------- packing */
 
 /* A matrix and a bias of the caller's. */
@@ -244,10 +236,12 @@ static attnkit_status check_shape(const attnkit_layer_weights *theirs, attnkit_l
 {
     if (!theirs)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "weights is NULL");
-    attnkit_status status =
-        read_struct(ours, sizeof *ours, sizeof *ours, theirs, "attnkit_layer_weights", message);
+    const void *read;
+    attnkit_status status = read_struct(&weights_version, theirs, ours, &read, message);
     if (status != ATTNKIT_OK)
         return status;
+    if (read != ours)
+        *ours = *theirs;
     if (ours->flags)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)ours->flags, (unsigned)ours->flags);
@@ -285,34 +279,40 @@ attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights, s
     return accept(message);
 }
 
+/* What is packed, then each matrix, then each bias. */
+enum { PARTS = 1 + 2 * PROJECTIONS };
+
 /* Pointers, alignment and overlaps. */
 static attnkit_status check_memory(const attnkit_layer_weights *w, const struct layer *layer,
                                    const struct source source[PROJECTIONS], void *packed,
                                    size_t bytes, char *message)
 {
-    struct matrix matrices[1 + 2 * PROJECTIONS];
-    struct tensor tensors[1 + 2 * PROJECTIONS];
-    attnkit_set_matrix(&matrices[0], "packed", NULL, packed, TYPE_F32, 1, 1, 0);
-    matrices[0].tensor.row_bytes = layer->bytes;
-    matrices[0].tensor.alignment = MATRIX_ALIGNMENT;
-    matrices[0].tensor.output = true;
+    struct tensor tensors[PARTS];
+    struct memory memory[PARTS];
+    const void *data[PARTS] = {packed};
+    tensors[0] = attnkit_matrix("packed", TYPE_F32, 1, 1);
+    tensors[0].row_bytes = layer->bytes;
+    tensors[0].alignment = MATRIX_ALIGNMENT;
+    tensors[0].output = true;
     for (int i = 0; i < PROJECTIONS; i++) {
         const struct projection_shape *p = &layer->projection[i];
-        attnkit_set_matrix(&matrices[1 + i], source[i].w_name, NULL, source[i].w,
-                           (enum type)w->w_type, p->out_dim, p->in_dim, 0);
-        attnkit_set_matrix(&matrices[1 + PROJECTIONS + i], source[i].b_name, NULL, source[i].b,
-                           (enum type)w->bias_type, p->has_bias ? 1 : 0, p->out_dim, 0);
+        const int b = 1 + PROJECTIONS + i;
+        tensors[1 + i] =
+            attnkit_matrix(source[i].w_name, (enum type)w->w_type, p->out_dim, p->in_dim);
+        tensors[b] = attnkit_matrix(source[i].b_name, (enum type)w->bias_type, p->has_bias ? 1 : 0,
+                                    p->out_dim);
+        data[1 + i] = source[i].w;
+        data[b] = source[i].b;
     }
-    for (int i = 0; i < 1 + 2 * PROJECTIONS; i++) {
-        const attnkit_status status = attnkit_set_strides(&matrices[i].tensor, 0, message);
-        if (status != ATTNKIT_OK)
-            return status;
-        tensors[i] = matrices[i].tensor;
-    }
-    if (bytes < (size_t)layer->bytes)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is %zu: %lld needed", bytes,
-                      (long long)layer->bytes);
-    return attnkit_check_tensors(tensors, 1 + 2 * PROJECTIONS, message);
+    attnkit_status status = ATTNKIT_OK;
+    for (int i = 0; status == ATTNKIT_OK && i < PARTS; i++)
+        status = attnkit_plan_dense(&tensors[i], message);
+    if (status == ATTNKIT_OK && bytes < (size_t)layer->bytes)
+        status = refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is %zu: %lld needed", bytes,
+                        (long long)layer->bytes);
+    for (int i = 0; status == ATTNKIT_OK && i < PARTS; i++)
+        status = attnkit_bind(&memory[i], &tensors[i], data[i], message);
+    return status == ATTNKIT_OK ? attnkit_check_overlaps(memory, PARTS, message) : status;
 }
 
 /* What is between the parts is the same for the same weights, as all else. */
@@ -345,21 +345,23 @@ static void write_biases(const attnkit_layer_weights *w, const struct layer *lay
     fp_modes_end(callers);
 }
 
-static attnkit_status pack_matrix(const attnkit_layer_weights *w, const struct layer *layer, int i,
-                                  const struct source *source, const attnkit_exec *exec,
-                                  char *packed, char *message)
+static void pack_matrices(const attnkit_layer_weights *w, const struct layer *layer,
+                          const struct kernels *kernels, const attnkit_exec *exec,
+                          const struct source source[PROJECTIONS], char *packed)
 {
-    const attnkit_pack_args args = {
-        .size = sizeof args,
-        .out_dim = layer->projection[i].out_dim,
-        .in_dim = layer->projection[i].in_dim,
-        .w = source->w,
-        .w_type = w->w_type,
-        .packed_type = w->packed_type,
-        .packed = packed + layer->projection[i].w,
-        .packed_size = (size_t)(layer->bytes - layer->projection[i].w),
-    };
-    return attnkit_pack(&args, exec, message);
+    for (int i = 0; i < PROJECTIONS; i++) {
+        const struct projection_shape *p = &layer->projection[i];
+        const struct packing packing = {
+            .out_dim = p->out_dim,
+            .in_dim = p->in_dim,
+            .type = (enum type)w->w_type,
+            .packed_type = layer->type,
+            .w = source[i].w,
+            .stride = bytes_of((enum type)w->w_type, p->in_dim),
+            .packed = packed + p->w,
+        };
+        attnkit_pack_execute(&packing, kernels, exec);
+    }
 }
 
 attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *packed, size_t bytes,
@@ -380,10 +382,9 @@ attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *pa
         status = attnkit_read_exec(exec, &ours, message);
     if (status == ATTNKIT_OK)
         status = attnkit_isa_pick(ours.isa, &choice, message);
-    for (int i = 0; status == ATTNKIT_OK && i < PROJECTIONS; i++)
-        status = pack_matrix(&w, &layer, i, &source[i], exec, packed, message);
     if (status != ATTNKIT_OK)
         return status;
+    pack_matrices(&w, &layer, choice.isa->kernels, &ours, source, packed);
     if (ours.thread == 0) {
         write_biases(&w, &layer, choice.isa->kernels, source, packed);
         clear_gaps(&layer, packed);

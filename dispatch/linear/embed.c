@@ -6,6 +6,7 @@
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/exec.h"
 #include "dispatch/common/fp_modes.h"
+#include "dispatch/common/ints.h"
 #include "dispatch/cpu/isa.h"
 #include "dispatch/linear/matrix.h"
 #include "dispatch/common/versioned.h"
@@ -14,37 +15,42 @@ enum {
     PIECE = 256, /* elements that are converted at once, a multiple of Q8_BLOCK */
 };
 
+static const struct version args_version = VERSION_OF(attnkit_embed_args, padding_id);
+
+/* Outputs first. */
+enum { OUT, TABLE, IDS, TENSORS };
+
 /* What a call comes to once it has been checked. */
-struct plan {
+struct embedding {
     int64_t count, vocab, dim;
     enum type table_type, out_type;
-    bool ids_64, has_padding;
+    bool has_padding;
     int64_t padding_id;
-    struct matrix ids, table, out;
-    attnkit_exec exec;
+    struct ints ids;
+    const char *table;
+    char *out;
+    ptrdiff_t table_stride, out_stride;
+    struct tensor tensors[TENSORS];
     const struct kernels *kernels;
     int64_t shares;
 };
 
-static int64_t id_at(const struct plan *plan, int64_t i)
+static bool is_padding(const struct embedding *e, int64_t id)
 {
-    const void *const ids = plan->ids.tensor.data;
-    return plan->ids_64 ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
-}
-
-static bool is_padding(const struct plan *plan, int64_t id)
-{
-    return plan->has_padding && id == plan->padding_id;
+    return e->has_padding && id == e->padding_id;
 }
 
 /* -------------------------------------------------------------------------------- checks */
 
 static attnkit_status check_options(const attnkit_embed_args *args, char *message)
 {
-    const uint32_t known = ATTNKIT_STRIDED | ATTNKIT_PADDING_GIVEN | ATTNKIT_IDS_64;
+    const uint32_t known = ATTNKIT_PADDING_GIVEN;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
+    if (args->reserved)
+        return refuse(message, ATTNKIT_UNSUPPORTED, "reserved is 0x%x: must be 0",
+                      (unsigned)args->reserved);
     if (!(args->flags & ATTNKIT_PADDING_GIVEN) && args->padding_id != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "padding_id is %lld, but flags lacks ATTNKIT_PADDING_GIVEN",
@@ -63,9 +69,9 @@ static attnkit_status check_dims(const attnkit_embed_args *args, char *message)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least %lld",
                           dims[i].name, (long long)dims[i].value, (long long)dims[i].smallest);
     attnkit_status status =
-        attnkit_check_matrix_type("table_type", args->table_type, "dim", args->dim, message);
+        attnkit_check_matrix_type("table.type", args->table.type, "dim", args->dim, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_check_rounded("out_type", args->out_type, message);
+        status = attnkit_check_rounded("out.type", args->out.type, message);
     if (status == ATTNKIT_OK)
         status = attnkit_check_matrix_size("vocab", args->vocab, "dim", args->dim, message);
     if (status == ATTNKIT_OK)
@@ -73,102 +79,107 @@ static attnkit_status check_dims(const attnkit_embed_args *args, char *message)
     return status;
 }
 
-static attnkit_status set_tensors(const attnkit_embed_args *args, struct plan *plan, char *message)
+static attnkit_status plan_tensors(const attnkit_embed_args *args, struct embedding *e,
+                                   char *message)
 {
-    attnkit_set_matrix(&plan->out, "out", "out_stride", args->out, plan->out_type, plan->count,
-                       plan->dim, args->out_stride);
-    attnkit_set_matrix(&plan->table, "table", "table_stride", args->table, plan->table_type,
-                       plan->vocab, plan->dim, args->table_stride);
-    attnkit_set_matrix(&plan->ids, "ids", "ids", args->ids, TYPE_F32, plan->count, 1, 0);
-    plan->ids.tensor.row_bytes = plan->ids_64 ? sizeof(int64_t) : sizeof(int32_t);
-    plan->ids.tensor.alignment = plan->ids.tensor.row_bytes;
-    plan->out.tensor.output = true;
-    attnkit_status status = attnkit_set_strides(&plan->out.tensor, args->flags, message);
+    struct tensor *const out = &e->tensors[OUT], *const table = &e->tensors[TABLE];
+    struct tensor *const ids = &e->tensors[IDS];
+    *out = attnkit_matrix("out", e->out_type, e->count, e->dim);
+    *table = attnkit_matrix("table", e->table_type, e->vocab, e->dim);
+    *ids = attnkit_matrix("ids", TYPE_F32, e->count, 1);
+    out->output = true;
+    ids->row_bytes = int_bytes(e->ids);
+    ids->alignment = (int32_t)ids->row_bytes;
+    attnkit_status status = attnkit_plan_matrix(out, &args->out, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_set_strides(&plan->table.tensor, args->flags, message);
+        status = attnkit_plan_matrix(table, &args->table, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_set_strides(&plan->ids.tensor, 0, message);
+        status = attnkit_plan_dense(ids, message);
+    e->out_stride = out->stride[2];
+    e->table_stride = table->stride[2];
     return status;
 }
 
-static attnkit_status check_shape(const attnkit_embed_args *theirs, struct plan *plan,
+static attnkit_status check_shape(const attnkit_embed_args *args, struct embedding *e,
                                   char *message)
 {
-    attnkit_embed_args args = {0};
-    if (!theirs)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "args is NULL");
-    attnkit_status status =
-        read_struct(&args, sizeof args, sizeof args, theirs, "attnkit_embed_args", message);
+    struct ints ids;
+    attnkit_status status = check_options(args, message);
     if (status == ATTNKIT_OK)
-        status = check_options(&args, message);
+        status = check_dims(args, message);
     if (status == ATTNKIT_OK)
-        status = check_dims(&args, message);
+        status = attnkit_read_ints("ids", args->ids, &ids, message);
     if (status != ATTNKIT_OK)
         return status;
-    *plan = (struct plan){
-        .count = args.count,
-        .vocab = args.vocab,
-        .dim = args.dim,
-        .table_type = (enum type)args.table_type,
-        .out_type = (enum type)args.out_type,
-        .ids_64 = args.flags & ATTNKIT_IDS_64,
-        .has_padding = args.flags & ATTNKIT_PADDING_GIVEN,
-        .padding_id = args.padding_id,
-    };
-    return set_tensors(&args, plan, message);
+    e->count = args->count;
+    e->vocab = args->vocab;
+    e->dim = args->dim;
+    e->table_type = (enum type)args->table.type;
+    e->out_type = (enum type)args->out.type;
+    e->has_padding = args->flags & ATTNKIT_PADDING_GIVEN;
+    e->padding_id = args->padding_id;
+    e->ids = ids;
+    e->table = args->table.data;
+    e->out = (char *)(uintptr_t)args->out.data;
+    return plan_tensors(args, e, message);
 }
 
-static attnkit_status check_ids(const struct plan *plan, char *message)
+static attnkit_status check_ids(const struct embedding *e, char *message)
 {
-    for (int64_t i = 0; i < plan->count; i++) {
-        const int64_t id = id_at(plan, i);
-        if ((id < 0 || id >= plan->vocab) && !is_padding(plan, id))
+    for (int64_t i = 0; i < e->count; i++) {
+        const int64_t id = int_at(e->ids, i);
+        if ((id < 0 || id >= e->vocab) && !is_padding(e, id))
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
                           "ids[%lld] is %lld: must be at least 0 and below vocab (%lld)",
-                          (long long)i, (long long)id, (long long)plan->vocab);
+                          (long long)i, (long long)id, (long long)e->vocab);
     }
     return ATTNKIT_OK;
 }
 
-static attnkit_status check_memory(const struct plan *plan, char *message)
+static attnkit_status check_memory(const struct embedding *e, char *message)
 {
-    const struct tensor tensors[] = {plan->out.tensor, plan->table.tensor, plan->ids.tensor};
-    const attnkit_status status = attnkit_check_tensors(tensors, 3, message);
-    return status == ATTNKIT_OK ? check_ids(plan, message) : status;
+    const void *const data[TENSORS] = {[OUT] = e->out, [TABLE] = e->table, [IDS] = e->ids.data};
+    struct memory memory[TENSORS];
+    attnkit_status status = ATTNKIT_OK;
+    for (int i = 0; status == ATTNKIT_OK && i < TENSORS; i++)
+        status = attnkit_bind(&memory[i], &e->tensors[i], data[i], message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_overlaps(memory, TENSORS, message);
+    return status == ATTNKIT_OK ? check_ids(e, message) : status;
 }
 
 /* ---------------------------------------------------------------------------------- rows */
 
-static void look_up(const struct plan *plan, int64_t id, char *out)
+static void look_up(const struct embedding *e, int64_t id, char *out)
 {
-    const char *const row = (const char *)plan->table.tensor.data + id * plan->table.stride.row;
-    const enum type from = plan->table_type, to = plan->out_type;
+    const char *const row = e->table + id * e->table_stride;
+    const enum type from = e->table_type, to = e->out_type;
     float x[PIECE];
     if (from == to) {
-        memcpy(out, row, (size_t)bytes_of(from, plan->dim));
+        memcpy(out, row, (size_t)bytes_of(from, e->dim));
         return;
     }
-    for (int64_t d = 0; d < plan->dim; d += PIECE) {
-        const int64_t n = plan->dim - d < PIECE ? plan->dim - d : PIECE;
-        plan->kernels->widen(from, row + bytes_of(from, d), NULL, 0, n, x);
-        plan->kernels->narrow(to, x, n, 0, out + bytes_of(to, d), NULL);
+    for (int64_t d = 0; d < e->dim; d += PIECE) {
+        const int64_t n = e->dim - d < PIECE ? e->dim - d : PIECE;
+        e->kernels->widen(from, row + bytes_of(from, d), NULL, 0, n, x);
+        e->kernels->narrow(to, x, n, 0, out + bytes_of(to, d), NULL);
     }
 }
 
 static void run_share(void *arg, int64_t share)
 {
-    const struct plan *plan = arg;
-    if (share < 0 || share >= plan->shares)
+    const struct embedding *e = arg;
+    if (share < 0 || share >= e->shares)
         return;
     const fp_modes callers = fp_modes_begin();
-    const int64_t end = first_of_share(plan->count, plan->shares, share + 1);
-    for (int64_t i = first_of_share(plan->count, plan->shares, share); i < end; i++) {
-        char *const out = (char *)plan->out.tensor.data + i * plan->out.stride.row;
-        const int64_t id = id_at(plan, i);
-        if (is_padding(plan, id))
-            memset(out, 0, (size_t)bytes_of(plan->out_type, plan->dim));
+    const int64_t end = first_of_share(e->count, e->shares, share + 1);
+    for (int64_t i = first_of_share(e->count, e->shares, share); i < end; i++) {
+        char *const out = e->out + i * e->out_stride;
+        const int64_t id = int_at(e->ids, i);
+        if (is_padding(e, id))
+            memset(out, 0, (size_t)bytes_of(e->out_type, e->dim));
         else
-            look_up(plan, id, out);
+            look_up(e, id, out);
     }
     fp_modes_end(callers);
 }
@@ -176,21 +187,28 @@ static void run_share(void *arg, int64_t share)
 attnkit_status attnkit_embed(const attnkit_embed_args *args, const attnkit_exec *exec,
                              char *message)
 {
-    struct plan plan;
+    struct embedding e;
+    attnkit_embed_args copy;
+    const void *read;
+    attnkit_exec ours;
     struct isa_choice choice;
-    attnkit_status status = check_shape(args, &plan, message);
+    if (!args)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "args is NULL");
+    attnkit_status status = read_struct(&args_version, args, &copy, &read, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_read_exec(exec, &plan.exec, message);
+        status = check_shape(read, &e, message);
     if (status == ATTNKIT_OK)
-        status = attnkit_isa_pick(plan.exec.isa, &choice, message);
-    if (status == ATTNKIT_OK && plan.count > 0)
-        status = check_memory(&plan, message);
+        status = attnkit_read_exec(exec, &ours, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_isa_pick(ours.isa, &choice, message);
+    if (status == ATTNKIT_OK && e.count > 0)
+        status = check_memory(&e, message);
     if (status != ATTNKIT_OK)
         return status;
-    if (plan.count == 0)
+    if (e.count == 0)
         return accept(message);
-    plan.kernels = choice.isa->kernels;
-    plan.shares = plan.exec.threads < plan.count ? plan.exec.threads : plan.count;
-    attnkit_run_tasks(&plan.exec, plan.shares, run_share, &plan);
+    e.kernels = choice.isa->kernels;
+    e.shares = ours.threads < e.count ? ours.threads : e.count;
+    attnkit_run_tasks(&ours, e.shares, run_share, &e);
     return accept(message);
 }

@@ -7,22 +7,30 @@
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/message.h"
 
-void attnkit_set_matrix(struct matrix *m, const char *name, const char *stride_name,
-                        const void *data, enum type type, int64_t rows, int64_t dim, int64_t stride)
+struct tensor attnkit_matrix(const char *name, enum type type, int64_t rows, int64_t dim)
 {
-    *m = (struct matrix){.strides = {0, 0, stride}};
-    m->tensor = (struct tensor){
+    return (struct tensor){
         .name = name,
-        .strides_name = stride_name,
-        .data = data,
         .count = {1, 1, rows},
         .row_bytes = bytes_of(type, dim),
-        .alignment = attnkit_alignment(type),
-        .strides = m->strides,
-        .stride = &m->stride,
-        .layout = &m->layout,
-        .is_matrix = true,
+        .alignment = (int32_t)attnkit_alignment(type),
     };
+}
+
+attnkit_status attnkit_plan_matrix(struct tensor *t, const attnkit_tensor *theirs, char *message)
+{
+    const attnkit_status status =
+        attnkit_check_layout(t->name, theirs->layout, ATTNKIT_STRIDED, message);
+    return status == ATTNKIT_OK ? attnkit_plan_tensor(t, theirs, message) : status;
+}
+
+attnkit_status attnkit_bind_rows(struct memory *m, const struct tensor *t, int64_t rows,
+                                 const void *data, char *message)
+{
+    const int64_t count[3] = {1, 1, rows};
+    if (rows == t->count[2])
+        return attnkit_bind(m, t, data, message);
+    return attnkit_bind_part(m, t, count, data, message);
 }
 
 attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, const char *dim_name,

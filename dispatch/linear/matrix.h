@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the calls around attention have in common: matrices of rows with one stride, element types
- * of weights, and work that is shared out in equal parts.
+ * What the calls around attention have in common: matrices of rows with one stride, and element
+ * types of weights.
  */
 #ifndef ATTNKIT_MATRIX_H
 #define ATTNKIT_MATRIX_H
@@ -10,18 +10,15 @@
 
 enum { MATRIX_ALIGNMENT = 64 /* bytes, of what is packed */ };
 
-/* A tensor [rows][dim] whose rows are `stride` bytes apart if the call is strided. */
-struct matrix {
-    struct tensor tensor;
-    struct layout layout;
-    struct strides stride;
-    int64_t strides[3];
-};
+/* A tensor [rows][dim] without strides; `name` is the one of the public field. */
+struct tensor attnkit_matrix(const char *name, enum type type, int64_t rows, int64_t dim);
 
-/* Fills in m, which must stay where it is; name and stride_name are those of the public struct. */
-void attnkit_set_matrix(struct matrix *m, const char *name, const char *stride_name,
-                        const void *data, enum type type, int64_t rows, int64_t dim,
-                        int64_t stride);
+/* Sets the strides, which are the caller's if the layout says so. */
+attnkit_status attnkit_plan_matrix(struct tensor *t, const attnkit_tensor *theirs, char *message);
+
+/* The same tensor at an address, with as many rows or fewer. */
+attnkit_status attnkit_bind_rows(struct memory *m, const struct tensor *t, int64_t rows,
+                                 const void *data, char *message);
 
 /* That a type is one of matrices, and `dim` a whole number of its blocks. */
 attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, const char *dim_name,
@@ -30,12 +27,5 @@ attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, co
 /* That so many rows of so many elements are within 63 bits, also as binary32. */
 attnkit_status attnkit_check_matrix_size(const char *rows_name, int64_t rows, const char *dim_name,
                                          int64_t dim, char *message);
-
-/* The first of n parts that belongs to share i of `shares`: they differ by one part at most. */
-static inline int64_t first_of_share(int64_t n, int64_t shares, int64_t i)
-{
-    const int64_t longer = n % shares;
-    return n / shares * i + (i < longer ? i : longer);
-}
 
 #endif

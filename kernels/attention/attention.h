@@ -12,6 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/cache/pages.h"
+#include "kernels/ints.h"
 
 enum {
     ROW_BLOCK = 256, /* most query rows that share a walk over the keys */
@@ -50,7 +51,8 @@ enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPE
 struct extras {
     bool any; /* of what follows but sinks and weights, which come after the walk over the keys */
     bool window;
-    int64_t left, right;             /* of the window, not negative; INT64_MAX: no bound */
+    int64_t left, right;             /* of the window, not negative; left INT64_MAX: no bound */
+    bool has_right;                  /* whether there is a bound on the right */
     int64_t keep_first;              /* keys that are in every window, by absolute index */
     const int32_t *q_docs, *kv_docs; /* or NULL */
     struct mask bytes, bits, bias;
@@ -71,6 +73,7 @@ struct extras {
 
 struct attention {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
+    int64_t q_room, kv_room; /* rows of dense arrays for each entry: at least q_len, kv_len */
     const char *q;
     char *out, *lse; /* lse may be NULL */
     enum type q_type, out_type;
@@ -78,16 +81,16 @@ struct attention {
     struct cache k, v;
     struct pages pages; /* in which K and V lie */
     int64_t first_key;  /* the absolute index of key 0, at the edge of a chunk */
-    /* Dense, with a line per query row of [batch][q_heads][q_len]; out is NULL where there is none:
-     * of the keys before these, and where the state goes that takes the place of a result. */
+    /* Dense, with a line per query row of [batch][q_heads][q_room]; out is NULL where there is
+     * none: of the keys before these, and where the state goes that takes the place of a result. */
     struct state before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;       /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */
-    const int64_t *kv_lens;  /* or NULL */
-    const int64_t *q_starts; /* or NULL: entry b's rows are q_starts[b] .. q_starts[b + 1] - 1 of */
-    const int64_t *kv_starts; /* one tensor of q_len or kv_len rows without a batch */
-    const int64_t *q_offsets; /* or NULL */
+    bool bottom_right;     /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */
+    struct ints kv_lens;   /* or none */
+    struct ints q_starts;  /* or none: entry b's rows are q_starts[b] .. q_starts[b + 1] - 1 of */
+    struct ints kv_starts; /* one tensor of q_len or kv_len rows without a batch */
+    struct ints q_offsets; /* or none */
     struct extras extras;
 };
 

@@ -435,8 +435,8 @@ static void finish(const struct attention *a, const struct kernels *kernels, con
         if (a->extras.sinks)
             fold_sinks(a, kernels, w, spare);
         if (a->extras.weights)
-            attnkit_weights_out(a, kernels, w->place[0], w->rows, w->total.row_max,
-                                w->total.row_sum, (char *)scratch);
+            attnkit_write_weights(a, kernels, w->place[0], w->rows, w->total.row_max,
+                                  w->total.row_sum, (char *)scratch);
         finish_rows(a, kernels, w);
         return;
     }

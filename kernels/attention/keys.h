@@ -25,8 +25,8 @@ static inline struct place place_of_row(const struct attention *a, int64_t batch
         .group_head = group_head,
         .head = group_head + row % a->group,
         .position = position,
-        .outer = a->q_starts ? 0 : batch,
-        .row = a->q_starts ? a->q_starts[batch] + position : position,
+        .outer = a->q_starts.data ? 0 : batch,
+        .row = a->q_starts.data ? int_at(a->q_starts, batch) + position : position,
     };
 }
 
@@ -64,7 +64,7 @@ static inline float *lse_row(const struct attention *a, struct place p)
 /* The line of a query row in the states of the caller. */
 static inline struct state state_row(const struct attention *a, struct state all, struct place p)
 {
-    const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_len + p.row;
+    const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_room + p.row;
     return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
@@ -73,8 +73,8 @@ static inline struct key_row key_row(const struct attention *a, const struct cac
                                      int64_t batch, int64_t kv_head, int64_t key)
 {
     struct index at = row_index(&a->pages, batch, key);
-    if (a->kv_starts)
-        at = (struct index){0, a->kv_starts[batch] + key};
+    if (a->kv_starts.data)
+        at = (struct index){0, int_at(a->kv_starts, batch) + key};
     if (c->tiled)
         at.row /= TILE_KEYS;
     const struct strides s = c->stride, scale = c->scale_stride;

@@ -127,8 +127,9 @@ static struct key_set seen_by_document(const struct attention *a, const struct k
                                        const struct place *place, int64_t block, int64_t end)
 {
     const struct extras *const x = &a->extras;
-    const int64_t first = a->kv_starts ? a->kv_starts[place->batch] : place->batch * a->kv_len;
-    const int32_t own = x->q_docs[place->outer * a->q_len + place->row];
+    const int64_t first =
+        a->kv_starts.data ? int_at(a->kv_starts, place->batch) : place->batch * a->kv_room;
+    const int32_t own = x->q_docs[place->outer * a->q_room + place->row];
     const int32_t *const docs = x->kv_docs + first + block;
     const int keys = (int)clamp(end - block, 0, KEY_BLOCK);
     unsigned char bytes[KEY_BLOCK] = {0};

@@ -12,14 +12,16 @@
 
 static inline int64_t sequence_rows(const struct attention *a, int64_t batch)
 {
-    return a->q_starts ? a->q_starts[batch + 1] - a->q_starts[batch] : a->q_len;
+    if (!a->q_starts.data)
+        return a->q_len;
+    return int_at(a->q_starts, batch + 1) - int_at(a->q_starts, batch);
 }
 
 static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
 {
-    if (a->kv_starts)
-        return a->kv_starts[batch + 1] - a->kv_starts[batch];
-    return a->kv_lens ? a->kv_lens[batch] : a->kv_len;
+    if (a->kv_starts.data)
+        return int_at(a->kv_starts, batch + 1) - int_at(a->kv_starts, batch);
+    return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
 }
 
 /* The position of query row 0, counted likewise. */
@@ -27,7 +29,7 @@ static inline int64_t q_offset(const struct attention *a, int64_t batch)
 {
     if (a->bottom_right)
         return sequence_keys(a, batch) - sequence_rows(a, batch);
-    return (a->q_offsets ? a->q_offsets[batch] : 0) - a->first_key;
+    return (a->q_offsets.data ? int_at(a->q_offsets, batch) : 0) - a->first_key;
 }
 
 static inline int64_t clamp(int64_t x, int64_t low, int64_t high)
@@ -73,7 +75,7 @@ static inline struct visible visible_keys(const struct attention *a, int64_t bat
     return (struct visible){
         .keep = clamp(x->keep_first - a->first_key, 0, keys),
         .first = clamp(saturated_sum(at, -x->left), 0, keys),
-        .end = x->right == INT64_MAX ? keys : clamp(end, 0, keys),
+        .end = x->has_right ? clamp(end, 0, keys) : keys,
     };
 }
 

@@ -4,8 +4,8 @@
  * dispatch/attention/merge.c checks the caller's arguments and makes it of them. Strides are in
  * bytes.
  */
-#ifndef ATTNKIT_MERGE_H
-#define ATTNKIT_MERGE_H
+#ifndef ATTNKIT_KERNELS_MERGE_H
+#define ATTNKIT_KERNELS_MERGE_H
 
 #include "kernels/attention/attention.h"
 

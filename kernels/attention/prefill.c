@@ -547,8 +547,8 @@ static void fold_sinks(const struct prefill *w, const struct panel *p)
 static void write_weights(const struct prefill *w, const struct panel *p)
 {
     const size_t wide = (size_t)attnkit_wide_floats(w->a) * sizeof(float);
-    attnkit_weights_out(w->a, w->kernels, p->first, p->rows, p->total.row_max, p->total.row_sum,
-                        w->decode_scratch + wide);
+    attnkit_write_weights(w->a, w->kernels, p->first, p->rows, p->total.row_max, p->total.row_sum,
+                          w->decode_scratch + wide);
 }
 
 static void finish_panel(const struct prefill *w, const struct panel *p)

@@ -185,9 +185,9 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
     }
 }
 
-void attnkit_weights_out(const struct attention *a, const struct kernels *kernels,
-                         struct place first, int rows, const float *row_max, const float *row_sum,
-                         char *scratch)
+void attnkit_write_weights(const struct attention *a, const struct kernels *kernels,
+                           struct place first, int rows, const float *row_max, const float *row_sum,
+                           char *scratch)
 {
     struct weighing w;
     w.a = a;
@@ -206,9 +206,10 @@ void attnkit_weights_out(const struct attention *a, const struct kernels *kernel
 void attnkit_average_weights(const struct mean_weights *m, int64_t first, int64_t end)
 {
     for (int64_t row = first; row < end; row++) {
-        const char *const line =
-            m->weights + row / m->q_len * m->stride.batch + row % m->q_len * m->stride.row;
-        float *const mean = m->out + row * m->keys;
+        const int64_t entry = row / m->q_len, position = row % m->q_len;
+        const char *const line = m->weights + entry * m->stride.batch + position * m->stride.row;
+        float *const mean =
+            (float *)(m->out + entry * m->out_stride.batch + position * m->out_stride.row);
         memset(mean, 0, (size_t)m->keys * sizeof *mean);
         for (int64_t h = 0; h < m->heads; h++) {
             const float *const weights = (const float *)(line + h * m->stride.head);

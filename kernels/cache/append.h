@@ -19,30 +19,30 @@ struct append {
     bool tiled;         /* dst, as K in struct key_rows */
     /* Of pages, where batch is, if paged; of tiles, where row is, if tiled. */
     struct strides src_stride, dst_stride, scale_stride;
-    const int64_t *starts; /* or NULL: 0 */
-    const int64_t *lens;   /* or NULL: len */
+    struct ints starts; /* or none: 0 */
+    struct ints lens;   /* or none: len */
     struct pages pages;
 
     int64_t pairs; /* that are turned; 0: no rotation */
     bool interleaved;
-    const int64_t *positions; /* or NULL: starts */
-    const float *cos, *sin;   /* [position][pairs], or NULL: from base */
+    struct ints positions;  /* or none: starts */
+    const float *cos, *sin; /* [position][pairs], or NULL: from base */
     double base;
 };
 
 static inline int64_t append_start(const struct append *a, int64_t batch)
 {
-    return a->starts ? a->starts[batch] : 0;
+    return a->starts.data ? int_at(a->starts, batch) : 0;
 }
 
 static inline int64_t append_len(const struct append *a, int64_t batch)
 {
-    return a->lens ? a->lens[batch] : a->len;
+    return a->lens.data ? int_at(a->lens, batch) : a->len;
 }
 
 static inline int64_t append_position(const struct append *a, int64_t batch)
 {
-    return a->positions ? a->positions[batch] : append_start(a, batch);
+    return a->positions.data ? int_at(a->positions, batch) : append_start(a, batch);
 }
 
 /* A row of n elements to the places of key `key` in a tile. Writes no other byte of it. */

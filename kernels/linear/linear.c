@@ -4,7 +4,7 @@
  * in groups of rows and cut along the inputs, so that a cut of a panel of the matrix stays in the
  * second cache; then, panel by panel and cut by cut, the tile `product` takes all groups to the
  * panel, with the sums carried in scratch from cut to cut, which rounds nothing. Few rows:
- * `few_product` reads each tile of the matrix once, whatever its type. dispatch/linear/linear.c
+ * `few_product` reads each tile of the matrix once, whatever its type. dispatch/linear/
  * calls both.
  */
 #include "kernels/linear/linear.h"
@@ -310,8 +310,8 @@ static struct part part_at(const struct linear *l, int64_t panel, int64_t i)
                          .outs = outs < panel ? (int)outs : (int)panel};
 }
 
-void attnkit_linear_run(const struct linear *l, const struct kernels *kernels,
-                        int64_t (*next)(void *arg), void *arg, char *memory)
+void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
+                              int64_t (*next)(void *arg), void *arg, char *memory)
 {
     const struct scratch s = cut_scratch(l, memory);
     const bool few = has_few_rows(l, kernels);

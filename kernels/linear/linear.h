@@ -4,8 +4,8 @@
  * checked them, and the loops over their parts. A packed matrix is tiles of TILE_KEYS outputs,
  * [inputs][TILE_KEYS] in each, without gaps, as K that is stored in tiles. Strides are in bytes.
  */
-#ifndef ATTNKIT_LINEAR_H
-#define ATTNKIT_LINEAR_H
+#ifndef ATTNKIT_KERNELS_LINEAR_H
+#define ATTNKIT_KERNELS_LINEAR_H
 
 #include "kernels/kernels.h"
 
@@ -54,7 +54,7 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 
 /* Computes the parts that next(arg) gives until it gives a negative number. `memory` is the
  * scratch, aligned to 64 bytes. */
-void attnkit_linear_run(const struct linear *l, const struct kernels *kernels,
-                        int64_t (*next)(void *arg), void *arg, char *memory);
+void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
+                              int64_t (*next)(void *arg), void *arg, char *memory);
 
 #endif

@@ -99,13 +99,14 @@ static bool is_in_window(const struct extras *x, int64_t first_key, int64_t posi
 {
     const __int128_t distance = (__int128_t)key - position;
     return first_key + key < x->keep_first || ((x->left == INT64_MAX || -distance <= x->left) &&
-                                               (x->right == INT64_MAX || distance <= x->right));
+                                               (!x->has_right || distance <= x->right));
 }
 
 static bool is_same_document(const struct attention *a, struct place place, int64_t key)
 {
-    const int64_t first = a->kv_starts ? a->kv_starts[place.batch] : place.batch * a->kv_len;
-    return a->extras.q_docs[place.outer * a->q_len + place.row] == a->extras.kv_docs[first + key];
+    const int64_t first =
+        a->kv_starts.data ? int_at(a->kv_starts, place.batch) : place.batch * a->kv_room;
+    return a->extras.q_docs[place.outer * a->q_room + place.row] == a->extras.kv_docs[first + key];
 }
 
 /* Whether a row sees a key: all that may keep it from that, one after the other. */

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/reference.h"
 #include "kernels/scalar/scalar.h"
@@ -189,11 +189,11 @@ static struct setting setting_new(const struct distribution *d, const struct sha
         .kv_len = keys,
         .head_dim = dim,
         .value_dim = shape->value_dim,
-        .q = s.q,
-        .k = s.k,
-        .v = s.v,
-        .out = s.out,
-        .lse = s.lse,
+        .q = {.data = s.q},
+        .k = {.data = s.k},
+        .v = {.data = s.v},
+        .out = {.data = s.out},
+        .lse = {.data = s.lse},
     };
     return s;
 }
@@ -260,20 +260,20 @@ static struct worst judge(const struct oracle_row *row, const struct oracle_elem
     return w;
 }
 
-static struct problem problem_of(const attnkit_attention_args *args)
+static struct attention problem_of(const attnkit_attention_args *args)
 {
-    struct problem p;
+    struct attention a;
     char message[ATTNKIT_MESSAGE_SIZE];
-    if (attnkit_check(args, &p, message) != ATTNKIT_OK)
+    if (attnkit_attention_problem(args, &a, message) != ATTNKIT_OK)
         fail_msg("%s", message);
-    return p;
+    return a;
 }
 
 /* Every row of a problem by the scalar reference. */
 static struct worst judge_reference(const attnkit_attention_args *args)
 {
-    const struct problem p = problem_of(args);
-    const int64_t dim = p.a.value_dim;
+    const struct attention a = problem_of(args);
+    const int64_t dim = a.value_dim;
     float *out = floats(dim), lse;
     struct oracle_element *truth = malloc((size_t)dim * sizeof *truth);
     struct worst w = {0};
@@ -281,8 +281,7 @@ static struct worst judge_reference(const attnkit_attention_args *args)
         for (int64_t h = 0; h < args->q_heads; h++)
             for (int64_t i = 0; i < args->q_len; i++) {
                 const struct oracle_row row = oracle_row(args, b, h, i, truth, NULL);
-                attnkit_reference_row(&p.a, b, h / p.a.group, i * p.a.group + h % p.a.group, out,
-                                      &lse);
+                attnkit_reference_row(&a, b, h / a.group, i * a.group + h % a.group, out, &lse);
                 w = worst_of(w, judge(&row, truth, dim, out, lse));
             }
     free(truth);
@@ -354,6 +353,14 @@ static void one_dimension_is_inside_the_bound(void **state)
     assert_inside_bound("head_dim 1", w);
 }
 
+static void set_strides(attnkit_tensor *t, int64_t batch, int64_t head, int64_t row)
+{
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[0] = batch;
+    t->strides[1] = head;
+    t->strides[2] = row;
+}
+
 /* Groups, lengths, offsets, strides and a negative scale: the oracle's reading of attnkit.h. Rows
  * that see no key are among them. */
 static void options_are_inside_the_bound(void **state)
@@ -363,31 +370,28 @@ static void options_are_inside_the_bound(void **state)
     const int64_t kv_lens[BATCH] = {130, 0, 67}, q_offsets[BATCH] = {-5, 3, 60};
     const struct shape shape = {DIM, DIM, BATCH * KEYS * 2};
     struct setting s = setting_new(&distributions[0], &shape, BATCH * HEADS * ROWS, SEED);
+    const attnkit_visibility visibility = {.size = sizeof visibility, .kv_lens = {.data = kv_lens}};
     attnkit_attention_args args = s.args;
-    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;
+    args.visibility = &visibility;
+    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN;
     args.scale = -0.7;
     args.batch = BATCH;
     args.q_heads = HEADS;
     args.kv_heads = 2;
     args.q_len = ROWS;
     args.kv_len = KEYS;
-    args.kv_lens = kv_lens;
     const int64_t row = 4 * DIM;
-    const int64_t q_strides[3] = {HEADS * ROWS * row, row, HEADS * row};
-    const int64_t kv_strides[3] = {2 * KEYS * row, row, 2 * row};
-    memcpy(args.q_strides, q_strides, sizeof q_strides);
-    memcpy(args.out_strides, q_strides, sizeof q_strides);
-    memcpy(args.k_strides, kv_strides, sizeof kv_strides);
-    memcpy(args.v_strides, kv_strides, sizeof kv_strides);
-    args.lse_strides[0] = 4 * HEADS * ROWS;
-    args.lse_strides[1] = 4 * ROWS;
-    args.lse_strides[2] = 4;
+    set_strides(&args.q, HEADS * ROWS * row, row, HEADS * row);
+    set_strides(&args.out, HEADS * ROWS * row, row, HEADS * row);
+    set_strides(&args.k, 2 * KEYS * row, row, 2 * row);
+    set_strides(&args.v, 2 * KEYS * row, row, 2 * row);
+    set_strides(&args.lse, 4 * HEADS * ROWS, 4 * ROWS, 4);
     args.align = ATTNKIT_ALIGN_UPPER_LEFT;
     assert_inside_bound("upper left", judge_reference(&args));
     args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
     assert_inside_bound("bottom right", judge_reference(&args));
     args.align = ATTNKIT_ALIGN_OFFSETS;
-    args.q_offsets = q_offsets;
+    args.q_offsets.data = q_offsets;
     assert_inside_bound("offsets", judge_reference(&args));
     setting_free(&s);
 }
@@ -412,11 +416,11 @@ static void assert_same_bits(const struct distribution *d, const struct shape *s
 {
     const size_t bytes = (size_t)shape->value_dim * sizeof(float);
     struct setting s = setting_new(d, shape, rows, SEED);
-    const struct problem p = problem_of(&s.args);
+    const struct attention a = problem_of(&s.args);
     run(&s.args, isa);
     float *out = floats(shape->value_dim), lse;
     for (int64_t row = 0; row<rows; row += rows> 1 ? rows - 1 : 1) {
-        attnkit_reference_row(&p.a, 0, 0, row, out, &lse);
+        attnkit_reference_row(&a, 0, 0, row, out, &lse);
         assert_memory_equal(out, s.out + row * shape->value_dim, bytes);
         assert_memory_equal(&lse, &s.lse[row], sizeof lse);
     }
@@ -479,12 +483,15 @@ static struct worst judge_storage(const struct storage *as, struct setting *s)
     void *v = store(as, s->v, keys, dim, v_scales);
     struct oracle_element *truth = malloc((size_t)dim * sizeof *truth);
     struct worst w = {0};
-    args.k = k;
-    args.v = v;
-    args.k_type = args.v_type = as->type;
-    args.k_scale_group = args.v_scale_group = as->group;
-    args.k_scales = as->group ? k_scales : NULL;
-    args.v_scales = as->group ? v_scales : NULL;
+    const attnkit_kv_storage storage = {.size = sizeof storage,
+                                        .k_scales = {.data = as->group ? k_scales : NULL},
+                                        .v_scales = {.data = as->group ? v_scales : NULL},
+                                        .k_scale_group = as->group,
+                                        .v_scale_group = as->group};
+    args.k.data = k;
+    args.v.data = v;
+    args.k.type = args.v.type = as->type;
+    args.storage = &storage;
     run(&args, NULL);
     for (int64_t i = 0; i < args.q_len; i++) {
         const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth, NULL);

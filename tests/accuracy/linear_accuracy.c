@@ -97,8 +97,7 @@ static void *new_packed(const struct map *m, const char *w)
     attnkit_pack_args args = {.size = sizeof args,
                               .out_dim = m->out_dim,
                               .in_dim = m->in_dim,
-                              .w = w,
-                              .w_type = m->types.w,
+                              .w = {.data = w, .type = m->types.w},
                               .packed_type = m->types.w};
     expect_ok(attnkit_packed_size(&args, &args.packed_size, message), message);
     args.packed = aligned_alloc(64, (args.packed_size + 63) / 64 * 64);
@@ -115,13 +114,10 @@ static void run(struct map *m, const char *x, const void *packed, const char *is
                                       .rows = m->rows,
                                       .in_dim = m->in_dim,
                                       .out_dim = m->out_dim,
-                                      .x = x,
-                                      .w = packed,
-                                      .bias = m->bias,
-                                      .y = y,
-                                      .x_type = m->types.x,
-                                      .w_type = m->types.w,
-                                      .y_type = m->types.y};
+                                      .x = {.data = x, .type = m->types.x},
+                                      .w = {.data = packed, .type = m->types.w},
+                                      .y = {.data = y, .type = m->types.y},
+                                      .bias = m->bias};
     attnkit_exec exec = {.size = sizeof exec, .isa = isa};
     expect_ok(attnkit_linear_workspace(&args, &exec, &exec.workspace_size, message), message);
     exec.workspace = malloc(exec.workspace_size);

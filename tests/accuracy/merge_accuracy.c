@@ -197,8 +197,8 @@ static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
         .value_dim = dim,
         .part_outs = outs,
         .part_lses = lses,
-        .out = out,
-        .lse = lse,
+        .out = {.data = out},
+        .lse = {.data = lse},
     };
     char message[ATTNKIT_MESSAGE_SIZE];
     if (attnkit_merge(&args, NULL, message) != ATTNKIT_OK)
@@ -309,11 +309,12 @@ static void fill(float *x, int count, float magnitude, uint64_t seed)
         x[i] = random_uniform(&seed) * magnitude;
 }
 
-static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t dim)
+/* Some rows of a dense tensor that has `rows` of them. */
+static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, int64_t dim)
 {
-    strides[2] = dim * (int64_t)sizeof(float);
-    strides[1] = rows * strides[2];
-    strides[0] = heads * strides[1];
+    const int64_t row = dim * (int64_t)sizeof(float);
+    return (attnkit_tensor){
+        .data = data, .strides = {heads * rows * row, rows * row, row}, .layout = ATTNKIT_STRIDED};
 }
 
 /* Attention over the keys first .. end - 1. */
@@ -321,7 +322,6 @@ static attnkit_attention_args range_args(int64_t first, int64_t end, float *out,
 {
     attnkit_attention_args args = {
         .size = sizeof args,
-        .flags = ATTNKIT_STRIDED,
         .batch = BATCH,
         .q_heads = Q_HEADS,
         .kv_heads = KV_HEADS,
@@ -329,17 +329,12 @@ static attnkit_attention_args range_args(int64_t first, int64_t end, float *out,
         .kv_len = end - first,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = q,
-        .k = k + first * HEAD_DIM,
-        .v = v + first * VALUE_DIM,
-        .out = out,
-        .lse = lse,
+        .q = {.data = q},
+        .k = strided(k + first * HEAD_DIM, KV_HEADS, KV_LEN, HEAD_DIM),
+        .v = strided(v + first * VALUE_DIM, KV_HEADS, KV_LEN, VALUE_DIM),
+        .out = {.data = out},
+        .lse = {.data = lse},
     };
-    set_strides(args.q_strides, Q_HEADS, Q_LEN, HEAD_DIM);
-    set_strides(args.k_strides, KV_HEADS, KV_LEN, HEAD_DIM);
-    set_strides(args.v_strides, KV_HEADS, KV_LEN, VALUE_DIM);
-    set_strides(args.out_strides, Q_HEADS, Q_LEN, VALUE_DIM);
-    set_strides(args.lse_strides, Q_HEADS, Q_LEN, 1);
     return args;
 }
 

@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "kernels/attention/keys.h"
 #include "kernels/scalar/reference.h"
@@ -46,6 +46,7 @@ enum {
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
+    attnkit_visibility visibility; /* not of the call before a test gives it */
     int64_t kv_lens[BATCH], q_offsets[BATCH];
     float q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM];
 };
@@ -72,38 +73,45 @@ static struct call *good_call(void)
         .kv_len = KV_LEN,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = c.q + MARGIN,
-        .k = c.k + MARGIN,
-        .v = c.v + MARGIN,
-        .out = c.out + MARGIN,
-        .lse = c.lse + MARGIN,
+        .q = {.data = c.q + MARGIN},
+        .k = {.data = c.k + MARGIN},
+        .v = {.data = c.v + MARGIN},
+        .out = {.data = c.out + MARGIN},
+        .lse = {.data = c.lse + MARGIN},
     };
     c.exec = (attnkit_exec){
         .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    attnkit_visibility_init(&c.visibility);
     fill(c.q, 1);
     fill(c.k, 2);
     fill(c.v, 3);
     return &c;
 }
 
-static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t row_bytes)
+static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
-    strides[2] = row_bytes;
-    strides[1] = rows * row_bytes;
-    strides[0] = heads * rows * row_bytes;
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = rows * row_bytes;
+    t->strides[0] = heads * rows * row_bytes;
 }
 
 /* The same with the dense strides given. */
 static struct call *good_strided_call(void)
 {
     struct call *c = good_call();
-    c->args.flags = ATTNKIT_STRIDED;
-    set_strides(c->args.q_strides, Q_HEADS, Q_LEN, HEAD_DIM * 4);
-    set_strides(c->args.k_strides, KV_HEADS, KV_LEN, HEAD_DIM * 4);
-    set_strides(c->args.v_strides, KV_HEADS, KV_LEN, VALUE_DIM * 4);
-    set_strides(c->args.out_strides, Q_HEADS, Q_LEN, VALUE_DIM * 4);
-    set_strides(c->args.lse_strides, Q_HEADS, Q_LEN, 4);
+    set_strides(&c->args.q, Q_HEADS, Q_LEN, HEAD_DIM * 4);
+    set_strides(&c->args.k, KV_HEADS, KV_LEN, HEAD_DIM * 4);
+    set_strides(&c->args.v, KV_HEADS, KV_LEN, VALUE_DIM * 4);
+    set_strides(&c->args.out, Q_HEADS, Q_LEN, VALUE_DIM * 4);
+    set_strides(&c->args.lse, Q_HEADS, Q_LEN, 4);
     return c;
+}
+
+static void give_kv_lens(struct call *c, const int64_t *kv_lens)
+{
+    c->visibility.kv_lens.data = kv_lens;
+    c->args.visibility = &c->visibility;
 }
 
 /* The tensors of a call, to go through them by number. */
@@ -118,23 +126,26 @@ static const int64_t tensor_bytes[TENSORS] = {
     4 * KV_ROWS *VALUE_DIM,
 };
 
-static int64_t *strides_of(struct call *c, int tensor)
+static attnkit_tensor *tensor_of(struct call *c, int tensor)
 {
-    int64_t *const strides[TENSORS] = {c->args.out_strides, c->args.lse_strides, c->args.q_strides,
-                                       c->args.k_strides, c->args.v_strides};
-    return strides[tensor];
+    attnkit_tensor *const tensors[TENSORS] = {&c->args.out, &c->args.lse, &c->args.q, &c->args.k,
+                                              &c->args.v};
+    return tensors[tensor];
 }
 
-static const char *data_of(const struct call *c, int tensor)
+static int64_t *strides_of(struct call *c, int tensor)
 {
-    const void *const data[TENSORS] = {c->args.out, c->args.lse, c->args.q, c->args.k, c->args.v};
-    return data[tensor];
+    return tensor_of(c, tensor)->strides;
+}
+
+static const char *data_of(struct call *c, int tensor)
+{
+    return tensor_of(c, tensor)->data;
 }
 
 static void set_data(struct call *c, int tensor, const char *data)
 {
-    void *fields[TENSORS] = {&c->args.out, &c->args.lse, &c->args.q, &c->args.k, &c->args.v};
-    memcpy(fields[tensor], &data, sizeof data);
+    tensor_of(c, tensor)->data = data;
 }
 
 /* --- What is expected -------------------------------------------------------------------- */
@@ -191,9 +202,9 @@ static bool same_floats(const float *a, const float *b, int64_t count)
 /* Compares with the reference, row by row, wherever the rows lie. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
-    struct problem p;
-    assert_int_equal(attnkit_check(args, &p, NULL), ATTNKIT_OK);
-    const struct attention *a = &p.a;
+    struct attention problem;
+    const struct attention *const a = &problem;
+    assert_int_equal(attnkit_attention_problem(args, &problem, NULL), ATTNKIT_OK);
     float *out = malloc((size_t)a->value_dim * sizeof *out), lse;
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t g = 0; g < a->kv_heads; g++)
@@ -404,24 +415,80 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
+        {"flags is 0x4: bits 0x4 are not known", {SET(args.flags, 4)}},
         {"flags is 0x40: bits 0x40", {SET(args.flags, 64)}},
         {"flags is 0x80000001: bits 0x80000000", {SET(args.flags, 0x80000001)}},
-        {"flags is 0xffffffff: bits 0xffffffc0", {SET(args.flags, -1)}},
+        {"flags is 0xffffffff: bits 0xfffffffc", {SET(args.flags, -1)}},
         {"align is 4", {SET(args.align, 4)}},
         {"align is -1", {SET(args.align, -1)}},
         {"align is 2147483647", {SET(args.align, INT32_MAX)}},
         {"align is -2147483648", {SET(args.align, INT32_MIN)}},
-        {"q_type is 3", {SET(args.q_type, 3)}},
-        {"q_type is -1", {SET(args.q_type, -1)}},
-        {"k_type is 5", {SET(args.k_type, 5)}},
-        {"k_type is -2147483648", {SET(args.k_type, INT32_MIN)}},
-        {"v_type is 77", {SET(args.v_type, 77)}},
-        {"v_type is -1", {SET(args.v_type, -1)}},
-        {"out_type is 2147483647", {SET(args.out_type, INT32_MAX)}},
-        {"out_type is 4", {SET(args.out_type, 4)}},
-        {"out_type is -1", {SET(args.out_type, -1)}},
+        {"q.type is 3", {SET(args.q.type, 3)}},
+        {"q.type is -1", {SET(args.q.type, -1)}},
+        {"k.type is 5", {SET(args.k.type, 5)}},
+        {"k.type is -2147483648", {SET(args.k.type, INT32_MIN)}},
+        {"v.type is 77", {SET(args.v.type, 77)}},
+        {"v.type is -1", {SET(args.v.type, -1)}},
+        {"out.type is 2147483647", {SET(args.out.type, INT32_MAX)}},
+        {"out.type is 4", {SET(args.out.type, 4)}},
+        {"out.type is -1", {SET(args.out.type, -1)}},
+        {"lse.type is 1: must be ATTNKIT_F32 (0)", {SET(args.lse.type, ATTNKIT_F16)}},
+        {"lse.type is -1", {SET(args.lse.type, -1)}},
+        /* of masks alone */
+        {"q.type is 64", {SET(args.q.type, ATTNKIT_BOOL)}},
+        {"k.type is 64", {SET(args.k.type, ATTNKIT_BOOL)}},
+        {"v.type is 65", {SET(args.v.type, ATTNKIT_BITS)}},
+        {"out.type is 65", {SET(args.out.type, ATTNKIT_BITS)}},
+        {"lse.type is 64", {SET(args.lse.type, ATTNKIT_BOOL)}},
     };
     expect_shape_refusals(table, COUNT(table), ATTNKIT_UNSUPPORTED);
+}
+
+static void unknown_bits_of_layouts_are_unsupported(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TENSORS; t++)
+        for (uint32_t bit = ATTNKIT_TILED; bit != 0; bit *= 2) {
+            struct call *c = good_strided_call();
+            char text[96];
+            if (t == K && bit == ATTNKIT_TILED)
+                continue;
+            tensor_of(c, t)->layout |= bit;
+            if (bit == ATTNKIT_TILED)
+                snprintf(text, sizeof text, "%s.layout is 0x3: %s is not stored in tiles",
+                         tensor_names[t], tensor_names[t]);
+            else
+                snprintf(text, sizeof text, "%s.layout is 0x%x: bits 0x%x are not known",
+                         tensor_names[t], (unsigned)(ATTNKIT_STRIDED | bit), (unsigned)bit);
+            expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+            expect_query_refusal(c, ATTNKIT_UNSUPPORTED, text);
+        }
+}
+
+static void unknown_widths_of_integers_are_unsupported(void **state)
+{
+    (void)state;
+    const struct change at_offsets = SET(args.align, ATTNKIT_ALIGN_OFFSETS);
+    const struct refusal table[] = {
+        {"q_offsets.type is 2: must be ATTNKIT_INT64 (0) or ATTNKIT_INT32 (1)",
+         {at_offsets, SET(args.q_offsets.type, 2)}},
+        {"q_offsets.type is -1: must be ATTNKIT_INT64 (0)",
+         {at_offsets, SET(args.q_offsets.type, -1)}},
+        {"q_offsets.reserved is 1: must be 0", {at_offsets, SET(args.q_offsets.reserved, 1)}},
+        {"kv_lens.type is 2: must be ATTNKIT_INT64 (0) or ATTNKIT_INT32 (1)",
+         {SET(visibility.kv_lens.type, 2)}},
+        {"kv_lens.type is -2147483648", {SET(visibility.kv_lens.type, INT32_MIN)}},
+        {"kv_lens.reserved is -1: must be 0", {SET(visibility.kv_lens.reserved, -1)}},
+    };
+    for (size_t i = 0; i < COUNT(table); i++) {
+        struct call *c = good_call();
+        c->args.q_offsets.data = i < 3 ? c->q_offsets : NULL;
+        give_kv_lens(c, c->kv_lens);
+        for (int j = 0; j < 2; j++)
+            apply(c, &table[i].change[j]);
+        expect_refusal(c, ATTNKIT_UNSUPPORTED, table[i].text);
+        expect_query_refusal(c, ATTNKIT_UNSUPPORTED, table[i].text);
+    }
 }
 
 static void sizes_below_their_least_are_refused(void **state)
@@ -492,16 +559,23 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
+/* One row for all there are, so that no size is refused for the memory it spans. */
+static void repeat(attnkit_tensor *t)
+{
+    t->layout = ATTNKIT_STRIDED;
+    memset(t->strides, 0, sizeof t->strides);
+}
+
 static void a_workspace_beyond_63_bits_is_refused(void **state)
 {
     (void)state;
-    struct call *c = good_strided_call();
+    struct call *c = good_call();
     c->args.q_len = 128;
     c->args.batch = 32;
     c->args.head_dim = INT64_C(1) << 50;
     c->exec.threads = 64;
-    for (int t = 0; t < TENSORS; t++)
-        memset(strides_of(c, t), 0, 3 * sizeof(int64_t));
+    for (int t = Q; t < TENSORS; t++)
+        repeat(tensor_of(c, t));
     expect_query_refusal(c, ATTNKIT_OVERFLOW, "64 threads");
 }
 
@@ -541,8 +615,8 @@ static void arrays_are_not_read_where_there_is_nothing_to_do(void **state)
     (void)state;
     struct call *c = good_call();
     c->args.batch = 0;
-    c->args.kv_lens = (const int64_t *)16;
-    c->args.q_offsets = (const int64_t *)16;
+    give_kv_lens(c, (const int64_t *)16);
+    c->args.q_offsets.data = (const int64_t *)16;
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
     expect_ok(c);
 }
@@ -565,7 +639,7 @@ static void kv_len_0_needs_no_k_and_v_and_gives_zeros(void **state)
     (void)state;
     struct call *c = good_call();
     c->args.kv_len = 0;
-    c->args.k = c->args.v = NULL;
+    c->args.k.data = c->args.v.data = NULL;
     expect_result(c);
     expect_empty_rows(c, 0, Q_LEN);
 }
@@ -603,10 +677,11 @@ static void strides_without_their_flag_are_refused(void **state)
     for (int t = 0; t < TENSORS; t++)
         for (int axis = 0; axis < 3; axis++) {
             struct call *c = good_call();
-            char text[64];
+            char text[96];
             strides_of(c, t)[axis] = 16;
-            snprintf(text, sizeof text, "%s_strides[%d] (%s) is 16", tensor_names[t], axis,
-                     axis_names[axis]);
+            snprintf(text, sizeof text,
+                     "%s.strides[%d] (%s) is 16, but %s.layout lacks ATTNKIT_STRIDED",
+                     tensor_names[t], axis, axis_names[axis], tensor_names[t]);
             expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
             expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
         }
@@ -620,7 +695,7 @@ static void expect_stride_refusals(int64_t stride, attnkit_status expected)
             struct call *c = good_strided_call();
             char text[64];
             strides_of(c, t)[axis] = stride;
-            snprintf(text, sizeof text, "%s_strides[%d] (%s) is %lld", tensor_names[t], axis,
+            snprintf(text, sizeof text, "%s.strides[%d] (%s) is %lld", tensor_names[t], axis,
                      axis_names[axis], (long long)stride);
             expect_refusal(c, expected, text);
             expect_query_refusal(c, expected, text);
@@ -651,7 +726,7 @@ static void tensors_that_leave_the_address_space_are_refused(void **state)
         struct call *c = good_strided_call();
         char text[64];
         strides_of(c, t)[0] = -(INT64_C(1) << 60);
-        snprintf(text, sizeof text, "%s_strides are {-1152921504606846976, ", tensor_names[t]);
+        snprintf(text, sizeof text, "%s.strides are {-1152921504606846976, ", tensor_names[t]);
         expect_refusal(c, ATTNKIT_OVERFLOW, text);
         expect_query(c);
     }
@@ -665,9 +740,9 @@ static void strides_along_a_single_entry_are_not_looked_at(void **state)
     c->args.q_len = 1;
     for (int t = 0; t < TENSORS; t++)
         strides_of(c, t)[0] = INT64_MIN + t;
-    c->args.q_strides[2] = 1;
-    c->args.out_strides[2] = INT64_MAX;
-    c->args.lse_strides[2] = 0;
+    c->args.q.strides[2] = 1;
+    c->args.out.strides[2] = INT64_MAX;
+    c->args.lse.strides[2] = 0;
     expect_result(c);
 }
 
@@ -679,24 +754,24 @@ static void outputs_whose_rows_overlap_are_refused(void **state)
         int64_t stride;
         const char *text;
     } table[] = {
-        {OUT, 2, 0, "out_strides are {288, 72, 0}: rows of out (24 bytes)"},
-        {OUT, 2, 20, "out_strides are {288, 72, 20}: rows of out (24 bytes)"},
-        {OUT, 2, -20, "out_strides are {288, 72, -20}: rows of out (24 bytes)"},
-        {OUT, 1, 0, "out_strides are {288, 0, 24}: rows of out (24 bytes)"},
-        {OUT, 1, 24, "out_strides are {288, 24, 24}: rows of out (24 bytes)"},
-        {OUT, 1, 68, "out_strides are {288, 68, 24}: rows of out (24 bytes)"},
-        {OUT, 0, 0, "out_strides are {0, 72, 24}: rows of out (24 bytes)"},
-        {OUT, 0, 284, "out_strides are {284, 72, 24}: rows of out (24 bytes)"},
-        {OUT, 0, -284, "out_strides are {-284, 72, 24}: rows of out (24 bytes)"},
-        {LSE, 2, 0, "lse_strides are {48, 12, 0}: rows of lse (4 bytes)"},
-        {LSE, 1, 4, "lse_strides are {48, 4, 4}: rows of lse (4 bytes)"},
-        {LSE, 0, 44, "lse_strides are {44, 12, 4}: rows of lse (4 bytes)"},
+        {OUT, 2, 0, "out.strides are {288, 72, 0}: rows of out (24 bytes)"},
+        {OUT, 2, 20, "out.strides are {288, 72, 20}: rows of out (24 bytes)"},
+        {OUT, 2, -20, "out.strides are {288, 72, -20}: rows of out (24 bytes)"},
+        {OUT, 1, 0, "out.strides are {288, 0, 24}: rows of out (24 bytes)"},
+        {OUT, 1, 24, "out.strides are {288, 24, 24}: rows of out (24 bytes)"},
+        {OUT, 1, 68, "out.strides are {288, 68, 24}: rows of out (24 bytes)"},
+        {OUT, 0, 0, "out.strides are {0, 72, 24}: rows of out (24 bytes)"},
+        {OUT, 0, 284, "out.strides are {284, 72, 24}: rows of out (24 bytes)"},
+        {OUT, 0, -284, "out.strides are {-284, 72, 24}: rows of out (24 bytes)"},
+        {LSE, 2, 0, "lse.strides are {48, 12, 0}: rows of lse (4 bytes)"},
+        {LSE, 1, 4, "lse.strides are {48, 4, 4}: rows of lse (4 bytes)"},
+        {LSE, 0, 44, "lse.strides are {44, 12, 4}: rows of lse (4 bytes)"},
     };
     for (size_t i = 0; i < COUNT(table); i++) {
         struct call *c = good_strided_call();
         strides_of(c, table[i].tensor)[table[i].axis] = table[i].stride;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, table[i].text);
-        expect_query(c);
+        expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, table[i].text);
     }
 }
 
@@ -732,11 +807,10 @@ static void gaps_between_rows_are_left_alone(void **state)
 {
     (void)state;
     struct call *c = good_strided_call();
-    set_strides(c->args.out_strides, Q_HEADS, Q_LEN, VALUE_DIM * 4 + 8);
-    set_strides(c->args.lse_strides, Q_HEADS, Q_LEN, 12);
+    set_strides(&c->args.out, Q_HEADS, Q_LEN, VALUE_DIM * 4 + 8);
+    set_strides(&c->args.lse, Q_HEADS, Q_LEN, 12);
     expect_result(c);
-    const unsigned char *const tensors[] = {(unsigned char *)c->args.out,
-                                            (unsigned char *)c->args.lse};
+    const unsigned char *const tensors[] = {c->args.out.data, c->args.lse.data};
     for (int row = -1; row < Q_ROWS; row++)
         for (int i = 1; i <= 8; i++) {
             assert_int_equal(tensors[0][(row + 1) * (VALUE_DIM * 4 + 8) - i], PATTERN);
@@ -750,35 +824,105 @@ static void null_tensors_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"q is NULL", {SET(args.q, 0)}},
-        {"k is NULL", {SET(args.k, 0)}},
-        {"v is NULL", {SET(args.v, 0)}},
-        {"out is NULL", {SET(args.out, 0)}},
+        {"q is NULL", {SET(args.q.data, 0)}},
+        {"k is NULL", {SET(args.k.data, 0)}},
+        {"v is NULL", {SET(args.v.data, 0)}},
+        {"out is NULL", {SET(args.out.data, 0)}},
     };
     expect_call_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
+}
+
+/* The arrays of a call with 2^40 batch entries, which are not there, fault where they are read. */
+static struct call *huge_call(bool has_arrays)
+{
+    struct call *c = good_call();
+    c->args.batch = INT64_C(1) << 40;
+    if (!has_arrays)
+        return c;
+    c->args.align = ATTNKIT_ALIGN_OFFSETS;
+    c->args.q_offsets.data = (const void *)16;
+    give_kv_lens(c, (const int64_t *)16);
+    return c;
+}
+
+/* Not after an hour of looking at each batch entry. */
+static void null_tensors_of_a_huge_batch_are_refused_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * TENSORS; i++) {
+        const int t = i / 2;
+        struct call *c = huge_call(i % 2);
+        char text[16];
+        if (t == LSE)
+            continue;
+        set_data(c, t, NULL);
+        snprintf(text, sizeof text, "%s is NULL", tensor_names[t]);
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
+        expect_query(c);
+    }
+}
+
+static void runs_of_a_huge_batch_without_tensors_are_refused_at_once(void **state)
+{
+    (void)state;
+    const size_t size = attnkit_attention_plan_size();
+    void *const plan = malloc(size);
+    for (int has_arrays = 0; has_arrays < 2; has_arrays++) {
+        struct call *c = huge_call(has_arrays);
+        char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+        attnkit_status status = attnkit_attention_plan(&c->args, &c->exec, plan, size, message);
+        fail_unless(status == ATTNKIT_OK && message[0] == '\0', "plan", "", status, message);
+        const attnkit_attention_data data = {.size = sizeof data,
+                                             .batch = c->args.batch,
+                                             .q_len = Q_LEN,
+                                             .kv_len = KV_LEN,
+                                             .k = c->args.k.data,
+                                             .v = c->args.v.data,
+                                             .out = c->out + MARGIN,
+                                             .lse = c->lse + MARGIN,
+                                             .kv_lens = c->visibility.kv_lens.data,
+                                             .q_offsets = c->args.q_offsets.data};
+        status = attnkit_attention_run(plan, &data, &c->exec, message);
+        fail_unless(status == ATTNKIT_BAD_ARGUMENT && strstr(message, "q is NULL"), "run",
+                    "q is NULL", status, message);
+    }
+    free(plan);
 }
 
 static void without_lse_there_is_only_out(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.lse = NULL;
+    c->args.lse.data = NULL;
     expect_result(c);
     for (int i = 0; i < ROOM; i++)
         assert_int_equal(((unsigned char *)c->lse)[4 * i], PATTERN);
 }
 
-/* The workspace is compared with the bytes of lse: there must be none, whatever was in the
- * problem's memory before. */
+/* The workspace is compared with the bytes of lse: there must be none, whatever was in the plan's
+ * memory before. */
 static void an_absent_lse_lies_nowhere(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    struct problem p;
-    memset(&p, PATTERN, sizeof p);
-    c->args.lse = NULL;
-    assert_int_equal(attnkit_check(&c->args, &p, NULL), ATTNKIT_OK);
-    assert_int_equal(p.lse.row_bytes, 0);
+    const size_t size = attnkit_attention_plan_size();
+    void *const plan = malloc(size);
+    c->args.lse.data = NULL;
+    memset(plan, PATTERN, size);
+    assert_int_equal(attnkit_attention_plan(&c->args, &c->exec, plan, size, NULL), ATTNKIT_OK);
+    const attnkit_attention_data data = {.size = sizeof data,
+                                         .batch = BATCH,
+                                         .q_len = Q_LEN,
+                                         .kv_len = KV_LEN,
+                                         .q = c->args.q.data,
+                                         .k = c->args.k.data,
+                                         .v = c->args.v.data,
+                                         .out = c->out + MARGIN};
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    const attnkit_status status = attnkit_attention_run(plan, &data, &c->exec, message);
+    fail_unless(status == ATTNKIT_OK && message[0] == '\0', "run", "", status, message);
+    expect_reference_rows(&c->args);
+    free(plan);
 }
 
 static void misaligned_tensors_are_refused(void **state)
@@ -851,10 +995,10 @@ static void inputs_may_overlap_each_other(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.k = c->args.v = c->args.q;
+    c->args.k.data = c->args.v.data = c->args.q.data;
     expect_result(c);
-    c->args.k = (const float *)c->args.q + 1;
-    c->args.v = (const float *)c->args.q - 7;
+    c->args.k.data = (const float *)c->args.q.data + 1;
+    c->args.v.data = (const float *)c->args.q.data - 7;
     expect_result(c);
 }
 
@@ -863,11 +1007,11 @@ static struct call *call_in_the_gaps(void)
 {
     struct call *c = good_strided_call();
     const int64_t row_bytes = (HEAD_DIM + VALUE_DIM + 1) * 4;
-    set_strides(c->args.q_strides, Q_HEADS, Q_LEN, row_bytes);
-    set_strides(c->args.out_strides, Q_HEADS, Q_LEN, row_bytes);
-    set_strides(c->args.lse_strides, Q_HEADS, Q_LEN, row_bytes);
-    c->args.out = c->q + MARGIN + HEAD_DIM;
-    c->args.lse = c->q + MARGIN + HEAD_DIM + VALUE_DIM;
+    set_strides(&c->args.q, Q_HEADS, Q_LEN, row_bytes);
+    set_strides(&c->args.out, Q_HEADS, Q_LEN, row_bytes);
+    set_strides(&c->args.lse, Q_HEADS, Q_LEN, row_bytes);
+    c->args.out.data = c->q + MARGIN + HEAD_DIM;
+    c->args.lse.data = c->q + MARGIN + HEAD_DIM + VALUE_DIM;
     return c;
 }
 
@@ -876,13 +1020,13 @@ static void outputs_may_lie_in_the_gaps_of_an_input(void **state)
     (void)state;
     expect_result(call_in_the_gaps());
     struct call *c = call_in_the_gaps();
-    c->args.lse -= 1;
+    c->args.lse.data = (const float *)c->args.lse.data - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps lse");
     c = call_in_the_gaps();
-    c->args.lse += 1;
+    c->args.lse.data = (const float *)c->args.lse.data + 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps q");
     c = call_in_the_gaps();
-    c->args.out = (float *)c->args.out - 1;
+    c->args.out.data = (const float *)c->args.out.data - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps q");
 }
 
@@ -976,9 +1120,9 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
     (void)state;
     struct call *c = good_call();
     const size_t needed = workspace_needed(c) / 4 * 4;
-    c->args.out = workspace + needed - 4;
+    c->args.out.data = workspace + needed - 4;
     expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps out");
-    c->args.out = workspace + needed + 4;
+    c->args.out.data = workspace + needed + 4;
     expect_result(c);
 }
 
@@ -1092,7 +1236,6 @@ static void the_workspace_does_not_shrink_as_lengths_grow_huge(void **state)
         }
 }
 
-/* Strides of 0, so that no size is refused for the memory it spans. */
 static void sizes_up_to_2_63_are_a_size_or_a_status(void **state)
 {
     (void)state;
@@ -1103,7 +1246,8 @@ static void sizes_up_to_2_63_are_a_size_or_a_status(void **state)
     for (int i = 0; i < count; i++)
         for (size_t at = 0; at < n * n * n * n * n && attnkit_isa_can_run(&isas[i]); at++) {
             struct call *c = good_call();
-            c->args.flags = ATTNKIT_STRIDED;
+            for (int t = Q; t < TENSORS; t++)
+                repeat(tensor_of(c, t));
             c->args.kv_len = sizes[at % n];
             c->args.q_len = sizes[at / n % n];
             c->args.batch = sizes[at / (n * n) % n];
@@ -1237,7 +1381,7 @@ static void offsets_and_their_align_come_together(void **state)
         c = good_call();
         char text[64];
         c->args.align = others[i];
-        c->args.q_offsets = c->q_offsets;
+        c->args.q_offsets.data = c->q_offsets;
         snprintf(text, sizeof text, "q_offsets is given, but align is %d", (int)others[i]);
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
         expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
@@ -1257,7 +1401,7 @@ static struct call *call_with_offsets(int64_t first, int64_t second)
     struct call *c = good_call();
     c->args.flags = ATTNKIT_CAUSAL;
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
-    c->args.q_offsets = c->q_offsets;
+    c->args.q_offsets.data = c->q_offsets;
     c->q_offsets[0] = first;
     c->q_offsets[1] = second;
     return c;
@@ -1270,6 +1414,31 @@ static void positions_beyond_63_bits_are_refused(void **state)
                    "q_offsets[1] is 9223372036854775807");
     expect_refusal(call_with_offsets(INT64_MAX - Q_LEN + 1, 0), ATTNKIT_OVERFLOW,
                    "q_offsets[0] is 9223372036854775805");
+}
+
+/* The same result as from 64 bits, and the same words about what is wrong. */
+static void integers_may_have_32_bits(void **state)
+{
+    (void)state;
+    static const int32_t lens[BATCH] = {2, KV_LEN}, offsets[BATCH] = {-1, 3};
+    static float out[ROOM];
+    struct call *c = call_with_offsets(offsets[0], offsets[1]);
+    c->kv_lens[0] = lens[0];
+    c->kv_lens[1] = lens[1];
+    give_kv_lens(c, c->kv_lens);
+    expect_result(c);
+    memcpy(out, c->out, sizeof out);
+    c = call_with_offsets(0, 0);
+    c->args.q_offsets = (attnkit_ints){.data = offsets, .type = ATTNKIT_INT32};
+    give_kv_lens(c, NULL);
+    c->visibility.kv_lens = (attnkit_ints){.data = lens, .type = ATTNKIT_INT32};
+    expect_result(c);
+    assert_memory_equal(out, c->out, sizeof out);
+    static const int32_t beyond[BATCH] = {0, KV_LEN + 1}, negative[BATCH] = {INT32_MIN, 0};
+    c->visibility.kv_lens.data = beyond;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "kv_lens[1] is 6: must be between 0 and kv_len (5)");
+    c->visibility.kv_lens.data = negative;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "kv_lens[0] is -2147483648: must be between");
 }
 
 static void positions_before_the_keys_see_none_and_positions_after_see_all(void **state)
@@ -1320,7 +1489,7 @@ static void kv_lens_outside_kv_len_are_refused(void **state)
     };
     for (size_t i = 0; i < COUNT(table); i++) {
         struct call *c = good_call();
-        c->args.kv_lens = c->kv_lens;
+        give_kv_lens(c, c->kv_lens);
         c->kv_lens[0] = c->kv_lens[1] = KV_LEN;
         c->kv_lens[table[i].index] = table[i].length;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, table[i].text);
@@ -1333,13 +1502,13 @@ static void kv_lens_from_0_to_kv_len_are_taken(void **state)
     (void)state;
     for (int length = 0; length <= KV_LEN; length++) {
         struct call *c = good_call();
-        c->args.kv_lens = c->kv_lens;
+        give_kv_lens(c, c->kv_lens);
         c->kv_lens[0] = length;
         c->kv_lens[1] = KV_LEN - length;
         expect_result(c);
     }
     struct call *c = good_call();
-    c->args.kv_lens = c->kv_lens;
+    give_kv_lens(c, c->kv_lens);
     c->kv_lens[0] = c->kv_lens[1] = 0;
     expect_result(c);
     expect_empty_rows(c, 0, Q_LEN);
@@ -1520,9 +1689,10 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
     for (int causal = 0; causal < 2; causal++) {
         struct call *c = good_call();
         c->args.batch = c->args.q_heads = c->args.kv_heads = 1;
-        c->args.k = memory + page - 3 * HEAD_DIM * 4;
-        c->args.v = memory + page - 3 * VALUE_DIM * 4;
-        c->args.kv_lens = causal ? NULL : c->kv_lens;
+        c->args.k.data = memory + page - 3 * HEAD_DIM * 4;
+        c->args.v.data = memory + page - 3 * VALUE_DIM * 4;
+        if (!causal)
+            give_kv_lens(c, c->kv_lens);
         c->kv_lens[0] = 3;
         c->args.flags = causal ? ATTNKIT_CAUSAL : 0;
         c->args.align = causal ? ATTNKIT_ALIGN_UPPER_LEFT : ATTNKIT_ALIGN_NONE;
@@ -1583,10 +1753,10 @@ static void expect_result_in_room(int64_t room)
     c->args.batch = batch;
     c->args.q_heads = c->args.kv_heads = HEADS;
     c->args.kv_len = room;
-    c->args.kv_lens = lens;
+    give_kv_lens(c, lens);
     c->args.head_dim = c->args.value_dim = DIM;
-    c->args.k = k;
-    c->args.v = v;
+    c->args.k.data = k;
+    c->args.v.data = v;
     for (int64_t i = 0; i < batch * HEADS; i++) {
         fill_row(k + i * room * DIM * 4, 7 * DIM, (uint64_t)i);
         fill_row(v + i * room * DIM * 4, 7 * DIM, (uint64_t)i + 100);
@@ -1646,6 +1816,8 @@ int main(void)
         cmocka_unit_test(newer_structs_with_a_zero_tail_are_accepted),
         cmocka_unit_test(newer_structs_that_set_an_unknown_byte_are_unsupported),
         cmocka_unit_test(unknown_flags_aligns_and_types_are_unsupported),
+        cmocka_unit_test(unknown_bits_of_layouts_are_unsupported),
+        cmocka_unit_test(unknown_widths_of_integers_are_unsupported),
         cmocka_unit_test(sizes_below_their_least_are_refused),
         cmocka_unit_test(query_heads_that_are_no_multiple_of_kv_heads_are_refused),
         cmocka_unit_test(sizes_whose_products_leave_63_bits_are_refused),
@@ -1665,6 +1837,8 @@ int main(void)
         cmocka_unit_test(negative_strides_go_backwards),
         cmocka_unit_test(gaps_between_rows_are_left_alone),
         cmocka_unit_test(null_tensors_are_refused),
+        cmocka_unit_test(null_tensors_of_a_huge_batch_are_refused_at_once),
+        cmocka_unit_test(runs_of_a_huge_batch_without_tensors_are_refused_at_once),
         cmocka_unit_test(without_lse_there_is_only_out),
         cmocka_unit_test(an_absent_lse_lies_nowhere),
         cmocka_unit_test(misaligned_tensors_are_refused),
@@ -1693,6 +1867,7 @@ int main(void)
         cmocka_unit_test(offsets_and_their_align_come_together),
         cmocka_unit_test(an_align_without_causal_changes_nothing),
         cmocka_unit_test(positions_beyond_63_bits_are_refused),
+        cmocka_unit_test(integers_may_have_32_bits),
         cmocka_unit_test(positions_before_the_keys_see_none_and_positions_after_see_all),
         cmocka_unit_test(more_causal_rows_than_keys_have_empty_rows_at_the_bottom_right),
         cmocka_unit_test(kv_lens_outside_kv_len_are_refused),

@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "kernels/attention/keys.h"
 #include "kernels/scalar/reference.h"
 #include "attnkit.h"
 #include "tests/support/formats.h"
+#include "tests/support/groups.h"
 #include "tests/support/random.h"
 
 enum {
@@ -46,9 +47,10 @@ enum {
 /* A call and all its memory but the workspace: what a refused call may not change. */
 struct call {
     attnkit_attention_args args;
+    struct groups groups;
     attnkit_exec exec;
     int64_t kv_lens[BATCH];
-    int32_t page_table[PAGES];
+    int32_t block_table[PAGES];
     _Alignas(64) char q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM], k_scales[ROOM],
         v_scales[ROOM];
 };
@@ -76,18 +78,20 @@ static struct call *good_call(void)
         .kv_len = KV_LEN,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = c.q + MARGIN,
-        .k = c.k + MARGIN,
-        .v = c.v + MARGIN,
-        .out = c.out + MARGIN,
-        .lse = (float *)(c.lse + MARGIN),
+        .q = {.data = c.q + MARGIN},
+        .k = {.data = c.k + MARGIN},
+        .v = {.data = c.v + MARGIN},
+        .out = {.data = c.out + MARGIN},
+        .lse = {.data = c.lse + MARGIN},
     };
     c.exec = (attnkit_exec){
         .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    groups_init(&c.groups);
+    groups_hang(&c.args, &c.groups);
     c.kv_lens[0] = 5;
     c.kv_lens[1] = 0;
     for (int i = 0; i < PAGES; i++)
-        c.page_table[i] = PAGES - 1 - i;
+        c.block_table[i] = PAGES - 1 - i;
     char *const inputs[] = {c.q, c.k, c.v, c.k_scales, c.v_scales};
     for (int i = 0; i < 5; i++)
         fill(inputs[i], (uint64_t)i);
@@ -99,38 +103,38 @@ typedef void (*maker)(struct call *c);
 
 static void make_halves(struct call *c)
 {
-    c->args.q_type = c->args.k_type = ATTNKIT_F16;
-    c->args.v_type = c->args.out_type = ATTNKIT_BF16;
+    c->args.q.type = c->args.k.type = ATTNKIT_F16;
+    c->args.v.type = c->args.out.type = ATTNKIT_BF16;
 }
 
 static void make_bytes(struct call *c)
 {
-    c->args.k_type = c->args.v_type = ATTNKIT_I8;
-    c->args.k_scales = (const float *)(c->k_scales + MARGIN);
-    c->args.v_scales = (const float *)(c->v_scales + MARGIN);
-    c->args.k_scale_group = GROUP;
+    c->args.k.type = c->args.v.type = ATTNKIT_I8;
+    c->groups.storage.k_scales.data = c->k_scales + MARGIN;
+    c->groups.storage.v_scales.data = c->v_scales + MARGIN;
+    c->groups.storage.k_scale_group = GROUP;
 }
 
 /* K is of 16 bits. */
 static void make_value_bytes(struct call *c)
 {
     make_bytes(c);
-    c->args.k_type = ATTNKIT_F16;
-    c->args.k_scales = NULL;
-    c->args.k_scale_group = 0;
+    c->args.k.type = ATTNKIT_F16;
+    c->groups.storage.k_scales.data = NULL;
+    c->groups.storage.k_scale_group = 0;
 }
 
 static void make_blocks(struct call *c)
 {
-    c->args.k_type = c->args.v_type = ATTNKIT_Q8_0;
+    c->args.k.type = c->args.v.type = ATTNKIT_Q8_0;
 }
 
 static void make_paged(struct call *c)
 {
-    c->args.page_table = c->page_table;
-    c->args.page_table_stride = PAGES_EACH;
-    c->args.page_size = PAGE_SIZE;
-    c->args.pages = PAGES;
+    c->groups.pages.block_table = c->block_table;
+    c->groups.pages.block_table_stride = PAGES_EACH;
+    c->groups.pages.page_size = PAGE_SIZE;
+    c->groups.pages.pages = PAGES;
 }
 
 static void make_paged_bytes(struct call *c)
@@ -141,7 +145,7 @@ static void make_paged_bytes(struct call *c)
 
 static void make_tiled(struct call *c)
 {
-    c->args.flags |= ATTNKIT_TILED;
+    c->args.k.layout |= ATTNKIT_TILED;
 }
 
 /* A page of one tile for each batch entry. */
@@ -149,10 +153,10 @@ static void make_tiled_pages(struct call *c)
 {
     make_paged(c);
     make_tiled(c);
-    c->args.page_size = TILE_KEYS;
-    c->args.pages = BATCH;
-    c->page_table[0] = 1;
-    c->page_table[PAGES_EACH] = 0;
+    c->groups.pages.page_size = TILE_KEYS;
+    c->groups.pages.pages = BATCH;
+    c->block_table[0] = 1;
+    c->block_table[PAGES_EACH] = 0;
 }
 
 static void make_tiled_bytes(struct call *c)
@@ -165,28 +169,29 @@ static const maker makers[] = {make_halves,      make_bytes, make_value_bytes,
                                make_blocks,      make_paged, make_paged_bytes,
                                make_tiled_bytes, make_tiled, make_tiled_pages};
 
-static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t row_bytes)
+static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
-    strides[2] = row_bytes;
-    strides[1] = rows * row_bytes;
-    strides[0] = heads * rows * row_bytes;
+    t->layout |= ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = rows * row_bytes;
+    t->strides[0] = heads * rows * row_bytes;
 }
 
 /* The dense strides of the call as it is, given. */
 static void make_strided(struct call *c)
 {
     attnkit_attention_args *a = &c->args;
-    const bool tiled = a->flags & ATTNKIT_TILED;
-    const int64_t rows = a->page_table ? a->page_size : KV_LEN;
+    attnkit_kv_storage *storage = &c->groups.storage;
+    const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
+    const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows, keys = tiled ? TILE_KEYS : 1; /* of a row */
-    a->flags |= ATTNKIT_STRIDED;
-    set_strides(a->q_strides, Q_HEADS, Q_LEN, bytes_of((enum type)a->q_type, HEAD_DIM));
-    set_strides(a->k_strides, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k_type, HEAD_DIM));
-    set_strides(a->v_strides, KV_HEADS, rows, bytes_of((enum type)a->v_type, VALUE_DIM));
-    set_strides(a->out_strides, Q_HEADS, Q_LEN, bytes_of((enum type)a->out_type, VALUE_DIM));
-    set_strides(a->lse_strides, Q_HEADS, Q_LEN, 4);
-    set_strides(a->k_scale_strides, KV_HEADS, k_rows, keys * (HEAD_DIM / GROUP * 4));
-    set_strides(a->v_scale_strides, KV_HEADS, rows, 4);
+    set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
+    set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
+    set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
+    set_strides(&a->out, Q_HEADS, Q_LEN, bytes_of((enum type)a->out.type, VALUE_DIM));
+    set_strides(&a->lse, Q_HEADS, Q_LEN, 4);
+    set_strides(&storage->k_scales, KV_HEADS, k_rows, keys * (HEAD_DIM / GROUP * 4));
+    set_strides(&storage->v_scales, KV_HEADS, rows, 4);
 }
 
 static void make_strided_bytes(struct call *c)
@@ -259,9 +264,9 @@ static bool row_is(enum type type, const float *expected, const char *row, int64
 /* Compares with the reference, row by row, wherever the rows lie. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
-    struct problem p;
-    assert_int_equal(attnkit_check(args, &p, NULL), ATTNKIT_OK);
-    const struct attention *a = &p.a;
+    struct attention problem;
+    const struct attention *const a = &problem;
+    assert_int_equal(attnkit_attention_problem(args, &problem, NULL), ATTNKIT_OK);
     float *out = malloc((size_t)a->value_dim * sizeof *out), lse;
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t g = 0; g < a->kv_heads; g++)
@@ -375,39 +380,52 @@ static void unknown_types_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"q_type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
-         {SET(args.q_type, ATTNKIT_I8)}},
-        {"q_type is 4: must be ATTNKIT_F32 (0)", {SET(args.q_type, ATTNKIT_Q8_0)}},
-        {"out_type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
-         {SET(args.out_type, ATTNKIT_I8)}},
-        {"out_type is -1", {SET(args.out_type, -1)}},
-        {"k_type is 5: not known", {SET(args.k_type, 5)}},
-        {"k_type is -1: not known", {SET(args.k_type, -1)}},
-        {"v_type is 5: not known", {SET(args.v_type, 5)}},
-        {"v_type is -2147483648: not known", {SET(args.v_type, INT32_MIN)}},
-        {"v_type is 5", {SET(args.batch, 0), SET(args.v_type, 5)}}, /* also with nothing to do */
+        {"q.type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
+         {SET(args.q.type, ATTNKIT_I8)}},
+        {"q.type is 4: must be ATTNKIT_F32 (0)", {SET(args.q.type, ATTNKIT_Q8_0)}},
+        {"out.type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
+         {SET(args.out.type, ATTNKIT_I8)}},
+        {"out.type is -1", {SET(args.out.type, -1)}},
+        {"k.type is 5: not known", {SET(args.k.type, 5)}},
+        {"k.type is -1: not known", {SET(args.k.type, -1)}},
+        {"v.type is 5: not known", {SET(args.v.type, 5)}},
+        {"v.type is -2147483648: not known", {SET(args.v.type, INT32_MIN)}},
+        {"v.type is 5", {SET(args.batch, 0), SET(args.v.type, 5)}}, /* also with nothing to do */
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_UNSUPPORTED);
+    const struct refusal bytes[] = {
+        {"k_scales.type is 1: must be ATTNKIT_F32 (0)",
+         {SET(groups.storage.k_scales.type, ATTNKIT_F16)}},
+        {"v_scales.type is -1: must be ATTNKIT_F32 (0)", {SET(groups.storage.v_scales.type, -1)}},
+        {"v_scales.layout is 0x4: bits 0x4 are not known",
+         {SET(groups.storage.v_scales.layout, 4)}},
+        {"v_scales.layout is 0x2: v_scales is not stored in tiles",
+         {SET(groups.storage.v_scales.layout, ATTNKIT_TILED)}},
+        {"k_scales.layout is 0x80000001: bits 0x80000000 are not known",
+         {SET(groups.storage.k_scales.layout, 0x80000001)}},
+    };
+    expect_shape_refusals(bytes, COUNT(bytes), make_bytes, ATTNKIT_UNSUPPORTED);
 }
 
 static void scales_without_bytes_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"k_scale_group is 8, but k_type is 0 and not ATTNKIT_I8 (3)",
-         {SET(args.k_scale_group, 8)}},
-        {"v_scale_group is 64, but v_type is 1 and not ATTNKIT_I8 (3)",
-         {SET(args.v_scale_group, 64), SET(args.v_type, ATTNKIT_F16)}},
-        {"k_scale_group is 32, but k_type is 4",
-         {SET(args.k_scale_group, 32), SET(args.k_type, ATTNKIT_Q8_0)}},
-        {"k_scales is given, but k_type is 0 and not ATTNKIT_I8 (3)", {SET(args.k_scales, 64)}},
-        {"k_scales is given, but k_type is 4",
-         {SET(args.k_scales, 64), SET(args.k_type, ATTNKIT_Q8_0)}},
-        {"v_scales is given, but v_type is 2",
-         {SET(args.v_scales, 64), SET(args.v_type, ATTNKIT_BF16)}},
-        {"k_scale_group is -1: must be at least 0", {SET(args.k_scale_group, -1)}},
+        {"k_scale_group is 8, but k.type is 0 and not ATTNKIT_I8 (3)",
+         {SET(groups.storage.k_scale_group, 8)}},
+        {"v_scale_group is 64, but v.type is 1 and not ATTNKIT_I8 (3)",
+         {SET(groups.storage.v_scale_group, 64), SET(args.v.type, ATTNKIT_F16)}},
+        {"k_scale_group is 32, but k.type is 4",
+         {SET(groups.storage.k_scale_group, 32), SET(args.k.type, ATTNKIT_Q8_0)}},
+        {"k_scales is given, but k.type is 0 and not ATTNKIT_I8 (3)",
+         {SET(groups.storage.k_scales.data, 64)}},
+        {"k_scales is given, but k.type is 4",
+         {SET(groups.storage.k_scales.data, 64), SET(args.k.type, ATTNKIT_Q8_0)}},
+        {"v_scales is given, but v.type is 2",
+         {SET(groups.storage.v_scales.data, 64), SET(args.v.type, ATTNKIT_BF16)}},
+        {"k_scale_group is -1: must be at least 0", {SET(groups.storage.k_scale_group, -1)}},
         {"v_scale_group is -9223372036854775808: must be at least 0",
-         {SET(args.v_scale_group, INT64_MIN)}},
+         {SET(groups.storage.v_scale_group, INT64_MIN)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
 }
@@ -416,14 +434,15 @@ static void groups_that_do_not_divide_a_row_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"k_scale_group is 5: must divide head_dim (32)", {SET(args.k_scale_group, 5)}},
-        {"k_scale_group is 64: must divide head_dim (32)", {SET(args.k_scale_group, 64)}},
-        {"k_scale_group is -8: must be at least 0", {SET(args.k_scale_group, -8)}},
-        {"v_scale_group is 65: must divide value_dim (64)", {SET(args.v_scale_group, 65)}},
+        {"k_scale_group is 5: must divide head_dim (32)", {SET(groups.storage.k_scale_group, 5)}},
+        {"k_scale_group is 64: must divide head_dim (32)", {SET(groups.storage.k_scale_group, 64)}},
+        {"k_scale_group is -8: must be at least 0", {SET(groups.storage.k_scale_group, -8)}},
+        {"v_scale_group is 65: must divide value_dim (64)",
+         {SET(groups.storage.v_scale_group, 65)}},
         {"v_scale_group is 9223372036854775807: must divide value_dim (64)",
-         {SET(args.v_scale_group, INT64_MAX)}},
+         {SET(groups.storage.v_scale_group, INT64_MAX)}},
         {"v_scale_group is 64: must divide value_dim (32)", /* which is head_dim then */
-         {SET(args.v_scale_group, 64), SET(args.value_dim, 0)}},
+         {SET(groups.storage.v_scale_group, 64), SET(args.value_dim, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_bytes, ATTNKIT_BAD_ARGUMENT);
 }
@@ -433,7 +452,7 @@ static void every_group_that_divides_a_row_is_taken(void **state)
     (void)state;
     for (int64_t group = 0; group <= HEAD_DIM; group = group ? 2 * group : 1) {
         struct call *c = made_call(make_bytes);
-        c->args.k_scale_group = c->args.v_scale_group = group;
+        c->groups.storage.k_scale_group = c->groups.storage.v_scale_group = group;
         expect_result(c);
     }
 }
@@ -442,8 +461,8 @@ static void missing_scales_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"k_scales is NULL", {SET(args.k_scales, 0)}},
-        {"v_scales is NULL", {SET(args.v_scales, 0)}},
+        {"k_scales is NULL", {SET(groups.storage.k_scales.data, 0)}},
+        {"v_scales is NULL", {SET(groups.storage.v_scales.data, 0)}},
     };
     expect_call_refusals(table, COUNT(table), make_bytes, ATTNKIT_BAD_ARGUMENT);
 }
@@ -456,7 +475,7 @@ static void parts_of_blocks_are_refused(void **state)
         {"head_dim is 1: must be a multiple of 32", {SET(args.head_dim, 1)}},
         {"value_dim is 33: must be a multiple of 32 for ATTNKIT_Q8_0", {SET(args.value_dim, 33)}},
         {"value_dim is 16: must be a multiple of 32", /* which is head_dim then */
-         {SET(args.k_type, 0), SET(args.head_dim, 16), SET(args.value_dim, 0)}},
+         {SET(args.k.type, 0), SET(args.head_dim, 16), SET(args.value_dim, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_blocks, ATTNKIT_BAD_ARGUMENT);
 }
@@ -467,15 +486,15 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     const int64_t two_32 = INT64_C(1) << 32;
     const struct refusal table[] = {
         {"head_dim is 2305843009213693952",
-         {SET(args.head_dim, INT64_C(1) << 61), SET(args.k_type, ATTNKIT_F16)}},
+         {SET(args.head_dim, INT64_C(1) << 61), SET(args.k.type, ATTNKIT_F16)}},
         {"k has 2 x 2 x 9223372036854775807 rows of 34 bytes",
-         {SET(args.kv_len, INT64_MAX), SET(args.k_type, ATTNKIT_Q8_0)}},
+         {SET(args.kv_len, INT64_MAX), SET(args.k.type, ATTNKIT_Q8_0)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_OVERFLOW);
     const struct refusal bytes[] = {
         {"k_scales has 2 x 2 x 1152921504606846976 rows of 4 bytes",
          {SET(args.kv_len, INT64_C(1) << 60), SET(args.head_dim, 1), SET(args.value_dim, 1),
-          SET(args.k_scale_group, 0)}},
+          SET(groups.storage.k_scale_group, 0)}},
     };
     expect_shape_refusals(bytes, COUNT(bytes), make_bytes, ATTNKIT_OVERFLOW);
     const struct refusal value_bytes[] = {
@@ -484,14 +503,14 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     };
     expect_shape_refusals(value_bytes, COUNT(value_bytes), make_value_bytes, ATTNKIT_OVERFLOW);
     const struct refusal paged[] = {
-        {"page_table_stride is 9223372036854775807: too large",
-         {SET(args.page_table_stride, INT64_MAX)}},
-        {"page_table_stride is 2305843009213693951: too large", /* for two batch entries */
-         {SET(args.page_table_stride, (INT64_C(1) << 61) - 1)}},
+        {"block_table_stride is 9223372036854775807: too large",
+         {SET(groups.pages.block_table_stride, INT64_MAX)}},
+        {"block_table_stride is 2305843009213693951: too large", /* for two batch entries */
+         {SET(groups.pages.block_table_stride, (INT64_C(1) << 61) - 1)}},
         {"kv_len is 9223372036854775807: too large for pages of 1",
-         {SET(args.batch, 1), SET(args.kv_len, INT64_MAX), SET(args.page_size, 1)}},
+         {SET(args.batch, 1), SET(args.kv_len, INT64_MAX), SET(groups.pages.page_size, 1)}},
         {"k has 4294967296 x 2 x 4294967296 rows of 128 bytes",
-         {SET(args.pages, two_32), SET(args.page_size, two_32)}},
+         {SET(groups.pages.pages, two_32), SET(groups.pages.page_size, two_32)}},
     };
     expect_shape_refusals(paged, COUNT(paged), make_paged, ATTNKIT_OVERFLOW);
 }
@@ -503,31 +522,35 @@ enum { OUT, LSE, Q, K, V, K_SCALES, V_SCALES, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse",      "q",       "k",
                                                   "v",   "k_scales", "v_scales"};
+static const char *const axis_names[3] = {"batch", "head", "row"};
 
-static const char *const stride_names[TENSORS] = {
-    "out_strides", "lse_strides",     "q_strides",      "k_strides",
-    "v_strides",   "k_scale_strides", "v_scale_strides"};
+static attnkit_tensor *tensor_of(struct call *c, int tensor)
+{
+    attnkit_tensor *const tensors[TENSORS] = {
+        &c->args.out,
+        &c->args.lse,
+        &c->args.q,
+        &c->args.k,
+        &c->args.v,
+        &c->groups.storage.k_scales,
+        &c->groups.storage.v_scales,
+    };
+    return tensors[tensor];
+}
 
 static int64_t *strides_of(struct call *c, int tensor)
 {
-    int64_t *const strides[TENSORS] = {
-        c->args.out_strides, c->args.lse_strides,     c->args.q_strides,      c->args.k_strides,
-        c->args.v_strides,   c->args.k_scale_strides, c->args.v_scale_strides};
-    return strides[tensor];
+    return tensor_of(c, tensor)->strides;
 }
 
-static const char *data_of(const struct call *c, int tensor)
+static const char *data_of(struct call *c, int tensor)
 {
-    const void *const data[TENSORS] = {c->args.out, c->args.lse,      c->args.q,       c->args.k,
-                                       c->args.v,   c->args.k_scales, c->args.v_scales};
-    return data[tensor];
+    return tensor_of(c, tensor)->data;
 }
 
 static void set_data(struct call *c, int tensor, const char *data)
 {
-    void *fields[TENSORS] = {&c->args.out, &c->args.lse,      &c->args.q,       &c->args.k,
-                             &c->args.v,   &c->args.k_scales, &c->args.v_scales};
-    memcpy(fields[tensor], &data, sizeof data);
+    tensor_of(c, tensor)->data = data;
 }
 
 /* What a type's elements are aligned to. */
@@ -541,9 +564,9 @@ static const struct {
 static struct call *call_of_type(attnkit_type type)
 {
     struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
-    c->args.k_type = c->args.v_type = type;
+    c->args.k.type = c->args.v.type = type;
     if (type < ATTNKIT_I8)
-        c->args.q_type = c->args.out_type = type;
+        c->args.q.type = c->args.out.type = type;
     return c;
 }
 
@@ -588,10 +611,11 @@ static void strides_of_parts_of_an_element_are_refused(void **state)
                     continue;
                 make_strided(c);
                 strides_of(c, t)[axis] += alignment / 2;
-                snprintf(text, sizeof text, "is %lld: must be a multiple of %d",
-                         (long long)strides_of(c, t)[axis], alignment);
+                snprintf(text, sizeof text, "%s.strides[%d] (%s) is %lld: must be a multiple of %d",
+                         tensor_names[t], axis, axis_names[axis], (long long)strides_of(c, t)[axis],
+                         alignment);
                 expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
-                expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, stride_names[t]);
+                expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
             }
 }
 
@@ -599,22 +623,24 @@ static void bad_strides_of_scales_are_refused(void **state)
 {
     (void)state;
     const struct refusal dense[] = {
-        {"k_scale_strides[0] (batch) is 64, but flags lacks ATTNKIT_STRIDED",
-         {SET(args.k_scale_strides[0], 64)}},
-        {"v_scale_strides[2] (row) is -4, but flags lacks ATTNKIT_STRIDED",
-         {SET(args.v_scale_strides[2], -4)}},
+        {"k_scales.strides[0] (batch) is 64, but k_scales.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.storage.k_scales.strides[0], 64)}},
+        {"v_scales.strides[2] (row) is -4, but v_scales.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.storage.v_scales.strides[2], -4)}},
     };
     expect_shape_refusals(dense, COUNT(dense), make_bytes, ATTNKIT_BAD_ARGUMENT);
     const struct refusal large[] = {
-        {"k_scale_strides[1] (head) is 4611686018427387904: too large for 2 of them",
-         {SET(args.k_scale_strides[1], INT64_C(1) << 62)}},
-        {"v_scale_strides[2] (row) is -9223372036854775808: too large for 10 of them",
-         {SET(args.v_scale_strides[2], INT64_MIN)}},
+        {"k_scales.strides[1] (head) is 4611686018427387904: too large for 2 of them",
+         {SET(groups.storage.k_scales.strides[1], INT64_C(1) << 62)}},
+        {"v_scales.strides[2] (row) is -9223372036854775808: too large for 10 of them",
+         {SET(groups.storage.v_scales.strides[2], INT64_MIN)}},
     };
     expect_shape_refusals(large, COUNT(large), make_strided_bytes, ATTNKIT_OVERFLOW);
     const struct refusal far[] = {
-        {"k_scales leaves the address space", {SET(args.k_scale_strides[0], -(INT64_C(1) << 60))}},
-        {"v_scales leaves the address space", {SET(args.v_scale_strides[0], -(INT64_C(1) << 60))}},
+        {"k_scales leaves the address space",
+         {SET(groups.storage.k_scales.strides[0], -(INT64_C(1) << 60))}},
+        {"v_scales leaves the address space",
+         {SET(groups.storage.v_scales.strides[0], -(INT64_C(1) << 60))}},
     };
     expect_call_refusals(far, COUNT(far), make_strided_bytes, ATTNKIT_OVERFLOW);
 }
@@ -637,7 +663,8 @@ static void strides_of_absent_scales_are_not_looked_at(void **state)
     (void)state;
     struct call *c = made_call(make_strided);
     for (int axis = 0; axis < 3; axis++)
-        c->args.k_scale_strides[axis] = c->args.v_scale_strides[axis] = INT64_MIN + 1;
+        c->groups.storage.k_scales.strides[axis] = c->groups.storage.v_scales.strides[axis] =
+            INT64_MIN + 1;
     expect_result(c);
 }
 
@@ -647,10 +674,11 @@ static void fields_of_pages_without_a_table_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"page_size is 4, but page_table is NULL", {SET(args.page_size, 4)}},
-        {"page_table_stride is 3, but page_table is NULL", {SET(args.page_table_stride, 3)}},
-        {"pages is 6, but page_table is NULL", {SET(args.pages, 6)}},
-        {"page_size is -1: must be at least 0", {SET(args.page_size, -1)}},
+        {"page_size is 4, but block_table is NULL", {SET(groups.pages.page_size, 4)}},
+        {"block_table_stride is 3, but block_table is NULL",
+         {SET(groups.pages.block_table_stride, 3)}},
+        {"pages is 6, but block_table is NULL", {SET(groups.pages.pages, 6)}},
+        {"page_size is -1: must be at least 0", {SET(groups.pages.page_size, -1)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
 }
@@ -659,18 +687,20 @@ static void bad_fields_of_pages_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"page_size is 0: must be at least 1 with page_table", {SET(args.page_size, 0)}},
-        {"page_size is -4: must be at least 0", {SET(args.page_size, -4)}},
-        {"page_size is -9223372036854775808", {SET(args.page_size, INT64_MIN)}},
-        {"pages is -6: must be at least 0", {SET(args.pages, -6)}},
-        {"page_table_stride is -3: must be at least 0", {SET(args.page_table_stride, -3)}},
-        {"page_table_stride is -1", {SET(args.batch, 1), SET(args.page_table_stride, -1)}},
-        {"page_table_stride is 2: must be at least 3, the pages of kv_len (10)",
-         {SET(args.page_table_stride, 2)}},
-        {"page_table_stride is 0: must be at least 3", {SET(args.page_table_stride, 0)}},
-        {"page_table_stride is 3: must be at least 4, the pages of kv_len (13)",
+        {"page_size is 0: must be at least 1 with block_table", {SET(groups.pages.page_size, 0)}},
+        {"page_size is -4: must be at least 0", {SET(groups.pages.page_size, -4)}},
+        {"page_size is -9223372036854775808", {SET(groups.pages.page_size, INT64_MIN)}},
+        {"pages is -6: must be at least 0", {SET(groups.pages.pages, -6)}},
+        {"block_table_stride is -3: must be at least 0",
+         {SET(groups.pages.block_table_stride, -3)}},
+        {"block_table_stride is -1",
+         {SET(args.batch, 1), SET(groups.pages.block_table_stride, -1)}},
+        {"block_table_stride is 2: must be at least 3, the pages of kv_len (10)",
+         {SET(groups.pages.block_table_stride, 2)}},
+        {"block_table_stride is 0: must be at least 3", {SET(groups.pages.block_table_stride, 0)}},
+        {"block_table_stride is 3: must be at least 4, the pages of kv_len (13)",
          {SET(args.kv_len, 13)}},
-        {"page_size is 0", {SET(args.batch, 0), SET(args.page_size, 0)}},
+        {"page_size is 0", {SET(args.batch, 0), SET(groups.pages.page_size, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_paged, ATTNKIT_BAD_ARGUMENT);
 }
@@ -680,7 +710,7 @@ static void one_batch_entry_needs_no_table_stride(void **state)
     (void)state;
     struct call *c = made_call(make_paged);
     c->args.batch = 1;
-    c->args.page_table_stride = 0;
+    c->groups.pages.block_table_stride = 0;
     expect_result(c);
 }
 
@@ -688,12 +718,12 @@ static void numbers_of_no_page_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"page_table[0] is -1: must be between 0 and pages - 1 (5)", {SET(page_table[0], -1)}},
-        {"page_table[2] is 6: must be between 0 and pages - 1 (5)", {SET(page_table[2], 6)}},
-        {"page_table[3] is 2147483647", {SET(page_table[3], INT32_MAX)}},
-        {"page_table[5] is -2147483648", {SET(page_table[5], INT32_MIN)}},
-        {"page_table[0] is 5: must be between 0 and pages - 1 (4)", {SET(args.pages, 5)}},
-        {"page_table[0] is 5: must be between 0 and pages - 1 (-1)", {SET(args.pages, 0)}},
+        {"block_table[0] is -1: must be between 0 and pages - 1 (5)", {SET(block_table[0], -1)}},
+        {"block_table[2] is 6: must be between 0 and pages - 1 (5)", {SET(block_table[2], 6)}},
+        {"block_table[3] is 2147483647", {SET(block_table[3], INT32_MAX)}},
+        {"block_table[5] is -2147483648", {SET(block_table[5], INT32_MIN)}},
+        {"block_table[0] is 5: must be between 0 and pages - 1 (4)", {SET(groups.pages.pages, 5)}},
+        {"block_table[0] is 5: must be between 0 and pages - 1 (-1)", {SET(groups.pages.pages, 0)}},
     };
     expect_call_refusals(table, COUNT(table), make_paged, ATTNKIT_BAD_ARGUMENT);
     expect_call_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
@@ -704,19 +734,19 @@ static void only_table_entries_of_keys_that_exist_are_read(void **state)
 {
     (void)state;
     struct call *c = made_call(make_paged);
-    c->args.kv_lens = c->kv_lens;
-    c->page_table[2] = -1;
-    c->page_table[3] = c->page_table[4] = c->page_table[5] = INT32_MAX;
+    c->groups.visibility.kv_lens.data = c->kv_lens;
+    c->block_table[2] = -1;
+    c->block_table[3] = c->block_table[4] = c->block_table[5] = INT32_MAX;
     expect_result(c);
-    c->page_table[1] = 6;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[1] is 6");
-    c->page_table[1] = 0;
+    c->block_table[1] = 6;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table[1] is 6");
+    c->block_table[1] = 0;
     c->kv_lens[0] = 9;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[2] is -1");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table[2] is -1");
     c->kv_lens[0] = 8;
     expect_result(c);
     c->kv_lens[1] = 1;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[3] is 2147483647");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table[3] is 2147483647");
 }
 
 static void without_keys_there_need_be_no_pages(void **state)
@@ -724,9 +754,9 @@ static void without_keys_there_need_be_no_pages(void **state)
     (void)state;
     struct call *c = made_call(make_paged_bytes);
     c->args.kv_len = 0;
-    c->args.pages = 0;
-    c->args.k = c->args.v = NULL;
-    c->args.k_scales = c->args.v_scales = NULL;
+    c->groups.pages.pages = 0;
+    c->args.k.data = c->args.v.data = NULL;
+    c->groups.storage.k_scales.data = c->groups.storage.v_scales.data = NULL;
     expect_result(c);
 }
 
@@ -735,7 +765,7 @@ static void tables_are_not_read_where_there_is_nothing_to_do(void **state)
     (void)state;
     struct call *c = made_call(make_paged);
     c->args.q_len = 0;
-    c->args.page_table = (const int32_t *)16;
+    c->groups.pages.block_table = (const int32_t *)16;
     expect_ok(c);
 }
 
@@ -743,10 +773,12 @@ static void strides_of_pages_are_named_so(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"k_strides[0] (page) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.k_strides[0], 4)}},
-        {"v_scale_strides[0] (page) is 4, but flags lacks ATTNKIT_STRIDED",
-         {SET(args.v_scale_strides[0], 4)}},
-        {"q_strides[0] (batch) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.q_strides[0], 4)}},
+        {"k.strides[0] (page) is 4, but k.layout lacks ATTNKIT_STRIDED",
+         {SET(args.k.strides[0], 4)}},
+        {"v_scales.strides[0] (page) is 4, but v_scales.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.storage.v_scales.strides[0], 4)}},
+        {"q.strides[0] (batch) is 4, but q.layout lacks ATTNKIT_STRIDED",
+         {SET(args.q.strides[0], 4)}},
     };
     expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
@@ -756,8 +788,8 @@ static void pages_may_be_shared(void **state)
 {
     (void)state;
     struct call *c = made_call(make_paged);
-    c->page_table[3] = c->page_table[0];
-    c->page_table[4] = c->page_table[0];
+    c->block_table[3] = c->block_table[0];
+    c->block_table[4] = c->block_table[0];
     expect_result(c);
 }
 
@@ -768,7 +800,7 @@ static void make_strided_tiles(struct call *c)
     make_tiled(c);
     make_strided(c);
     c->args.kv_len = 2 * TILE_KEYS + 1;
-    set_strides(c->args.k_strides, KV_HEADS, 3, TILE_KEYS * HEAD_DIM * 4);
+    set_strides(&c->args.k, KV_HEADS, 3, TILE_KEYS * HEAD_DIM * 4);
 }
 
 static void tiles_that_do_not_fit_are_refused(void **state)
@@ -776,18 +808,21 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     (void)state;
     const struct refusal pages[] = {
         {"page_size is 20: must be a multiple of ATTNKIT_TILE_KEYS (16) with ATTNKIT_TILED",
-         {SET(args.page_size, 20)}},
-        {"page_size is 8: must be a multiple of ATTNKIT_TILE_KEYS (16)", {SET(args.page_size, 8)}},
+         {SET(groups.pages.page_size, 20)}},
+        {"page_size is 8: must be a multiple of ATTNKIT_TILE_KEYS (16)",
+         {SET(groups.pages.page_size, 8)}},
     };
     expect_shape_refusals(pages, COUNT(pages), make_tiled_pages, ATTNKIT_BAD_ARGUMENT);
     const struct refusal dense[] = {
-        {"k_strides[2] (tile) is 4, but flags lacks ATTNKIT_STRIDED", {SET(args.k_strides[2], 4)}},
-        {"k_scale_strides[2] (tile) is 4, but flags lacks", {SET(args.k_scale_strides[2], 4)}},
-        {"v_strides[2] (row) is 4, but flags lacks", {SET(args.v_strides[2], 4)}},
+        {"k.strides[2] (tile) is 4, but k.layout lacks ATTNKIT_STRIDED",
+         {SET(args.k.strides[2], 4)}},
+        {"k_scales.strides[2] (tile) is 4, but k_scales.layout lacks",
+         {SET(groups.storage.k_scales.strides[2], 4)}},
+        {"v.strides[2] (row) is 4, but v.layout lacks", {SET(args.v.strides[2], 4)}},
     };
     expect_shape_refusals(dense, COUNT(dense), make_tiled_bytes, ATTNKIT_BAD_ARGUMENT);
     const struct refusal odd[] = {
-        {"k_strides[2] (tile) is 2050: must be a multiple of 4", {SET(args.k_strides[2], 2050)}}};
+        {"k.strides[2] (tile) is 2050: must be a multiple of 4", {SET(args.k.strides[2], 2050)}}};
     expect_shape_refusals(odd, COUNT(odd), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
     const struct refusal huge[] = {
         {"k has 2 x 2 x 576460752303423488 tiles of 2048 bytes", {SET(args.kv_len, INT64_MAX)}},
@@ -795,8 +830,8 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     };
     expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
     const struct refusal large[] = {
-        {"k_strides[2] (tile) is 4611686018427387904: too large for 3 of them",
-         {SET(args.k_strides[2], INT64_C(1) << 62)}},
+        {"k.strides[2] (tile) is 4611686018427387904: too large for 3 of them",
+         {SET(args.k.strides[2], INT64_C(1) << 62)}},
     };
     expect_shape_refusals(large, COUNT(large), make_strided_tiles, ATTNKIT_OVERFLOW);
 }
@@ -806,12 +841,45 @@ static void packed_tiles_are_unsupported(void **state)
     (void)state;
     static const int64_t starts[BATCH + 1] = {0, 5, KV_LEN};
     struct call *c = made_call(make_tiled);
-    c->args.kv_starts = starts;
+    c->groups.storage.cu_seqlens_kv.data = starts;
     expect_refusal(c, ATTNKIT_UNSUPPORTED,
-                   "kv_starts is given, but flags has ATTNKIT_TILED: keys in tiles are not packed");
-    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "kv_starts is given");
-    c->args.flags = 0;
+                   "cu_seqlens_kv is given, but k.layout has ATTNKIT_TILED: keys in tiles are not "
+                   "packed");
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "cu_seqlens_kv is given");
+    c->args.k.layout = 0;
     expect_result(c);
+}
+
+/* The same result as from 64 bits, and the same words about what is wrong. */
+static void ends_of_packed_sequences_may_have_32_bits(void **state)
+{
+    (void)state;
+    static const int64_t wide_q[BATCH + 1] = {0, 1, Q_LEN}, wide_kv[BATCH + 1] = {0, 6, KV_LEN};
+    static const int32_t q[BATCH + 1] = {0, 1, Q_LEN}, kv[BATCH + 1] = {0, 6, KV_LEN};
+    static const int32_t falling[BATCH + 1] = {0, Q_LEN + 1, Q_LEN}, late[BATCH + 1] = {-1, 0, 0};
+    static char out[ROOM];
+    struct call *c = good_call();
+    attnkit_kv_storage *const storage = &c->groups.storage;
+    storage->cu_seqlens_q.data = wide_q;
+    storage->cu_seqlens_kv.data = wide_kv;
+    expect_ok(c);
+    memcpy(out, c->out, sizeof out);
+    c = good_call();
+    storage->cu_seqlens_q = (attnkit_ints){.data = q, .type = ATTNKIT_INT32};
+    storage->cu_seqlens_kv = (attnkit_ints){.data = kv, .type = ATTNKIT_INT32};
+    expect_ok(c);
+    assert_memory_equal(out, c->out, sizeof out);
+    storage->cu_seqlens_q.data = NULL;
+    expect_result(c); /* rows of every entry, with its packed keys */
+    storage->cu_seqlens_q.data = falling;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
+                   "cu_seqlens_q[2] is 3: must be at least the one before it (4)");
+    storage->cu_seqlens_q.data = late;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[0] is -1: must be 0");
+    storage->cu_seqlens_q.type = 2;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "cu_seqlens_q.type is 2: must be ATTNKIT_INT64 (0)");
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED,
+                         "cu_seqlens_q.type is 2: must be ATTNKIT_INT64 (0)");
 }
 
 static void tiles_may_repeat_overlap_and_go_backwards(void **state)
@@ -821,9 +889,9 @@ static void tiles_may_repeat_overlap_and_go_backwards(void **state)
     for (int axis = 0; axis < 3; axis++)
         for (size_t i = 0; i < COUNT(strides); i++) {
             struct call *c = made_call(make_strided_tiles);
-            c->args.k = c->k + ROOM / 2;
-            c->args.k_strides[0] = c->args.k_strides[1] = 0;
-            c->args.k_strides[axis] = strides[i];
+            c->args.k.data = c->k + ROOM / 2;
+            c->args.k.strides[0] = c->args.k.strides[1] = 0;
+            c->args.k.strides[axis] = strides[i];
             expect_result(c);
         }
 }
@@ -839,8 +907,8 @@ static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
             memset(tiles + (d * TILE_KEYS + key) * 4, 0xff, 4);
     expect_result(c);
     for (int64_t i = 0; i < BATCH * Q_HEADS * Q_LEN * VALUE_DIM; i++)
-        assert_true(isfinite(((const float *)c->args.out)[i]));
-    c->args.kv_lens = c->kv_lens;
+        assert_true(isfinite(((const float *)c->args.out.data)[i]));
+    c->groups.visibility.kv_lens.data = c->kv_lens;
     expect_result(c);
 }
 
@@ -850,14 +918,14 @@ static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
     (void)state;
     const int64_t bytes = BATCH * KV_HEADS * TILE_KEYS * HEAD_DIM;
     struct call *c = made_call(make_tiled_bytes);
-    c->args.out = c->k + MARGIN + bytes - 4;
+    c->args.out.data = c->k + MARGIN + bytes - 4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k (0x");
-    c->args.out = c->k + MARGIN + bytes;
+    c->args.out.data = c->k + MARGIN + bytes;
     expect_result(c);
     c = made_call(make_tiled_bytes);
-    c->args.lse = (float *)(c->k_scales + MARGIN + bytes / GROUP * 4 - 4);
+    set_data(c, LSE, c->k_scales + MARGIN + bytes / GROUP * 4 - 4);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k_scales (0x");
-    c->args.lse += 1;
+    set_data(c, LSE, data_of(c, LSE) + 4);
     expect_result(c);
     c->exec.workspace = c->k + MARGIN + bytes - 1;
     expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps k");
@@ -911,7 +979,7 @@ static void outputs_that_overlap_pages_are_refused(void **state)
     for (int64_t i = 0; i < PAGES; i++) {
         struct call *c = made_call(make_paged);
         for (int j = 0; j < PAGES; j++)
-            c->page_table[j] = 1;
+            c->block_table[j] = 1;
         expect_overlap(c, LSE, K, i * page);
     }
     struct call *c = made_call(make_paged);
@@ -924,11 +992,11 @@ static void make_one_tensor_of_bytes_and_scales(struct call *c)
 {
     const int64_t row = HEAD_DIM + HEAD_DIM / GROUP * 4 + 8;
     make_strided_bytes(c);
-    set_strides(c->args.k_strides, KV_HEADS, KV_LEN, row);
-    set_strides(c->args.k_scale_strides, KV_HEADS, KV_LEN, row);
-    set_strides(c->args.lse_strides, Q_HEADS, Q_LEN, row);
-    c->args.k_scales = (const float *)(c->k + MARGIN + HEAD_DIM);
-    c->args.lse = (float *)(c->k + MARGIN + row - 8);
+    set_strides(&c->args.k, KV_HEADS, KV_LEN, row);
+    set_strides(&c->groups.storage.k_scales, KV_HEADS, KV_LEN, row);
+    set_strides(&c->args.lse, Q_HEADS, Q_LEN, row);
+    c->groups.storage.k_scales.data = c->k + MARGIN + HEAD_DIM;
+    c->args.lse.data = c->k + MARGIN + row - 8;
 }
 
 static void outputs_may_lie_in_the_gaps_of_bytes_and_scales(void **state)
@@ -937,10 +1005,10 @@ static void outputs_may_lie_in_the_gaps_of_bytes_and_scales(void **state)
     struct call *c = made_call(make_one_tensor_of_bytes_and_scales);
     expect_result(c);
     c = made_call(make_one_tensor_of_bytes_and_scales);
-    c->args.lse -= 1;
+    set_data(c, LSE, data_of(c, LSE) - 4);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k_scales");
     c = made_call(make_one_tensor_of_bytes_and_scales);
-    c->args.lse += 2;
+    set_data(c, LSE, data_of(c, LSE) + 8);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps k ");
 }
 
@@ -994,7 +1062,7 @@ static void expect_workspace_within_bound(maker make, const char *isa, int64_t h
         assert_true(workspace_needed(c) <= workspace_bound(head_dim, value_dim, threads));
         c->exec.parallel_for = run_in_order;
         c->args.kv_len = 100000;
-        c->args.page_table_stride *= 10000;
+        c->groups.pages.block_table_stride *= 10000;
         assert_true(workspace_needed(c) <= workspace_bound(head_dim, value_dim, threads));
     }
 }
@@ -1021,8 +1089,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
         c->args.q_len = 1000;
         const size_t needed = workspace_needed(c);
         c->args.kv_len = 1 << 30;
-        if (c->args.page_table)
-            c->args.page_table_stride = 1 << 30;
+        if (c->groups.pages.block_table)
+            c->groups.pages.block_table_stride = 1 << 30;
         assert_int_equal(workspace_needed(c), needed);
         c->args.q_len = 1 << 30;
         assert_int_equal(workspace_needed(c), needed);
@@ -1051,15 +1119,16 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 }
 
 /* The last row of V, or the last row of the page that all keys share. */
-static void make_last_value_nan(const struct call *c, char *v)
+static void make_last_value_nan(struct call *c, char *v)
 {
-    const enum type type = (enum type)c->args.v_type;
-    const int64_t last = c->args.page_table ? c->args.page_size - 1 : c->args.kv_len - 1;
+    const enum type type = (enum type)c->args.v.type;
+    const int64_t last =
+        c->groups.pages.block_table ? c->groups.pages.page_size - 1 : c->args.kv_len - 1;
     const uint16_t nan_half = type == TYPE_Q8_0 ? 0x7e00 : 0x7fc0;
     const float nan_scale = NAN;
     memset(v, 0, (size_t)bytes_of(type, (last + 1) * c->args.value_dim));
     if (type == TYPE_I8)
-        memcpy((char *)(uintptr_t)(c->args.v_scales + last), &nan_scale, sizeof nan_scale);
+        memcpy(c->v_scales + MARGIN + 4 * last, &nan_scale, 4);
     else
         for (int i = 0; i < 2; i++)
             memcpy(v + last * bytes_of(type, c->args.value_dim) + 2 * i, &nan_half,
@@ -1078,12 +1147,12 @@ static struct call *call_that_uses_all_scratch(maker make, int q_len)
     c->args.q_len = q_len;
     c->args.kv_len = KEYS - 8; /* with half a tile */
     c->args.value_dim = HEAD_DIM;
-    c->args.k = k;
-    c->args.v = v;
+    c->args.k.data = k;
+    c->args.v.data = v;
     c->args.flags |= ATTNKIT_CAUSAL;
     c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
-    if (c->args.page_table)
-        c->args.page_table = table;
+    if (c->groups.pages.block_table)
+        c->groups.pages.block_table = table;
     make_last_value_nan(c, v);
     return c;
 }
@@ -1135,6 +1204,7 @@ int main(void)
         cmocka_unit_test(pages_may_be_shared),
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),
         cmocka_unit_test(packed_tiles_are_unsupported),
+        cmocka_unit_test(ends_of_packed_sequences_may_have_32_bits),
         cmocka_unit_test(tiles_may_repeat_overlap_and_go_backwards),
         cmocka_unit_test(what_a_tile_holds_of_no_key_changes_no_bit),
         cmocka_unit_test(outputs_and_workspaces_that_overlap_tiles_are_refused),

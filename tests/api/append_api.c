@@ -16,6 +16,7 @@
 
 #include "kernels/cache/rope.h"
 #include "attnkit.h"
+#include "tests/support/memory.h"
 #include "tests/support/random.h"
 
 enum {
@@ -37,9 +38,11 @@ enum {
 /* A call and all its memory but the workspace: what a refused call may not change. */
 struct call {
     attnkit_append_args args;
+    attnkit_rotation rotation;
+    attnkit_pages pages;
     attnkit_exec exec;
     int64_t starts[BATCH], lens[BATCH], positions[BATCH];
-    int32_t page_table[PAGES];
+    int32_t block_table[PAGES];
     float src[ROOM], dst[ROOM], scales[ROOM], cos[ROOM], sin[ROOM];
 };
 
@@ -58,21 +61,26 @@ static struct call *good_call(void)
     memset(&c, PATTERN, sizeof c);
     c.args = (attnkit_append_args){
         .size = sizeof c.args,
-        .rope = ATTNKIT_ROPE_HALF,
         .batch = BATCH,
         .heads = HEADS,
         .len = LEN,
         .dim = DIM,
         .capacity = CAPACITY,
-        .src = c.src + MARGIN,
-        .dst = c.dst + MARGIN,
-        .starts = c.starts,
-        .lens = c.lens,
-        .positions = c.positions,
-        .rope_cos = c.cos + MARGIN,
-        .rope_sin = c.sin + MARGIN,
-        .rope_positions = TABLE_POSITIONS,
+        .src = {.data = c.src + MARGIN},
+        .dst = {.data = c.dst + MARGIN},
+        .starts = {.data = c.starts},
+        .lens = {.data = c.lens},
+        .rotation = &c.rotation,
     };
+    c.rotation = (attnkit_rotation){
+        .size = sizeof c.rotation,
+        .kind = ATTNKIT_ROPE_HALF,
+        .cos = c.cos + MARGIN,
+        .sin = c.sin + MARGIN,
+        .table_positions = TABLE_POSITIONS,
+        .positions = {.data = c.positions},
+    };
+    attnkit_pages_init(&c.pages);
     c.exec = (attnkit_exec){
         .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
     for (int b = 0; b < BATCH; b++) {
@@ -81,7 +89,7 @@ static struct call *good_call(void)
         c.positions[b] = 7 * b;
     }
     for (int i = 0; i < PAGES; i++)
-        c.page_table[i] = PAGES - 1 - i;
+        c.block_table[i] = PAGES - 1 - i;
     fill(c.src, 1);
     fill(c.cos, 2);
     fill(c.sin, 3);
@@ -90,48 +98,56 @@ static struct call *good_call(void)
 
 static void make_paged(struct call *c)
 {
-    c->args.page_table = c->page_table;
-    c->args.page_table_stride = PAGES_EACH;
-    c->args.page_size = PAGE_SIZE;
-    c->args.pages = PAGES;
+    c->args.pages = &c->pages;
+    c->pages.block_table = c->block_table;
+    c->pages.block_table_stride = PAGES_EACH;
+    c->pages.page_size = PAGE_SIZE;
+    c->pages.pages = PAGES;
 }
 
 static void make_quantised(struct call *c)
 {
-    c->args.dst_type = ATTNKIT_I8;
-    c->args.dst_scales = c->scales + MARGIN;
+    c->args.dst.type = ATTNKIT_I8;
+    c->args.dst_scales.data = c->scales + MARGIN;
     c->args.scale_group = 8;
 }
 
 /* The good call, in tiles. */
 static void make_tiled(struct call *c)
 {
-    c->args.flags |= ATTNKIT_TILED;
+    c->args.dst.layout |= ATTNKIT_TILED;
 }
 
 static void make_tiled_pages(struct call *c)
 {
     make_paged(c);
     make_tiled(c);
-    c->args.page_table_stride = 1;
-    c->args.page_size = 16;
-    c->args.pages = BATCH;
-    c->page_table[0] = 1;
-    c->page_table[1] = 0;
+    c->pages.block_table_stride = 1;
+    c->pages.page_size = 16;
+    c->pages.pages = BATCH;
+    c->block_table[0] = 1;
+    c->block_table[1] = 0;
 }
 
-static void set_dense_strides(int64_t strides[3], int64_t rows, int64_t row_bytes)
+/* By a base, without tables. */
+static void make_angles(struct call *c)
 {
-    strides[2] = row_bytes;
-    strides[1] = rows * row_bytes;
-    strides[0] = HEADS * rows * row_bytes;
+    c->rotation.cos = c->rotation.sin = NULL;
+    c->rotation.table_positions = 0;
+}
+
+static void set_dense_strides(attnkit_tensor *t, int64_t rows, int64_t row_bytes)
+{
+    t->layout |= ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = rows * row_bytes;
+    t->strides[0] = HEADS * rows * row_bytes;
 }
 
 static void make_strided(struct call *c)
 {
-    c->args.flags |= ATTNKIT_STRIDED;
-    set_dense_strides(c->args.src_strides, LEN, DIM * 4);
-    set_dense_strides(c->args.dst_strides, CAPACITY, DIM * 4);
+    set_dense_strides(&c->args.src, LEN, DIM * 4);
+    set_dense_strides(&c->args.dst, CAPACITY, DIM * 4);
 }
 
 enum { TILED_CAPACITY = 40, TILES = 3 };
@@ -141,7 +157,7 @@ static void make_strided_tiles(struct call *c)
     make_strided(c);
     make_tiled(c);
     c->args.capacity = TILED_CAPACITY;
-    set_dense_strides(c->args.dst_strides, TILES, 16 * DIM * 4);
+    set_dense_strides(&c->args.dst, TILES, 16 * DIM * 4);
 }
 
 /* --- What is expected -------------------------------------------------------------------- */
@@ -288,9 +304,8 @@ static void nothing_to_do_needs_no_memory(void **state)
         {"", {SET(args.batch, 0)}}, {"", {SET(args.heads, 0)}}, {"", {SET(args.len, 0)}}};
     for (size_t i = 0; i < COUNT(table); i++) {
         struct call *c = changed_call(&table[i], NULL);
-        c->args.src = NULL;
-        c->args.dst = NULL;
-        c->args.starts = c->args.lens = c->args.positions = NULL;
+        c->args.src.data = c->args.dst.data = NULL;
+        c->args.starts.data = c->args.lens.data = c->rotation.positions.data = NULL;
         assert_int_equal(expect_query(c), 0);
         assert_int_equal(attnkit_append(&c->args, NULL, NULL), ATTNKIT_OK);
     }
@@ -316,8 +331,8 @@ static void only_table_entries_of_written_pages_are_read(void **state)
     (void)state;
     struct call *c = good_call();
     make_paged(c);
-    c->page_table[0] = -1; /* rows 0 .. 3: the rows are 5 .. 8 */
-    c->page_table[PAGES_EACH] = INT32_MAX;
+    c->block_table[0] = -1; /* rows 0 .. 3: the rows are 5 .. 8 */
+    c->block_table[PAGES_EACH] = INT32_MAX;
     expect_ok(c);
 }
 
@@ -329,8 +344,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
     for (int64_t dim = 2; dim < 600; dim += 2) {
         struct call *c = good_call();
         c->args.dim = dim;
-        c->args.rope_cos = c->args.rope_sin = NULL;
-        c->args.rope_positions = 0;
+        make_angles(c);
         c->exec.threads = 1 + dim % 4;
         assert_true(expect_query(c) <= (size_t)((12 * dim + 128) * c->exec.threads));
         make_tiled(c);
@@ -365,7 +379,7 @@ static void workspace_does_not_depend_on_lengths(void **state)
     (void)state;
     struct call *c = good_call();
     const size_t bytes = expect_query(c);
-    c->args.lens = NULL;
+    c->args.lens.data = NULL;
     c->args.capacity = 1000000;
     assert_int_equal(expect_query(c), bytes);
     c->args.len = 1000;
@@ -397,11 +411,18 @@ static void struct_sizes_of_no_version_are_refused(void **state)
         {"attnkit_append_args.size is 0", {SET(args.size, 0)}},
         {"attnkit_append_args.size is ", {SET(args.size, sizeof(attnkit_append_args) - 1)}},
         {"attnkit_append_args.size is 4097", {SET(args.size, 4097)}},
+        {"attnkit_rotation.size is 0", {SET(rotation.size, 0)}},
+        {"attnkit_rotation.size is ", {SET(rotation.size, sizeof(attnkit_rotation) - 1)}},
         {"attnkit_exec.size is 0", {SET(exec.size, 0)}},
         {"exec.threads is -1", {SET(exec.threads, -1)}},
         {"exec.thread is 1", {SET(exec.thread, 1)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal pages[] = {
+        {"attnkit_pages.size is 0", {SET(pages.size, 0)}},
+        {"attnkit_pages.size is 4097", {SET(pages.size, 4097)}},
+    };
+    expect_shape_refusals(pages, COUNT(pages), make_paged, ATTNKIT_BAD_ARGUMENT);
 }
 
 static void newer_structs_may_have_a_tail_of_zeros(void **state)
@@ -432,19 +453,30 @@ static void an_unknown_instruction_set_is_refused(void **state)
 
 /* --- Flags, types, sizes ----------------------------------------------------------------- */
 
-static void unknown_flags_and_types_are_unsupported(void **state)
+static void unknown_layouts_types_and_kinds_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"flags is 0x1: bits 0x1", {SET(args.flags, 1)}},
-        {"flags is 0xfffffff3: bits 0xfffffff3", {SET(args.flags, ~12)}},
-        {"rope is 3: not known", {SET(args.rope, 3)}},
-        {"rope is -1: not known", {SET(args.rope, -1)}},
-        {"src_type is 3: must be ATTNKIT_F32 (0)", {SET(args.src_type, ATTNKIT_I8)}},
-        {"src_type is 4", {SET(args.src_type, ATTNKIT_Q8_0)}},
-        {"src_type is -1", {SET(args.src_type, -1)}},
-        {"dst_type is 5: not known", {SET(args.dst_type, 5)}},
-        {"dst_type is -2147483648", {SET(args.dst_type, INT32_MIN)}},
+        {"src.layout is 0x2: src is not stored in tiles", {SET(args.src.layout, 2)}},
+        {"dst.layout is 0x4: bits 0x4 are not known", {SET(args.dst.layout, 4)}},
+        {"dst.layout is 0xffffffff: bits 0xfffffffc", {SET(args.dst.layout, -1)}},
+        {"dst_scales.layout is 0x3: dst_scales is not stored", {SET(args.dst_scales.layout, 3)}},
+        {"dst_scales.type is 1: must be ATTNKIT_F32 (0)", {SET(args.dst_scales.type, 1)}},
+        {"starts.type is 2: must be ATTNKIT_INT64 (0) or ATTNKIT_INT32 (1)",
+         {SET(args.starts.type, 2)}},
+        {"lens.type is -1: must be", {SET(args.lens.type, -1)}},
+        {"positions.type is 7: must be", {SET(rotation.positions.type, 7)}},
+        {"starts.reserved is 1: must be 0", {SET(args.starts.reserved, 1)}},
+        {"lens.reserved is -5: must be 0", {SET(args.lens.reserved, -5)}},
+        {"positions.reserved is 1: must be 0", {SET(rotation.positions.reserved, 1)}},
+        {"rotation.kind is 3: not known", {SET(rotation.kind, 3)}},
+        {"rotation.kind is -1: not known", {SET(rotation.kind, -1)}},
+        {"rotation.flags is 0x10: bits 0x10 are not known", {SET(rotation.flags, 16)}},
+        {"src.type is 3: must be ATTNKIT_F32 (0)", {SET(args.src.type, ATTNKIT_I8)}},
+        {"src.type is 4", {SET(args.src.type, ATTNKIT_Q8_0)}},
+        {"src.type is -1", {SET(args.src.type, -1)}},
+        {"dst.type is 5: not known", {SET(args.dst.type, 5)}},
+        {"dst.type is -2147483648", {SET(args.dst.type, INT32_MIN)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_UNSUPPORTED);
 }
@@ -459,13 +491,16 @@ static void sizes_below_their_least_are_refused(void **state)
         {"dim is 0: must be at least 1", {SET(args.dim, 0)}},
         {"capacity is -1: must be at least 0", {SET(args.capacity, -1)}},
         {"scale_group is -8: must be at least 0", {SET(args.scale_group, -8)}},
-        {"page_table_stride is -3: must be at least 0", {SET(args.page_table_stride, -3)}},
-        {"page_size is -4: must be at least 0", {SET(args.page_size, -4)}},
-        {"pages is -6: must be at least 0", {SET(args.pages, -6)}},
-        {"rope_positions is -1: must be at least 0", {SET(args.rope_positions, -1)}},
+        {"rotation.table_positions is -1: must be at least 0", {SET(rotation.table_positions, -1)}},
         {"dim is 0", {SET(args.batch, 0), SET(args.dim, 0)}}, /* also with nothing to do */
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal paged[] = {
+        {"block_table_stride is -3: must be at least 0", {SET(pages.block_table_stride, -3)}},
+        {"page_size is -4: must be at least 0", {SET(pages.page_size, -4)}},
+        {"pages is -6: must be at least 0", {SET(pages.pages, -6)}},
+    };
+    expect_shape_refusals(paged, COUNT(paged), make_paged, ATTNKIT_BAD_ARGUMENT);
 }
 
 static void sizes_whose_products_leave_63_bits_are_refused(void **state)
@@ -479,16 +514,16 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
         {"src has 2 x 3 x 4294967296 rows of 17179869184 bytes",
          {SET(args.len, two_32), SET(args.dim, two_32)}},
         {"dst has 2 x 3 x 9223372036854775807 rows of 128 bytes", {SET(args.capacity, INT64_MAX)}},
-        {"rope_cos has 1 x 1 x 9223372036854775807 rows of 64 bytes",
-         {SET(args.rope_positions, INT64_MAX)}},
+        {"rotation.cos has 1 x 1 x 9223372036854775807 rows of 64 bytes",
+         {SET(rotation.table_positions, INT64_MAX)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_OVERFLOW);
     const struct refusal paged[] = {
-        {"page_table_stride is 9223372036854775807", {SET(args.page_table_stride, INT64_MAX)}},
+        {"block_table_stride is 9223372036854775807", {SET(pages.block_table_stride, INT64_MAX)}},
         {"capacity is 9223372036854775807: too large for pages of 1",
-         {SET(args.batch, 1), SET(args.capacity, INT64_MAX), SET(args.page_size, 1)}},
+         {SET(args.batch, 1), SET(args.capacity, INT64_MAX), SET(pages.page_size, 1)}},
         {"dst has 4294967296 x 3 x 4294967296 rows",
-         {SET(args.pages, two_32), SET(args.page_size, two_32)}},
+         {SET(pages.pages, two_32), SET(pages.page_size, two_32)}},
     };
     expect_shape_refusals(paged, COUNT(paged), make_paged, ATTNKIT_OVERFLOW);
 }
@@ -497,12 +532,12 @@ static void scales_that_do_not_fit_the_type_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"scale_group is 8, but dst_type is 0 and not ATTNKIT_I8", {SET(args.scale_group, 8)}},
-        {"scale_group is 8, but dst_type is 4",
-         {SET(args.scale_group, 8), SET(args.dst_type, ATTNKIT_Q8_0)}},
-        {"dst_scales is given, but dst_type is 0", {SET(args.dst_scales, 64)}},
+        {"scale_group is 8, but dst.type is 0 and not ATTNKIT_I8", {SET(args.scale_group, 8)}},
+        {"scale_group is 8, but dst.type is 4",
+         {SET(args.scale_group, 8), SET(args.dst.type, ATTNKIT_Q8_0)}},
+        {"dst_scales is given, but dst.type is 0", {SET(args.dst_scales.data, 64)}},
         {"dim is 48: must be a multiple of 32 for ATTNKIT_Q8_0",
-         {SET(args.dst_type, ATTNKIT_Q8_0), SET(args.dim, 48)}},
+         {SET(args.dst.type, ATTNKIT_Q8_0), SET(args.dim, 48)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     const struct refusal quantised[] = {
@@ -510,7 +545,7 @@ static void scales_that_do_not_fit_the_type_are_refused(void **state)
         {"scale_group is 64: must divide dim (32)", {SET(args.scale_group, 64)}},
     };
     expect_shape_refusals(quantised, COUNT(quantised), make_quantised, ATTNKIT_BAD_ARGUMENT);
-    const struct refusal missing[] = {{"dst_scales is NULL", {SET(args.dst_scales, 0)}}};
+    const struct refusal missing[] = {{"dst_scales is NULL", {SET(args.dst_scales.data, 0)}}};
     expect_call_refusals(missing, COUNT(missing), make_quantised, ATTNKIT_BAD_ARGUMENT);
 }
 
@@ -520,45 +555,42 @@ static void rope_fields_without_a_rotation_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"positions is given, but rope is ATTNKIT_ROPE_NONE", {SET(args.rope, 0)}},
-        {"rope_cos is given, but rope is ATTNKIT_ROPE_NONE",
-         {SET(args.rope, 0), SET(args.positions, 0)}},
-        {"rope_sin is given", {SET(args.rope, 0), SET(args.positions, 0), SET(args.rope_cos, 0)}},
-        {"rope_positions is given",
-         {SET(args.rope, 0), SET(args.positions, 0), SET(args.rope_cos, 0), SET(args.rope_sin, 0)}},
-        {"rope_dim is given", {SET(args.rope, 0), SET(args.positions, 0), SET(args.rope_dim, 8)}},
+        {"positions is given, but rotation.kind is ATTNKIT_ROPE_NONE", {SET(rotation.kind, 0)}},
+        {"rotation.cos is given, but rotation.kind is ATTNKIT_ROPE_NONE",
+         {SET(rotation.kind, 0), SET(rotation.positions.data, 0)}},
+        {"rotation.sin is given",
+         {SET(rotation.kind, 0), SET(rotation.positions.data, 0), SET(rotation.cos, 0)}},
+        {"rotation.table_positions is given",
+         {SET(rotation.kind, 0), SET(rotation.positions.data, 0), SET(rotation.cos, 0),
+          SET(rotation.sin, 0)}},
+        {"rotation.dim is given",
+         {SET(rotation.kind, 0), SET(rotation.positions.data, 0), SET(rotation.dim, 8)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     struct call *c = good_call();
-    c->args.rope = ATTNKIT_ROPE_NONE;
-    c->args.positions = NULL;
-    c->args.rope_base = 10000.0;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_base is given");
+    c->rotation.kind = ATTNKIT_ROPE_NONE;
+    c->rotation.positions.data = NULL;
+    c->rotation.base = 10000.0;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.base is given");
 }
 
 static void bad_rope_dims_and_tables_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"rope_dim is 7: must be even and at most dim (32)", {SET(args.rope_dim, 7)}},
-        {"rope_dim is 34", {SET(args.rope_dim, 34)}},
-        {"rope_dim is -2", {SET(args.rope_dim, -2)}},
-        {"rope_dim is 0: must be even and at most dim (31)", {SET(args.dim, 31)}},
-        {"rope_sin is NULL: there must be both tables or none", {SET(args.rope_sin, 0)}},
-        {"rope_cos is NULL: there must be both tables or none", {SET(args.rope_cos, 0)}},
-        {"rope_positions is 20: must be 0 without tables",
-         {SET(args.rope_cos, 0), SET(args.rope_sin, 0)}},
+        {"rotation.dim is 7: must be even and at most dim (32)", {SET(rotation.dim, 7)}},
+        {"rotation.dim is 34", {SET(rotation.dim, 34)}},
+        {"rotation.dim is -2", {SET(rotation.dim, -2)}},
+        {"rotation.dim is 0: must be even and at most dim (31)", {SET(args.dim, 31)}},
+        {"rotation.sin is NULL: there must be both tables or none", {SET(rotation.sin, 0)}},
+        {"rotation.cos is NULL: there must be both tables or none", {SET(rotation.cos, 0)}},
+        {"rotation.table_positions is 20: must be 0 without tables",
+         {SET(rotation.cos, 0), SET(rotation.sin, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     struct call *c = good_call();
-    c->args.rope_base = 10000.0;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_base is 10000: must be 0 with tables");
-}
-
-static void make_angles(struct call *c)
-{
-    c->args.rope_cos = c->args.rope_sin = NULL;
-    c->args.rope_positions = 0;
+    c->rotation.base = 10000.0;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.base is 10000: must be 0 with tables");
 }
 
 static void bad_bases_are_refused(void **state)
@@ -568,8 +600,8 @@ static void bad_bases_are_refused(void **state)
     for (size_t i = 0; i < COUNT(bases); i++) {
         struct call *c = good_call();
         make_angles(c);
-        c->args.rope_base = bases[i];
-        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_base is ");
+        c->rotation.base = bases[i];
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.base is ");
         expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be finite, at least 1");
     }
 }
@@ -583,8 +615,8 @@ static void angles_need_sleef(void **state)
         expect_ok(c);
         return;
     }
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rope_cos is NULL: this build has no SLEEF");
-    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "rope_cos is NULL: this build has no SLEEF");
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.cos is NULL: this build has no SLEEF");
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.cos is NULL: this build has no SLEEF");
 }
 
 static void positions_outside_the_tables_are_refused(void **state)
@@ -592,13 +624,13 @@ static void positions_outside_the_tables_are_refused(void **state)
     (void)state;
     const struct refusal table[] = {
         {"positions[1] is -1: must be at least 0", {SET(positions[1], -1)}},
-        {"rope_positions is 20: batch entry 0 has 4 rows from position 17 on",
+        {"rotation.table_positions is 20: batch entry 0 has 4 rows from position 17 on",
          {SET(positions[0], 17)}},
-        {"rope_positions is 9: batch entry 1 has 3 rows from position 7 on",
-         {SET(args.rope_positions, 9)}},
-        {"rope_positions is 8: batch entry 0 has 4 rows from position 5 on",
-         {SET(args.positions, 0), SET(args.rope_positions, 8)}}, /* those of starts */
-        {"rope_positions is 0", {SET(args.rope_positions, 0)}},
+        {"rotation.table_positions is 9: batch entry 1 has 3 rows from position 7 on",
+         {SET(rotation.table_positions, 9)}},
+        {"rotation.table_positions is 8: batch entry 0 has 4 rows from position 5 on",
+         {SET(rotation.positions.data, 0), SET(rotation.table_positions, 8)}}, /* those of starts */
+        {"rotation.table_positions is 0", {SET(rotation.table_positions, 0)}},
     };
     expect_call_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     const struct refusal far[] = {
@@ -627,7 +659,7 @@ static void rows_that_do_not_fit_are_refused(void **state)
          {SET(starts[0], 11), SET(lens[0], 0)}},
         {"capacity is 8: batch entry 0 has 4 rows from row 5 on", {SET(args.capacity, 8)}},
         {"capacity is 3: batch entry 0 has 4 rows from row 0 on",
-         {SET(args.capacity, 3), SET(args.starts, 0)}},
+         {SET(args.capacity, 3), SET(args.starts.data, 0)}},
         {"capacity is 0", {SET(args.capacity, 0)}},
     };
     expect_call_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
@@ -641,15 +673,15 @@ static void bad_page_shapes_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"page_size is 0: must be at least 1 with page_table", {SET(args.page_size, 0)}},
-        {"page_size is 4, but page_table is NULL", {SET(args.page_table, 0)}},
-        {"page_table_stride is 3, but page_table is NULL",
-         {SET(args.page_table, 0), SET(args.page_size, 0)}},
-        {"pages is 6, but page_table is NULL",
-         {SET(args.page_table, 0), SET(args.page_size, 0), SET(args.page_table_stride, 0)}},
-        {"page_table_stride is 2: must be at least 3, the pages of capacity (10)",
-         {SET(args.page_table_stride, 2)}},
-        {"page_table_stride is 0: must be at least 3", {SET(args.page_table_stride, 0)}},
+        {"page_size is 0: must be at least 1 with block_table", {SET(pages.page_size, 0)}},
+        {"page_size is 4, but block_table is NULL", {SET(pages.block_table, 0)}},
+        {"block_table_stride is 3, but block_table is NULL",
+         {SET(pages.block_table, 0), SET(pages.page_size, 0)}},
+        {"pages is 6, but block_table is NULL",
+         {SET(pages.block_table, 0), SET(pages.page_size, 0), SET(pages.block_table_stride, 0)}},
+        {"block_table_stride is 2: must be at least 3, the pages of capacity (10)",
+         {SET(pages.block_table_stride, 2)}},
+        {"block_table_stride is 0: must be at least 3", {SET(pages.block_table_stride, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_paged, ATTNKIT_BAD_ARGUMENT);
 }
@@ -658,12 +690,12 @@ static void table_entries_that_are_no_pages_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"page_table[1] is -1: must be between 0 and pages - 1 (5)", {SET(page_table[1], -1)}},
-        {"page_table[2] is 6: must be between 0 and pages - 1 (5)", {SET(page_table[2], 6)}},
-        {"page_table[4] is 2147483647", {SET(page_table[4], INT32_MAX)}},
-        {"page_table[5] is -2147483648", {SET(page_table[5], INT32_MIN)}},
-        {"page_table[1] is 4: must be between 0 and pages - 1 (3)", {SET(args.pages, 4)}},
-        {"must be between 0 and pages - 1 (-1)", {SET(args.pages, 0)}},
+        {"block_table[1] is -1: must be between 0 and pages - 1 (5)", {SET(block_table[1], -1)}},
+        {"block_table[2] is 6: must be between 0 and pages - 1 (5)", {SET(block_table[2], 6)}},
+        {"block_table[4] is 2147483647", {SET(block_table[4], INT32_MAX)}},
+        {"block_table[5] is -2147483648", {SET(block_table[5], INT32_MIN)}},
+        {"block_table[1] is 4: must be between 0 and pages - 1 (3)", {SET(pages.pages, 4)}},
+        {"must be between 0 and pages - 1 (-1)", {SET(pages.pages, 0)}},
     };
     expect_call_refusals(table, COUNT(table), make_paged, ATTNKIT_BAD_ARGUMENT);
 }
@@ -674,54 +706,86 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.src = NULL;
+    c->args.src.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "src is NULL");
     c = good_call();
-    c->args.dst = NULL;
+    c->args.dst.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst is NULL");
     c = good_call();
-    c->args.src = (char *)c->src + 2;
+    c->args.src.data = (char *)c->src + 2;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 4 bytes");
-    c->args.src_type = ATTNKIT_BF16;
+    c->args.src.type = ATTNKIT_BF16;
     expect_ok(c);
     c = good_call();
-    c->args.dst = (char *)c->dst + 1;
+    c->args.dst.data = (char *)c->dst + 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst is 0x");
-    c->args.dst_type = ATTNKIT_Q8_0;
+    c->args.dst.type = ATTNKIT_Q8_0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 2 bytes");
     make_quantised(c);
     expect_ok(c);
-    c->args.dst_scales = (float *)((char *)c->scales + 2);
+    c->args.dst_scales.data = (float *)((char *)c->scales + 2);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst_scales is 0x");
     c = good_call();
-    c->args.rope_sin = (const float *)((char *)c->sin + 2);
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_sin is 0x");
+    c->rotation.sin = (const float *)((char *)c->sin + 2);
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.sin is 0x");
+    const char *const texts[] = {"starts is 0x", "lens is 0x", "positions is 0x"};
+    for (int i = 0; i < 3; i++) {
+        c = good_call();
+        attnkit_ints *const ints[] = {&c->args.starts, &c->args.lens, &c->rotation.positions};
+        ints[i]->data = (const char *)ints[i]->data + 4;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, texts[i]);
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 8 bytes");
+    }
+    c = good_call();
+    make_paged(c);
+    c->pages.block_table = (const int32_t *)((char *)c->block_table + 2);
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table is 0x");
+}
+
+/* Before anything is read for an entry: the lengths of all but the first are not mapped. */
+static void a_missing_tensor_is_refused_before_entries_are_read(void **state)
+{
+    (void)state;
+    struct guarded lens = memory_guarded(sizeof(int64_t), 0, true);
+    memset(lens.data, 0, sizeof(int64_t));
+    struct call *const c = good_call();
+    make_strided(c);
+    c->args.batch = INT64_C(1) << 40;
+    c->args.starts.data = c->rotation.positions.data = NULL;
+    c->args.lens.data = lens.data;
+    c->args.src.data = NULL;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "src is NULL");
+    c->args.src.data = c->src + MARGIN;
+    c->args.dst.data = NULL;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst is NULL");
+    memory_unguard(&lens);
 }
 
 static void bad_strides_are_refused(void **state)
 {
     (void)state;
     const struct refusal not_strided[] = {
-        {"src_strides[1] (head) is 8, but flags lacks ATTNKIT_STRIDED",
-         {SET(args.src_strides[1], 8)}},
-        {"dst_strides[2] (row) is 4, but flags lacks", {SET(args.dst_strides[2], 4)}},
+        {"src.strides[1] (head) is 8, but src.layout lacks ATTNKIT_STRIDED",
+         {SET(args.src.strides[1], 8)}},
+        {"dst.strides[2] (row) is 4, but dst.layout lacks", {SET(args.dst.strides[2], 4)}},
     };
     expect_shape_refusals(not_strided, COUNT(not_strided), NULL, ATTNKIT_BAD_ARGUMENT);
-    const struct refusal quantised[] = {{"dst_scale_strides[0] (batch) is 16, but flags lacks",
-                                         {SET(args.dst_scale_strides[0], 16)}}};
+    const struct refusal quantised[] = {
+        {"dst_scales.strides[0] (batch) is 16, but dst_scales.layout lacks",
+         {SET(args.dst_scales.strides[0], 16)}}};
     expect_shape_refusals(quantised, COUNT(quantised), make_quantised, ATTNKIT_BAD_ARGUMENT);
     const struct refusal paged[] = {
-        {"dst_strides[0] (page) is 16, but flags lacks", {SET(args.dst_strides[0], 16)}}};
+        {"dst.strides[0] (page) is 16, but dst.layout lacks", {SET(args.dst.strides[0], 16)}}};
     expect_shape_refusals(paged, COUNT(paged), make_paged, ATTNKIT_BAD_ARGUMENT);
     const struct refusal odd[] = {
-        {"src_strides[0] (batch) is 1538: must be a multiple of 4",
-         {SET(args.src_strides[0], 1538)}},
-        {"dst_strides[1] (head) is 3: must be a multiple of 4", {SET(args.dst_strides[1], 3)}},
+        {"src.strides[0] (batch) is 1538: must be a multiple of 4",
+         {SET(args.src.strides[0], 1538)}},
+        {"dst.strides[1] (head) is 3: must be a multiple of 4", {SET(args.dst.strides[1], 3)}},
     };
     expect_shape_refusals(odd, COUNT(odd), make_strided, ATTNKIT_BAD_ARGUMENT);
     const struct refusal huge[] = {
-        {"src_strides[0] (batch) is 4611686018427387904: too large for 2 of them",
-         {SET(args.src_strides[0], INT64_C(1) << 62)}}};
+        {"src.strides[0] (batch) is 4611686018427387904: too large for 2 of them",
+         {SET(args.src.strides[0], INT64_C(1) << 62)}}};
     expect_shape_refusals(huge, COUNT(huge), make_strided, ATTNKIT_OVERFLOW);
 }
 
@@ -729,15 +793,15 @@ static void rows_of_dst_that_overlap_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"rows of dst (128 bytes) overlap or interleave", {SET(args.dst_strides[2], 0)}},
-        {"dst_strides are {3840, 1280, 124}", {SET(args.dst_strides[2], 124)}},
-        {"dst_strides are {3840, 128, 128}", {SET(args.dst_strides[1], 128)}},
-        {"dst_strides are {0, 1280, 128}", {SET(args.dst_strides[0], 0)}},
+        {"rows of dst (128 bytes) overlap or interleave", {SET(args.dst.strides[2], 0)}},
+        {"dst.strides are {3840, 1280, 124}", {SET(args.dst.strides[2], 124)}},
+        {"dst.strides are {3840, 128, 128}", {SET(args.dst.strides[1], 128)}},
+        {"dst.strides are {0, 1280, 128}", {SET(args.dst.strides[0], 0)}},
     };
-    expect_call_refusals(table, COUNT(table), make_strided, ATTNKIT_BAD_ARGUMENT);
+    expect_shape_refusals(table, COUNT(table), make_strided, ATTNKIT_BAD_ARGUMENT);
     struct call *c = good_call();
     make_strided(c);
-    c->args.src_strides[0] = c->args.src_strides[1] = 0; /* repeats */
+    c->args.src.strides[0] = c->args.src.strides[1] = 0; /* repeats */
     expect_ok(c);
 }
 
@@ -745,28 +809,49 @@ static void tensors_that_overlap_are_refused(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.dst = c->src + MARGIN;
+    c->args.dst.data = c->src + MARGIN;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
-    c->args.dst = c->src + MARGIN - BATCH * HEADS * CAPACITY * DIM + 1;
+    c->args.dst.data = c->src + MARGIN - BATCH * HEADS * CAPACITY * DIM + 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
-    c->args.dst = c->cos + MARGIN;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps rope_cos (0x");
+    c->args.dst.data = c->cos + MARGIN;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps rotation.cos (0x");
     c = good_call();
     make_quantised(c);
-    c->args.dst = c->scales + MARGIN + 3;
+    c->args.dst.data = c->scales + MARGIN + 3;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps dst_scales (0x");
-    c->args.dst = c->dst + MARGIN;
-    c->args.dst_scales = c->src + MARGIN;
+    c->args.dst.data = c->dst + MARGIN;
+    c->args.dst_scales.data = c->src + MARGIN;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst_scales (0x");
+}
+
+/* What is written must not change what was checked. */
+static void arrays_that_lie_in_dst_are_refused(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"overlaps starts (0x", "overlaps lens (0x",
+                                 "overlaps positions (0x"};
+    for (int i = 0; i < 3; i++) {
+        struct call *const c = good_call();
+        attnkit_ints *const ints[] = {&c->args.starts, &c->args.lens, &c->rotation.positions};
+        ints[i]->data = c->dst + MARGIN + BATCH * HEADS * CAPACITY * DIM - 2;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, texts[i]);
+    }
+    struct call *const c = good_call();
+    make_paged(c);
+    c->pages.block_table = (const int32_t *)(c->dst + MARGIN) - PAGES + 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps block_table (0x");
+    c->pages.block_table = (const int32_t *)(c->dst + MARGIN) - PAGES;
+    memcpy(c->dst + MARGIN - PAGES, c->block_table, sizeof c->block_table);
+    expect_ok(c);
 }
 
 /* A rotation in place that is right. */
 static void make_in_place(struct call *c)
 {
-    c->args.starts = NULL;
+    c->args.starts.data = NULL;
     c->args.capacity = LEN;
-    c->args.dst = c->src + MARGIN;
+    c->args.dst.data = c->src + MARGIN;
 }
 
 static void a_place_that_is_not_the_same_is_refused(void **state)
@@ -778,7 +863,7 @@ static void a_place_that_is_not_the_same_is_refused(void **state)
     c = good_call();
     make_in_place(c);
     c->starts[0] = c->starts[1] = 0;
-    c->args.starts = c->starts;
+    c->args.starts.data = c->starts;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
@@ -786,20 +871,19 @@ static void a_place_that_is_not_the_same_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
-    c->args.dst_type = ATTNKIT_BF16;
+    c->args.dst.type = ATTNKIT_BF16;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
-    c->args.dst = c->src + MARGIN + DIM;
+    c->args.dst.data = c->src + MARGIN + DIM;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
     make_paged(c);
-    c->args.page_table_stride = 1;
-    c->args.pages = BATCH;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[0] is 5");
-    c->page_table[0] = 0;
-    c->page_table[1] = 1;
+    c->pages.block_table_stride = 1;
+    c->pages.pages = BATCH;
+    c->block_table[0] = 0;
+    c->block_table[1] = 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
@@ -809,25 +893,25 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     (void)state;
     const struct refusal pages[] = {
         {"page_size is 20: must be a multiple of ATTNKIT_TILE_KEYS (16) with ATTNKIT_TILED",
-         {SET(args.page_size, 20)}},
-        {"page_size is 24: must be a multiple", {SET(args.page_size, 24)}},
+         {SET(pages.page_size, 20)}},
+        {"page_size is 24: must be a multiple", {SET(pages.page_size, 24)}},
     };
     expect_shape_refusals(pages, COUNT(pages), make_tiled_pages, ATTNKIT_BAD_ARGUMENT);
     const struct refusal strides[] = {
-        {"dst_strides[2] (tile) is 2, but flags lacks ATTNKIT_STRIDED",
-         {SET(args.dst_strides[2], 2)}},
+        {"dst.strides[2] (tile) is 2, but dst.layout lacks ATTNKIT_STRIDED",
+         {SET(args.dst.strides[2], 2)}},
     };
     expect_shape_refusals(strides, COUNT(strides), make_tiled, ATTNKIT_BAD_ARGUMENT);
-    const struct refusal odd[] = {{"dst_strides[2] (tile) is 2050: must be a multiple of 4",
-                                   {SET(args.dst_strides[2], 2050)}}};
+    const struct refusal odd[] = {{"dst.strides[2] (tile) is 2050: must be a multiple of 4",
+                                   {SET(args.dst.strides[2], 2050)}}};
     expect_shape_refusals(odd, COUNT(odd), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
     const struct refusal nested[] = {
-        {"dst_strides are {18432, 6144, 2044}: tiles of dst (2048 bytes) overlap or interleave",
-         {SET(args.dst_strides[2], 2044)}},
-        {"tiles of dst (2048 bytes) overlap or interleave", {SET(args.dst_strides[1], 2048)}},
-        {"tiles of dst (2048 bytes) overlap or interleave", {SET(args.dst_strides[0], 0)}},
+        {"dst.strides are {18432, 6144, 2044}: tiles of dst (2048 bytes) overlap or interleave",
+         {SET(args.dst.strides[2], 2044)}},
+        {"tiles of dst (2048 bytes) overlap or interleave", {SET(args.dst.strides[1], 2048)}},
+        {"tiles of dst (2048 bytes) overlap or interleave", {SET(args.dst.strides[0], 0)}},
     };
-    expect_call_refusals(nested, COUNT(nested), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
+    expect_shape_refusals(nested, COUNT(nested), make_strided_tiles, ATTNKIT_BAD_ARGUMENT);
     const struct refusal huge[] = {
         {"dst has 2 x 3 x 576460752303423488 tiles of 2048 bytes", {SET(args.capacity, INT64_MAX)}},
         {"dim is 288230376151711744: too large", {SET(args.dim, INT64_C(1) << 58)}},
@@ -842,19 +926,19 @@ static void tiles_that_overlap_are_refused(void **state)
     const int64_t floats = BATCH * HEADS * 16 * DIM; /* of dst: a tile for each head */
     struct call *c = good_call();
     make_tiled(c);
-    c->args.dst = c->dst + MARGIN;
-    c->args.src = c->dst + MARGIN + floats - 1;
+    c->args.dst.data = c->dst + MARGIN;
+    c->args.src.data = c->dst + MARGIN + floats - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
-    c->args.src = c->dst + MARGIN + floats;
+    c->args.src.data = c->dst + MARGIN + floats;
     expect_ok(c);
     c = good_call();
     make_tiled(c);
     make_quantised(c);
-    c->args.dst_scales = (float *)((char *)c->args.dst + floats) - 1;
+    c->args.dst_scales.data = (const float *)((const char *)c->args.dst.data + floats) - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps dst_scales (0x");
-    c->args.dst_scales += 1;
+    c->args.dst_scales.data = (const float *)c->args.dst_scales.data + 1;
     expect_ok(c);
-    c->exec.workspace = (char *)c->args.dst + floats - 1;
+    c->exec.workspace = (char *)(uintptr_t)c->args.dst.data + floats - 1;
     expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps dst");
     c = good_call();
     make_in_place(c);
@@ -870,11 +954,11 @@ static void scales_may_lie_between_rows(void **state)
     make_strided(c);
     make_quantised(c);
     const int64_t row = DIM + 16; /* 4 scales */
-    set_dense_strides(c->args.dst_strides, CAPACITY, row);
-    set_dense_strides(c->args.dst_scale_strides, CAPACITY, row);
-    c->args.dst_scales = (float *)((char *)c->args.dst + DIM);
+    set_dense_strides(&c->args.dst, CAPACITY, row);
+    set_dense_strides(&c->args.dst_scales, CAPACITY, row);
+    c->args.dst_scales.data = (const float *)((const char *)c->args.dst.data + DIM);
     expect_ok(c);
-    c->args.dst_scales = (float *)((char *)c->args.dst + DIM - 4);
+    c->args.dst_scales.data = (const float *)((const char *)c->args.dst.data + DIM - 4);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps dst_scales (0x");
 }
 
@@ -896,7 +980,7 @@ static void a_bad_workspace_is_refused(void **state)
     make_quantised(c);
     float *const tensors[] = {c->dst, c->scales, c->src, c->cos, c->sin};
     const char *const names[] = {"overlaps dst", "overlaps dst_scales", "overlaps src",
-                                 "overlaps rope_cos", "overlaps rope_sin"};
+                                 "overlaps rotation.cos", "overlaps rotation.sin"};
     for (size_t i = 0; i < COUNT(tensors); i++) {
         c->exec.workspace = tensors[i] + MARGIN;
         expect_refusal(c, ATTNKIT_BAD_WORKSPACE, names[i]);
@@ -917,7 +1001,7 @@ int main(void)
         cmocka_unit_test(struct_sizes_of_no_version_are_refused),
         cmocka_unit_test(newer_structs_may_have_a_tail_of_zeros),
         cmocka_unit_test(an_unknown_instruction_set_is_refused),
-        cmocka_unit_test(unknown_flags_and_types_are_unsupported),
+        cmocka_unit_test(unknown_layouts_types_and_kinds_are_unsupported),
         cmocka_unit_test(sizes_below_their_least_are_refused),
         cmocka_unit_test(sizes_whose_products_leave_63_bits_are_refused),
         cmocka_unit_test(scales_that_do_not_fit_the_type_are_refused),
@@ -930,9 +1014,11 @@ int main(void)
         cmocka_unit_test(bad_page_shapes_are_refused),
         cmocka_unit_test(table_entries_that_are_no_pages_are_refused),
         cmocka_unit_test(missing_and_misaligned_tensors_are_refused),
+        cmocka_unit_test(a_missing_tensor_is_refused_before_entries_are_read),
         cmocka_unit_test(bad_strides_are_refused),
         cmocka_unit_test(rows_of_dst_that_overlap_are_refused),
         cmocka_unit_test(tensors_that_overlap_are_refused),
+        cmocka_unit_test(arrays_that_lie_in_dst_are_refused),
         cmocka_unit_test(a_place_that_is_not_the_same_is_refused),
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),
         cmocka_unit_test(tiles_that_overlap_are_refused),

@@ -46,7 +46,7 @@ static int64_t id_at(const struct lookup *l, int64_t i)
     int32_t narrow;
     int64_t wide;
     memcpy(&narrow, l->ids.data + 4 * i, sizeof narrow);
-    if (!(l->args.flags & ATTNKIT_IDS_64))
+    if (l->args.ids.type == ATTNKIT_INT32)
         return narrow;
     memcpy(&wide, l->ids.data + 8 * i, sizeof wide);
     return wide;
@@ -55,7 +55,7 @@ static int64_t id_at(const struct lookup *l, int64_t i)
 static void set_id(struct lookup *l, int64_t i, int64_t id)
 {
     const int32_t narrow = (int32_t)id;
-    if (l->args.flags & ATTNKIT_IDS_64)
+    if (l->args.ids.type == ATTNKIT_INT64)
         memcpy(l->ids.data + 8 * i, &id, sizeof id);
     else
         memcpy(l->ids.data + 4 * i, &narrow, sizeof narrow);
@@ -75,7 +75,7 @@ static void draw_ids(struct lookup *l, uint64_t *random)
     for (int64_t i = 0; i < a->count; i++)
         set_id(l, i,
                is_given && random_below(random, 4) == 0 ? padding : random_below(random, a->vocab));
-    a->ids = l->ids.data;
+    a->ids.data = l->ids.data;
 }
 
 static void fill_table(const struct lookup *l, uint64_t *random)
@@ -84,7 +84,7 @@ static void fill_table(const struct lookup *l, uint64_t *random)
     for (int64_t i = 0; i < l->args.vocab; i++) {
         for (int64_t d = 0; d < l->args.dim; d++)
             x[d] = i % 2 ? random_normal(random) : random_number(random);
-        attnkit_scalar_narrow((enum type)l->args.table_type, x, l->args.dim, 0,
+        attnkit_scalar_narrow((enum type)l->args.table.type, x, l->args.dim, 0,
                               tensor_row(&l->table, 0, 0, i), NULL);
     }
 }
@@ -93,20 +93,20 @@ static void place(struct lookup *l, enum layout_kind layout)
 {
     attnkit_embed_args *const a = &l->args;
     l->table = (struct tensor){.count = {1, 1, a->vocab},
-                               .row_bytes = bytes_of((enum type)a->table_type, a->dim)};
+                               .row_bytes = bytes_of((enum type)a->table.type, a->dim)};
     l->out = (struct tensor){.count = {1, 1, a->count},
-                             .row_bytes = bytes_of((enum type)a->out_type, a->dim)};
-    tensor_place(&l->table, layout, 0, 0, a->table_type == ATTNKIT_F32 ? 4 : 2);
-    tensor_place(&l->out, layout, 1, MAX_VOCAB, a->out_type == ATTNKIT_F32 ? 4 : 2);
-    l->ids = memory_guarded((size_t)a->count * (a->flags & ATTNKIT_IDS_64 ? 8 : 4), 0,
+                             .row_bytes = bytes_of((enum type)a->out.type, a->dim)};
+    tensor_place(&l->table, layout, 0, 0, a->table.type == ATTNKIT_F32 ? 4 : 2);
+    tensor_place(&l->out, layout, 1, MAX_VOCAB, a->out.type == ATTNKIT_F32 ? 4 : 2);
+    l->ids = memory_guarded((size_t)a->count * (a->ids.type == ATTNKIT_INT64 ? 8 : 4), 0,
                             layout != AFTER_GUARD);
-    a->table = l->table.first;
-    a->out = l->out.first;
+    a->table.data = l->table.first;
+    a->out.data = l->out.first;
     if (layout == DENSE)
         return;
-    a->flags |= ATTNKIT_STRIDED;
-    a->table_stride = l->table.strides[2];
-    a->out_stride = l->out.strides[2];
+    a->table.layout = a->out.layout = ATTNKIT_STRIDED;
+    a->table.strides[2] = l->table.strides[2];
+    a->out.strides[2] = l->out.strides[2];
 }
 
 static struct lookup new_lookup(attnkit_type from, attnkit_type to, enum layout_kind layout,
@@ -114,14 +114,14 @@ static struct lookup new_lookup(attnkit_type from, attnkit_type to, enum layout_
 {
     static const int64_t dims[] = {1, 31, 255, 257, 600}, blocks[] = {32, 256, 288, 512};
     struct lookup l = {.args = {.size = sizeof l.args,
-                                .flags = random_below(random, 2) ? ATTNKIT_IDS_64 : 0,
+                                .ids.type = random_below(random, 2) ? ATTNKIT_INT64 : ATTNKIT_INT32,
                                 .count = 1 + random_below(random, MAX_COUNT),
                                 .vocab = 2 + random_below(random, MAX_VOCAB - 1),
                                 .dim = from == ATTNKIT_Q8_0
                                            ? blocks[random_below(random, COUNT(blocks))]
                                            : dims[random_below(random, COUNT(dims))],
-                                .table_type = from,
-                                .out_type = to}};
+                                .table.type = from,
+                                .out.type = to}};
     place(&l, layout);
     draw_ids(&l, random);
     fill_table(&l, random);
@@ -136,12 +136,12 @@ static void expected_row(const struct lookup *l, int64_t id, char *row)
     if ((a->flags & ATTNKIT_PADDING_GIVEN) && id == a->padding_id)
         return;
     const char *const from = tensor_row(&l->table, 0, 0, id);
-    if (a->table_type == a->out_type) {
+    if (a->table.type == a->out.type) {
         memcpy(row, from, (size_t)l->out.row_bytes);
         return;
     }
-    attnkit_scalar_widen((enum type)a->table_type, from, NULL, 0, a->dim, x);
-    attnkit_scalar_narrow((enum type)a->out_type, x, a->dim, 0, row, NULL);
+    attnkit_scalar_widen((enum type)a->table.type, from, NULL, 0, a->dim, x);
+    attnkit_scalar_narrow((enum type)a->out.type, x, a->dim, 0, row, NULL);
 }
 
 static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
@@ -227,19 +227,18 @@ static void ids_are_compared_in_64_bits(void **state)
     static const float table[2] = {3, 4};
     float out[4];
     attnkit_embed_args args = {.size = sizeof args,
-                               .flags = ATTNKIT_IDS_64 | ATTNKIT_PADDING_GIVEN,
+                               .flags = ATTNKIT_PADDING_GIVEN,
                                .count = 4,
                                .vocab = 2,
                                .dim = 1,
-                               .ids = ids,
-                               .table = table,
-                               .out = out,
+                               .ids = {.data = ids},
+                               .table = {.data = table},
+                               .out = {.data = out},
                                .padding_id = far};
     const attnkit_exec exec = {.size = sizeof exec, .isa = *state};
     assert_int_equal(attnkit_embed(&args, &exec, NULL), ATTNKIT_OK);
     assert_memory_equal(out, ((const float[]){0, 3, 0, 4}), sizeof out);
-    args.flags = ATTNKIT_PADDING_GIVEN;
-    args.ids = narrow;
+    args.ids = (attnkit_ints){.data = narrow, .type = ATTNKIT_INT32};
     args.count = 2;
     assert_int_equal(attnkit_embed(&args, &exec, NULL), ATTNKIT_OK);
     assert_memory_equal(out, table, sizeof table);
@@ -253,8 +252,8 @@ static void a_table_without_rows_has_the_padding(void **state)
                                      .flags = ATTNKIT_PADDING_GIVEN,
                                      .count = 2,
                                      .dim = 1,
-                                     .ids = ids,
-                                     .out = out,
+                                     .ids = {.data = ids, .type = ATTNKIT_INT32},
+                                     .out = {.data = out},
                                      .padding_id = 7};
     const attnkit_exec exec = {.size = sizeof exec, .isa = *state};
     assert_int_equal(attnkit_embed(&args, &exec, NULL), ATTNKIT_OK);
@@ -281,9 +280,9 @@ static struct call_memory *good_call(const char *isa)
                                   .count = ROWS,
                                   .vocab = VOCAB,
                                   .dim = DIM,
-                                  .ids = c.ids,
-                                  .table = c.table,
-                                  .out = c.out};
+                                  .ids = {.data = c.ids, .type = ATTNKIT_INT32},
+                                  .table = {.data = c.table},
+                                  .out = {.data = c.out}};
     c.exec = (attnkit_exec){.size = sizeof c.exec, .isa = isa};
     for (int i = 0; i < ROWS; i++)
         c.ids[i] = VOCAB - 1 - i;
@@ -338,7 +337,7 @@ static void no_ids_need_no_memory(void **state)
     struct call_memory *const c = good_call(*state);
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
     c->args.count = 0;
-    c->args.ids = c->args.table = c->args.out = NULL;
+    c->args.ids.data = c->args.table.data = c->args.out.data = NULL;
     assert_int_equal(attnkit_embed(&c->args, &c->exec, message), ATTNKIT_OK);
     assert_string_equal(message, "");
 }
@@ -350,21 +349,30 @@ static void bad_fields_are_refused(void **state)
         {"attnkit_embed_args.size is 8", SET(args.size, 8), bad},
         {"attnkit_embed_args.size is 4097", SET(args.size, 4097), bad},
         {"flags is 0x2: bits 0x2 are not known", SET(args.flags, 2), unsupported},
-        {"flags is 0x100: bits 0x100 are not known", SET(args.flags, 256), unsupported},
+        {"flags is 0x101: bits 0x100 are not known", SET(args.flags, 257), unsupported},
+        {"reserved is 0x7: must be 0", SET(args.reserved, 7), unsupported},
         {"count is -1: must be at least 0", SET(args.count, -1), bad},
         {"vocab is -2: must be at least 0", SET(args.vocab, -2), bad},
         {"dim is 0: must be at least 1", SET(args.dim, 0), bad},
-        {"table_type is 3: must be", SET(args.table_type, 3), unsupported},
-        {"table_type is 5: must be", SET(args.table_type, 5), unsupported},
-        {"table_type is -1: must be", SET(args.table_type, -1), unsupported},
-        {"out_type is 4", SET(args.out_type, 4), unsupported},
-        {"out_type is -1", SET(args.out_type, -1), unsupported},
+        {"table.type is 3: must be", SET(args.table.type, 3), unsupported},
+        {"table.type is 5: must be", SET(args.table.type, 5), unsupported},
+        {"table.type is -1: must be", SET(args.table.type, -1), unsupported},
+        {"out.type is 4", SET(args.out.type, 4), unsupported},
+        {"out.type is -1", SET(args.out.type, -1), unsupported},
         {"padding_id is 3, but flags lacks ATTNKIT_PADDING_GIVEN", SET(args.padding_id, 3), bad},
-        {"table_stride is 128, but flags lacks ATTNKIT_STRIDED", SET(args.table_stride, 128), bad},
-        {"out_stride is 4, but flags lacks ATTNKIT_STRIDED", SET(args.out_stride, 4), bad},
-        {"ids is NULL", SET(args.ids, 0), bad},
-        {"table is NULL", SET(args.table, 0), bad},
-        {"out is NULL", SET(args.out, 0), bad},
+        {"table.strides[2] (row) is 128, but table.layout lacks", SET(args.table.strides[2], 128),
+         bad},
+        {"out.strides[2] (row) is 4, but out.layout lacks", SET(args.out.strides[2], 4), bad},
+        {"table.layout is 0x2: table is not stored in tiles", SET(args.table.layout, 2),
+         unsupported},
+        {"out.layout is 0x4: bits 0x4 are not known", SET(args.out.layout, 4), unsupported},
+        {"ids.type is 2: must be ATTNKIT_INT64 (0) or ATTNKIT_INT32 (1)", SET(args.ids.type, 2),
+         unsupported},
+        {"ids.type is -1: must be", SET(args.ids.type, -1), unsupported},
+        {"ids.reserved is 3: must be 0", SET(args.ids.reserved, 3), unsupported},
+        {"ids is NULL", SET(args.ids.data, 0), bad},
+        {"table is NULL", SET(args.table.data, 0), bad},
+        {"out is NULL", SET(args.out.data, 0), bad},
         {"ids[2] is 6: must be at least 0 and below vocab (6)", SET(ids[2], 6), bad},
         {"ids[4] is -1: must be at least 0 and below vocab (6)", SET(ids[4], -1), bad},
         {"ids[0] is 5: must be at least 0 and below vocab (5)", SET(args.vocab, 5), bad},
@@ -381,7 +389,7 @@ static void bad_fields_are_refused(void **state)
 static void blocks_are_whole(void **state)
 {
     struct call_memory *const c = good_call(*state);
-    c->args.table_type = ATTNKIT_Q8_0;
+    c->args.table.type = ATTNKIT_Q8_0;
     c->args.dim = 33;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dim is 33: must be a multiple of 32");
 }
@@ -396,9 +404,9 @@ static void sizes_beyond_63_bits_are_refused(void **state)
     };
     expect_refusals(table, COUNT(table), *state);
     struct call_memory *const c = good_call(*state);
-    c->args.flags = ATTNKIT_IDS_64;
+    c->args.ids.type = ATTNKIT_INT64;
     c->args.dim = 1;
-    c->args.out_type = ATTNKIT_F16;
+    c->args.out.type = ATTNKIT_F16;
     c->args.count = INT64_MAX / 4 - 100;
     expect_refusal(c, overflow, "ids has 1 x 1 x ");
 }
@@ -406,35 +414,34 @@ static void sizes_beyond_63_bits_are_refused(void **state)
 static void bad_strides_and_addresses_are_refused(void **state)
 {
     struct call_memory *c = good_call(*state);
-    c->args.flags = ATTNKIT_STRIDED;
-    c->args.table_stride = 4 * DIM;
-    c->args.out_stride = 4 * DIM - 4;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out_stride are {0, 0, 124}: rows of out (128 bytes)");
-    c->args.out_stride = 4 * DIM + 2;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out_stride is 130: must be a multiple of 4");
-    c->args.out_stride = 4 * DIM;
-    c->args.table_stride = 1;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "table_stride is 1: must be a multiple of 4");
-    c->args.table_stride = 0;
+    c->args.table.layout = c->args.out.layout = ATTNKIT_STRIDED;
+    c->args.table.strides[2] = 4 * DIM;
+    c->args.out.strides[2] = 4 * DIM - 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides are {0, 0, 124}: rows of out (128 bytes)");
+    c->args.out.strides[2] = 4 * DIM + 2;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides[2] (row) is 130: must be a multiple of 4");
+    c->args.out.strides[2] = 4 * DIM;
+    c->args.table.strides[2] = 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "table.strides[2] (row) is 1: must be a multiple of 4");
+    c->args.table.strides[2] = 0;
     assert_int_equal(attnkit_embed(&c->args, &c->exec, NULL), ATTNKIT_OK);
     c = good_call(*state);
-    c->args.table = (const char *)c->table + 2;
+    c->args.table.data = (const char *)c->table + 2;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 4 bytes");
     c = good_call(*state);
-    c->args.flags = ATTNKIT_IDS_64;
-    c->args.ids = c->ids + 1;
+    c->args.ids = (attnkit_ints){.data = c->ids + 1};
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 8 bytes");
 }
 
 static void out_overlaps_nothing(void **state)
 {
     struct call_memory *c = good_call(*state);
-    c->args.out = c->table + VOCAB * DIM - 1;
+    c->args.out.data = c->table + VOCAB * DIM - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps table");
     c = good_call(*state);
-    c->args.out = c->ids + ROWS - 1;
+    c->args.out.data = c->ids + ROWS - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps ids");
-    c->args.out = c->ids + ROWS;
+    c->args.out.data = c->ids + ROWS;
     c->args.count = 1;
     assert_int_equal(attnkit_embed(&c->args, &c->exec, NULL), ATTNKIT_OK);
 }

@@ -12,54 +12,204 @@ static void run_all(void *pool, int64_t n, void (*task)(void *arg, int64_t i), v
         task(arg, i);
 }
 
-int main(void)
+/* One query row and one key: the result is the value. */
+static attnkit_status attend(const attnkit_exec *exec, float *out, char *message)
 {
-    attnkit_attention_args args = {0};
-    attnkit_merge_args merge_args = {0};
-    attnkit_append_args append = {0};
-    attnkit_exec exec = {0};
-    attnkit_isa_info info = {0};
-    attnkit_isa_choice choice = {0};
-    attnkit_status status;
-    char message[ATTNKIT_MESSAGE_SIZE];
+    static const float q = 2.0f, k = 3.0f, v = 5.0f;
+    static const int32_t length = 1;
+    attnkit_window window = {.size = sizeof window, .left = 511};
+    attnkit_visibility visibility = {.size = sizeof visibility,
+                                     .kv_lens = {.data = &length, .type = ATTNKIT_INT32},
+                                     .window = &window};
+    attnkit_score_mods scores = {.size = sizeof scores, .softcap = 30.0};
+    attnkit_attention_args args = {.size = sizeof args,
+                                   .flags = ATTNKIT_CAUSAL,
+                                   .align = ATTNKIT_ALIGN_UPPER_LEFT,
+                                   .batch = 1,
+                                   .q_heads = 1,
+                                   .kv_heads = 1,
+                                   .q_len = 1,
+                                   .kv_len = 1,
+                                   .head_dim = 1,
+                                   .q = {.data = &q},
+                                   .k = {.data = &k},
+                                   .v = {.data = &v},
+                                   .visibility = &visibility,
+                                   .scores = &scores};
+    args.out.data = out;
+    return attnkit_attention(&args, exec, message);
+}
+
+/* Groups that ask for nothing, of a call that has nothing to do. */
+static int attend_to_nothing(const attnkit_exec *exec, char *message)
+{
+    attnkit_attention_args args;
+    attnkit_kv_storage storage;
+    attnkit_pages pages;
+    attnkit_visibility visibility;
+    attnkit_score_mods scores;
+    attnkit_states states;
+    attnkit_weights_out weights;
+    size_t bytes = 1;
+
+    attnkit_attention_args_init(&args);
+    attnkit_kv_storage_init(&storage);
+    attnkit_pages_init(&pages);
+    attnkit_visibility_init(&visibility);
+    attnkit_score_mods_init(&scores);
+    attnkit_states_init(&states);
+    attnkit_weights_out_init(&weights);
+    storage.pages = &pages;
+    args.storage = &storage;
+    args.visibility = &visibility;
+    args.scores = &scores;
+    args.states = &states;
+    args.weights = &weights;
+    args.head_dim = 1;
+    args.q.type = ATTNKIT_BF16;
+    args.q.layout = ATTNKIT_STRIDED;
+    visibility.mask_kind = ATTNKIT_MASK_NONE;
+    weights.kind = ATTNKIT_WEIGHTS_NONE;
+    if (attnkit_attention_workspace(&args, exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
+        return 0;
+    return attnkit_attention(&args, exec, message) == ATTNKIT_OK;
+}
+
+/* The other calls, with nothing to do. */
+static int call_others(const attnkit_exec *exec, char *message)
+{
+    attnkit_merge_args merge;
+    attnkit_rotation rotation;
+    attnkit_append_args append;
+    attnkit_linear_args linear;
+    attnkit_embed_args embed;
     size_t bytes = 1;
     float table = 1.0f;
 
-    args.size = sizeof args;
-    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED | ATTNKIT_WINDOW |
-                 ATTNKIT_MASK_STRIDED;
-    args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
-    args.q_type = ATTNKIT_F32;
-    args.head_dim = 1;
-    args.mask_kind = ATTNKIT_MASK_NONE;
-    args.weights_kind = ATTNKIT_WEIGHTS_NONE;
-    merge_args.size = sizeof merge_args;
-    merge_args.value_dim = 1;
-    append.size = sizeof append;
-    append.rope = ATTNKIT_ROPE_INTERLEAVED;
-    append.dst_type = ATTNKIT_BF16;
+    attnkit_merge_args_init(&merge);
+    merge.value_dim = 1;
+    if (attnkit_merge(&merge, exec, message) != ATTNKIT_OK)
+        return 0;
+    attnkit_rotation_init(&rotation);
+    rotation.kind = ATTNKIT_ROPE_INTERLEAVED;
+    rotation.cos = rotation.sin = &table;
+    attnkit_append_args_init(&append);
+    append.dst.type = ATTNKIT_BF16;
     append.dim = 2;
-    append.rope_cos = append.rope_sin = &table;
-    exec.size = sizeof exec;
-    exec.parallel_for = run_all;
-    info.size = sizeof info;
-    choice.size = sizeof choice;
+    append.rotation = &rotation;
+    if (attnkit_append_workspace(&append, exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
+        return 0;
+    if (attnkit_append(&append, exec, message) != ATTNKIT_OK)
+        return 0;
+    attnkit_linear_args_init(&linear);
+    linear.in_dim = linear.out_dim = 1;
+    if (attnkit_linear_workspace(&linear, exec, &bytes, message) != ATTNKIT_OK)
+        return 0;
+    if (attnkit_linear(&linear, exec, message) != ATTNKIT_OK)
+        return 0;
+    attnkit_embed_args_init(&embed);
+    embed.dim = 1;
+    return attnkit_embed(&embed, exec, message) == ATTNKIT_OK;
+}
 
-    status = attnkit_attention_workspace(&args, &exec, &bytes, message);
-    if (status != ATTNKIT_OK || bytes != 0)
+/* A layer of one head with one element, in memory that is too small, which it says. */
+static int call_layer(const attnkit_exec *exec, char *message)
+{
+    static const float one = 1.0f;
+    attnkit_pack_args pack;
+    attnkit_layer_weights weights;
+    attnkit_layer_args layer;
+    size_t bytes = 0;
+
+    attnkit_pack_args_init(&pack);
+    pack.in_dim = pack.out_dim = 1;
+    if (attnkit_packed_size(&pack, &bytes, message) != ATTNKIT_OK || bytes == 0)
+        return 0;
+    if (attnkit_pack(&pack, exec, message) == ATTNKIT_OK)
+        return 0;
+    attnkit_layer_weights_init(&weights);
+    weights.d_model = weights.q_heads = 1;
+    weights.w_q = weights.w_k = weights.w_v = weights.w_o = &one;
+    bytes = 0;
+    if (attnkit_layer_packed_size(&weights, &bytes, message) != ATTNKIT_OK || bytes == 0)
+        return 0;
+    if (attnkit_layer_pack(&weights, NULL, 0, exec, message) == ATTNKIT_OK)
+        return 0;
+    attnkit_layer_args_init(&layer);
+    return attnkit_layer_workspace(&layer, exec, &bytes, message) != ATTNKIT_OK &&
+           attnkit_layer(&layer, exec, message) != ATTNKIT_OK;
+}
+
+/* No memory for a plan, and no plan to run. */
+static int plan_nothing(const attnkit_exec *exec, char *message)
+{
+    attnkit_attention_args attention;
+    attnkit_append_args append;
+    attnkit_linear_args linear;
+    attnkit_layer_args layer;
+    attnkit_attention_data attention_data;
+    attnkit_attention_group_data group_data;
+    attnkit_append_data append_data;
+    attnkit_linear_data linear_data;
+    attnkit_layer_data layer_data;
+    size_t bytes;
+
+    attnkit_attention_args_init(&attention);
+    attnkit_append_args_init(&append);
+    attnkit_linear_args_init(&linear);
+    attnkit_layer_args_init(&layer);
+    attnkit_attention_data_init(&attention_data);
+    attnkit_attention_group_data_init(&group_data);
+    attnkit_append_data_init(&append_data);
+    attnkit_linear_data_init(&linear_data);
+    attnkit_layer_data_init(&layer_data);
+    attention_data.groups = &group_data;
+    attention_data.q = ATTNKIT_LATER;
+    return attnkit_attention_plan_size() && attnkit_append_plan_size() &&
+           attnkit_linear_plan_size() && attnkit_layer_plan_size() &&
+           attnkit_attention_plan(&attention, exec, NULL, 0, message) &&
+           attnkit_append_plan(&append, exec, NULL, 0, message) &&
+           attnkit_linear_plan(&linear, exec, NULL, 0, message) &&
+           attnkit_layer_plan(&layer, exec, NULL, 0, message) &&
+           attnkit_attention_plan_workspace(NULL, &bytes, message) &&
+           attnkit_append_plan_workspace(NULL, &bytes, message) &&
+           attnkit_linear_plan_workspace(NULL, &bytes, message) &&
+           attnkit_layer_plan_workspace(NULL, &bytes, message) &&
+           attnkit_attention_run(NULL, &attention_data, exec, message) &&
+           attnkit_append_run(NULL, &append_data, exec, message) &&
+           attnkit_linear_run(NULL, &linear_data, exec, message) &&
+           attnkit_layer_run(NULL, &layer_data, exec, message);
+}
+
+int main(void)
+{
+    static double workspace[1 << 15];
+    attnkit_exec exec;
+    attnkit_isa_info info;
+    attnkit_isa_choice choice;
+    char message[ATTNKIT_MESSAGE_SIZE];
+    float out = 0.0f;
+
+    attnkit_exec_init(&exec);
+    exec.workspace = workspace;
+    exec.workspace_size = sizeof workspace;
+    exec.parallel_for = run_all;
+    attnkit_isa_info_init(&info);
+    attnkit_isa_choice_init(&choice);
+
+    if (attend(&exec, &out, message) != ATTNKIT_OK || out != 5.0f)
         return 1;
-    if (attnkit_attention(&args, &exec, message) != ATTNKIT_OK)
+    if (!attend_to_nothing(&exec, message))
         return 2;
     if (attnkit_isa_get(attnkit_isa_count() - 1, &info, message) != ATTNKIT_OK)
         return 3;
     if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
         return 4;
-    bytes = 1;
-    if (attnkit_append_workspace(&append, &exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
+    if (!call_others(&exec, message))
         return 5;
-    if (attnkit_append(&append, &exec, message) != ATTNKIT_OK)
+    if (!call_layer(&exec, message))
         return 6;
-    if (attnkit_merge(&merge_args, &exec, message) != ATTNKIT_OK)
+    if (!plan_nothing(&exec, message))
         return 7;
     return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 8;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public header, first and alone, in C++ without a warning: every type and function of it.
+// The public header, first and alone, in C++ without a warning: the calls as a C++ program makes
+// them. header_c99.c has every type and function.
 #include <attnkit.h>
 
 static void run_all(void *, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
@@ -11,18 +12,25 @@ static void run_all(void *, int64_t n, void (*task)(void *arg, int64_t i), void 
 
 int main()
 {
-    attnkit_attention_args args = {};
-    args.size = sizeof args;
-    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_STRIDED;
-    args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
-    args.q_type = ATTNKIT_F32;
-    args.head_dim = 1;
-    attnkit_exec exec = {};
-    exec.size = sizeof exec;
+    attnkit_exec exec;
+    attnkit_exec_init(&exec);
     exec.parallel_for = run_all;
     char message[ATTNKIT_MESSAGE_SIZE];
     size_t bytes = 1;
 
+    attnkit_attention_args args;
+    attnkit_attention_args_init(&args);
+    args.flags = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN;
+    args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    args.q.type = ATTNKIT_F32;
+    args.q.layout = ATTNKIT_STRIDED;
+    args.head_dim = 1;
+    attnkit_window window;
+    attnkit_window_init(&window);
+    attnkit_visibility visibility;
+    attnkit_visibility_init(&visibility);
+    visibility.window = &window;
+    args.visibility = &visibility;
     const attnkit_status status = attnkit_attention_workspace(&args, &exec, &bytes, message);
     if (status != ATTNKIT_OK || bytes != 0)
         return 1;
@@ -36,9 +44,9 @@ int main()
     choice.size = sizeof choice;
     if (attnkit_isa_choose(nullptr, &choice, message) != ATTNKIT_OK)
         return 4;
-    attnkit_append_args append = {};
-    append.size = sizeof append;
-    append.dst_type = ATTNKIT_BF16;
+    attnkit_append_args append;
+    attnkit_append_args_init(&append);
+    append.dst.type = ATTNKIT_BF16;
     append.dim = 2;
     if (attnkit_append_workspace(&append, &exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
         return 5;

@@ -15,132 +15,43 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "attnkit.h"
+#include "tests/support/layer/small.h"
 #include "tests/support/random.h"
 
-enum {
-    BATCH = 2,
-    Q_HEADS = 4,
-    KV_HEADS = 2,
-    D_MODEL = 32,
-    HEAD_DIM = 8,
-    Q_LEN = 3,
-    CAPACITY = 16,
-    ROOM = 8192,    /* floats of each tensor */
-    MARGIN = 512,   /* of them before its first element */
-    PACKED = 32768, /* bytes */
-    PATTERN = 0xa5,
-};
-
-/* A call and all its memory but the workspace: what a refused call may not change. */
-struct call {
-    attnkit_layer_weights weights;
-    attnkit_layer_args args;
-    attnkit_attention_args attention;
-    attnkit_exec exec;
-    int64_t cached[BATCH], positions[BATCH], kv_lens[BATCH];
-    int32_t page_table[BATCH];
-    _Alignas(64) char packed[PACKED];
-    float w[4][ROOM], b[4][ROOM];
-    float x[ROOM], key[ROOM], out[ROOM], lse[ROOM], all[ROOM], mean[ROOM];
-    float k[ROOM], v[ROOM], scales[ROOM], table[ROOM];
-    unsigned char mask[ROOM];
-};
-
-static _Alignas(64) char workspace[1 << 20];
-
-static void fill(float *x, uint64_t seed)
+/* Calls, and gives the message of a refusal that changed nothing. */
+static void expect_status(struct small_layer *c, attnkit_status status, char *message)
 {
-    for (int i = 0; i < ROOM; i++)
-        x[i] = random_uniform(&seed);
-}
-
-/* The call that is right: a step with a cache, rotated and causal. There is one at a time. */
-static struct call *good_call(void)
-{
-    static struct call c;
-    char message[ATTNKIT_MESSAGE_SIZE];
-    memset(&c, PATTERN, sizeof c);
-    for (int i = 0; i < 4; i++) {
-        fill(c.w[i], (uint64_t)i + 1);
-        fill(c.b[i], (uint64_t)i + 5);
-    }
-    fill(c.x, 9);
-    fill(c.key, 10);
-    fill(c.k, 11);
-    fill(c.v, 12);
-    fill(c.table, 13);
-    memset(c.mask, 1, sizeof c.mask);
-    c.weights = (attnkit_layer_weights){.size = sizeof c.weights,
-                                        .d_model = D_MODEL,
-                                        .q_heads = Q_HEADS,
-                                        .kv_heads = KV_HEADS,
-                                        .w_q = c.w[0],
-                                        .w_k = c.w[1],
-                                        .w_v = c.w[2],
-                                        .w_o = c.w[3],
-                                        .b_q = c.b[0],
-                                        .b_k = c.b[1],
-                                        .b_v = c.b[2],
-                                        .b_o = c.b[3]};
-    assert_int_equal(attnkit_layer_pack(&c.weights, c.packed, sizeof c.packed, NULL, message),
-                     ATTNKIT_OK);
-    c.attention = (attnkit_attention_args){.size = sizeof c.attention,
-                                           .flags = ATTNKIT_CAUSAL,
-                                           .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
-                                           .kv_len = CAPACITY,
-                                           .k = c.k + MARGIN,
-                                           .v = c.v + MARGIN,
-                                           .lse = c.lse + MARGIN};
-    c.args = (attnkit_layer_args){.size = sizeof c.args,
-                                  .packed = c.packed,
-                                  .packed_size = sizeof c.packed,
-                                  .batch = BATCH,
-                                  .q_len = Q_LEN,
-                                  .x = c.x + MARGIN,
-                                  .out = c.out + MARGIN,
-                                  .rope = ATTNKIT_ROPE_HALF,
-                                  .attention = &c.attention,
-                                  .cached = c.cached,
-                                  .mean_weights = c.mean + MARGIN};
-    c.exec = (attnkit_exec){
-        .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
-    for (int b = 0; b < BATCH; b++) {
-        c.cached[b] = 5 + b;
-        c.positions[b] = 3 * b;
-        c.kv_lens[b] = 2 + b;
-        c.page_table[b] = b;
-    }
-    return &c;
-}
-
-/* The same without a cache: cross-attention. */
-static struct call *good_cross(void)
-{
-    struct call *const c = good_call();
-    c->args.cached = NULL;
-    c->args.rope = ATTNKIT_ROPE_NONE;
-    c->args.key = c->key + MARGIN;
-    c->args.kv_len = 5;
-    c->attention.k = c->attention.v = NULL;
-    c->attention.kv_len = 0;
-    return c;
-}
-
-static void expect_refusal(struct call *c, attnkit_status status, const char *text)
-{
-    static struct call before;
-    char message[ATTNKIT_MESSAGE_SIZE] = "";
+    static struct small_layer before;
+    message[0] = '\0';
     memcpy(&before, c, sizeof before);
     const attnkit_status got = attnkit_layer(&c->args, &c->exec, message);
-    if (got != status || !strstr(message, text))
-        fail_msg("status %d, \"%s\": expected %d, \"%s\"", (int)got, message, (int)status, text);
+    if (got != status)
+        fail_msg("status %d, \"%s\": expected %d", (int)got, message, (int)status);
     assert_int_equal(strlen(message) < ATTNKIT_MESSAGE_SIZE - 1, 1);
     assert_memory_equal(c, &before, sizeof before);
     assert_int_equal(attnkit_layer(&c->args, &c->exec, NULL), status);
 }
 
-static void expect_ok(struct call *c)
+static void expect_refusal(struct small_layer *c, attnkit_status status, const char *text)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    expect_status(c, status, message);
+    if (!strstr(message, text))
+        fail_msg("\"%s\": expected \"%s\"", message, text);
+}
+
+/* That an output overlaps another tensor: "out (0x...) overlaps x (0x...)". */
+static void expect_overlap(struct small_layer *c, const char *output, const char *other)
+{
+    char message[ATTNKIT_MESSAGE_SIZE], first[64], second[64];
+    expect_status(c, ATTNKIT_BAD_ARGUMENT, message);
+    snprintf(first, sizeof first, "%s (0x", output);
+    snprintf(second, sizeof second, ") overlaps %s (0x", other);
+    if (strncmp(message, first, strlen(first)) != 0 || !strstr(message, second))
+        fail_msg("\"%s\": expected \"%s%s\"", message, first, second);
+}
+
+static void expect_ok(struct small_layer *c)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "";
     if (attnkit_layer(&c->args, &c->exec, message) != ATTNKIT_OK)
@@ -151,9 +62,9 @@ static void expect_ok(struct call *c)
 static void good_calls_are_good(void **state)
 {
     (void)state;
-    expect_ok(good_call());
-    expect_ok(good_cross());
-    struct call *const c = good_cross();
+    expect_ok(small_layer());
+    expect_ok(small_cross_layer());
+    struct small_layer *const c = small_cross_layer();
     c->args.attention = NULL;
     c->args.mean_weights = NULL;
     expect_ok(c);
@@ -162,22 +73,22 @@ static void good_calls_are_good(void **state)
 static void structs_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     char message[ATTNKIT_MESSAGE_SIZE];
     assert_int_equal(attnkit_layer(NULL, &c->exec, message), ATTNKIT_BAD_ARGUMENT);
     assert_string_equal(message, "args is NULL");
     c->args.size = 8;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attnkit_layer_args.size is 8");
-    c = good_call();
+    c = small_layer();
     c->attention.size = 0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attnkit_attention_args.size is 0");
-    c = good_call();
+    c = small_layer();
     c->args.flags = 1u << 20;
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "flags is 0x100000");
-    c = good_call();
+    c = small_layer();
     c->exec.threads = -1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.threads is -1");
-    c = good_call();
+    c = small_layer();
     c->exec.isa = "avx9000";
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
 }
@@ -185,61 +96,63 @@ static void structs_are_checked(void **state)
 static void dims_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     c->args.batch = -1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "batch is -1");
-    c = good_call();
+    c = small_layer();
     c->args.q_len = -2;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "q_len is -2");
-    c = good_cross();
+    c = small_cross_layer();
     c->args.kv_len = -3;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "kv_len is -3");
-    c = good_call();
+    c = small_layer();
     c->args.kv_len = 4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "kv_len is 4, but key is NULL");
-    c = good_cross();
+    c = small_cross_layer();
     c->args.batch = INT64_MAX / 2;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch");
-    c = good_cross();
+    c = small_cross_layer();
     c->args.q_len = INT64_MAX / 8;
     expect_refusal(c, ATTNKIT_OVERFLOW, "rows of");
+    c->args.batch = 0;
+    expect_refusal(c, ATTNKIT_OVERFLOW, "rows of q");
+    c->args.batch = BATCH;
     c->args.q_len = 0;
     c->args.kv_len = INT64_MAX;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch x kv_len is 2 x 9223372036854775807");
-    c = good_cross();
+    c = small_cross_layer();
     c->args.q_len = INT64_MAX;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch x q_len is 2 x 9223372036854775807");
     for (int64_t len = INT64_MAX; len > 1 << 20; len /= 4) {
-        c = good_cross(); /* strides that are read have no bound of their own */
-        c->args.flags = ATTNKIT_STRIDED;
-        c->attention.flags |= ATTNKIT_STRIDED;
-        c->attention.lse = NULL;
+        c = small_cross_layer(); /* strides that are read have no bound of their own */
+        c->args.x.layout = c->args.out.layout = ATTNKIT_STRIDED;
+        c->attention.lse.data = NULL;
         c->args.batch = 1;
         c->args.q_len = len;
-        c->args.out_strides[1] = D_MODEL * 4;
+        c->args.out.strides[2] = D_MODEL * 4;
         assert_int_not_equal(attnkit_layer(&c->args, &c->exec, NULL), ATTNKIT_OK);
     }
-    c = good_call();
+    c = small_layer();
     c->args.batch = 0;
-    c->attention.flags |= ATTNKIT_STRIDED;
+    c->attention.k.layout = c->attention.v.layout = ATTNKIT_STRIDED;
     c->attention.kv_len = INT64_MAX / 2;
     expect_refusal(c, ATTNKIT_OVERFLOW, "0 rows of weights of 4611686018427387903 elements");
-    c = good_call();
-    c->args.x_type = ATTNKIT_I8;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "x_type is 3");
-    c = good_call();
-    c->args.out_type = (attnkit_type)99;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "out_type is 99");
-    c = good_call();
-    c->args.rope = (attnkit_rope)7;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rope is 7");
+    c = small_layer();
+    c->args.x.type = ATTNKIT_I8;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "x.type is 3");
+    c = small_layer();
+    c->args.out.type = 99;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "out.type is 99");
+    c = small_layer();
+    c->rotation.kind = 7;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 7");
 }
 
 static void nothing_to_do_is_done(void **state)
 {
     (void)state;
-    static struct call before;
-    struct call *const c = good_cross();
+    static struct small_layer before;
+    struct small_layer *const c = small_cross_layer();
     c->args.batch = 0;
     c->exec.workspace = NULL;
     c->exec.workspace_size = 0;
@@ -262,12 +175,12 @@ static void keys_without_rows_are_appended(void **state)
     (void)state;
     static float k[ROOM], v[ROOM];
     for (int rows = Q_LEN; rows >= 0; rows -= Q_LEN) {
-        struct call *c = good_call();
-        c->args.rope = ATTNKIT_ROPE_NONE;
-        c->args.key = c->key + MARGIN;
+        struct small_layer *c = small_layer();
+        c->rotation.kind = ATTNKIT_ROPE_NONE;
+        c->args.key.data = c->key + MARGIN;
         c->args.kv_len = 5;
         c->args.q_len = rows;
-        c->args.x = rows ? c->args.x : NULL;
+        c->args.x.data = rows ? c->args.x.data : NULL;
         expect_ok(c);
         if (rows) {
             memcpy(k, c->k, sizeof k);
@@ -276,18 +189,18 @@ static void keys_without_rows_are_appended(void **state)
         assert_memory_equal(c->k, k, sizeof k);
         assert_memory_equal(c->v, v, sizeof v);
     }
-    struct call *c = good_call();
-    c->args.rope = ATTNKIT_ROPE_NONE;
-    c->args.key = c->key + MARGIN;
+    struct small_layer *c = small_layer();
+    c->rotation.kind = ATTNKIT_ROPE_NONE;
+    c->args.key.data = c->key + MARGIN;
     c->args.kv_len = 5;
     c->args.q_len = 0;
-    c->attention.v = c->attention.k;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k overlaps attention->v");
-    c->attention.v = c->args.key;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->v overlaps key");
-    c->attention.v = workspace;
-    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps v");
-    c->attention.v = c->v + MARGIN;
+    c->attention.v.data = c->attention.k.data;
+    expect_overlap(c, "attention->k", "attention->v");
+    c->attention.v.data = c->args.key.data;
+    expect_overlap(c, "attention->v", "key");
+    c->attention.v.data = small_workspace;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps attention->v");
+    c->attention.v.data = c->v + MARGIN;
     c->cached[1] = 12;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is 12");
 }
@@ -296,7 +209,7 @@ static void keys_without_rows_are_appended(void **state)
 static void no_keys_give_the_bias(void **state)
 {
     (void)state;
-    struct call *const c = good_cross();
+    struct small_layer *const c = small_cross_layer();
     c->args.kv_len = 0;
     c->args.mean_weights = NULL;
     expect_ok(c);
@@ -307,51 +220,51 @@ static void no_keys_give_the_bias(void **state)
 static void pointers_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
-    c->args.x = NULL;
+    struct small_layer *c = small_layer();
+    c->args.x.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x is NULL");
-    c = good_call();
-    c->args.out = NULL;
+    c = small_layer();
+    c->args.out.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out is NULL");
-    c = good_call();
-    c->args.x = (const char *)c->x + 2;
+    c = small_layer();
+    c->args.x.data = (const char *)c->x + 2;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x is 0x");
-    c = good_call();
-    c->args.out = (char *)c->out + 1;
+    c = small_layer();
+    c->args.out.data = (char *)c->out + 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out is 0x");
-    c = good_cross();
-    c->args.value = c->key;
-    c->args.key = NULL;
+    c = small_cross_layer();
+    c->args.value.data = c->key;
+    c->args.key.data = NULL;
     c->args.kv_len = 0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "value is given, but key is NULL");
-    c = good_call();
-    c->attention.k = NULL;
+    c = small_layer();
+    c->attention.k.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "k is NULL");
-    c = good_call();
-    c->attention.v = NULL;
+    c = small_layer();
+    c->attention.v.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "v is NULL");
 }
 
 static void packed_weights_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     c->args.packed = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "packed is NULL");
-    c = good_call();
+    c = small_layer();
     c->args.packed = c->packed + 32;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 64 bytes");
-    c = good_call();
+    c = small_layer();
     c->args.packed_size = 100;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "100 bytes) is not what attnkit_layer_pack wrote");
-    c = good_call();
+    c = small_layer();
     size_t bytes;
     assert_int_equal(attnkit_layer_packed_size(&c->weights, &bytes, NULL), ATTNKIT_OK);
     c->args.packed_size = bytes - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "packed_size is");
     c->args.packed_size = bytes;
     expect_ok(c);
-    c = good_call();
+    c = small_layer();
     c->packed[0] = 'b';
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "is not what attnkit_layer_pack wrote");
 }
@@ -363,7 +276,7 @@ static void broken_descriptions_do_no_harm(void **state)
     uint64_t random = 3;
     int refused = 0;
     for (int i = 0; i < 3000; i++) {
-        struct call *const c = good_cross();
+        struct small_layer *const c = small_cross_layer();
         size_t bytes;
         assert_int_equal(attnkit_layer_packed_size(&c->weights, &bytes, NULL), ATTNKIT_OK);
         c->args.packed_size = bytes;
@@ -378,135 +291,138 @@ static void broken_descriptions_do_no_harm(void **state)
 static void what_the_layer_says_may_not_be_said_again(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     c->attention.q_heads = Q_HEADS;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->q_heads is given");
-    c = good_call();
-    c->attention.q = c->x;
+    c = small_layer();
+    c->attention.q.data = c->x;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->q is given");
-    c = good_call();
-    c->attention.out_type = ATTNKIT_F16;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->out_type is given");
-    c = good_call();
-    c->attention.first_key = ATTNKIT_CHUNK_KEYS;
+    c = small_layer();
+    c->attention.out.type = ATTNKIT_F16;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->out.type is given");
+    c = small_layer();
+    c->groups.states.first_key = ATTNKIT_CHUNK_KEYS;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->first_key is given");
-    c = good_call();
-    c->attention.after_sum = c->lse;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->after_max is given");
-    c = good_cross();
-    c->attention.k = c->k;
+    c = small_layer();
+    c->groups.states.state_out.sum = c->lse;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->state_out is given");
+    c = small_cross_layer();
+    c->attention.k.data = c->k;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k is given");
-    c = good_cross();
+    c = small_cross_layer();
     c->attention.kv_len = 5;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->kv_len is given");
-    c = good_cross();
-    c->attention.flags |= ATTNKIT_TILED;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "ATTNKIT_TILED");
-    c = good_cross();
-    c->attention.page_size = 4;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->page_table is given");
+    c = small_cross_layer();
+    c->attention.k.layout = ATTNKIT_TILED;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k.layout is given");
+    c = small_cross_layer();
+    c->groups.pages.page_size = 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->block_table is given");
 }
 
 static void caches_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     c->cached[1] = -1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is -1");
-    c = good_call();
+    c = small_layer();
     c->cached[1] = CAPACITY - Q_LEN + 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is 14");
-    c = good_call();
+    c = small_layer();
     c->cached[0] = INT64_MAX;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[0] is 9223372036854775807");
-    c = good_call();
-    c->attention.kv_lens = c->kv_lens;
+    c = small_layer();
+    c->groups.visibility.kv_lens.data = c->kv_lens;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->kv_lens is given");
-    c = good_call();
-    c->args.cached = NULL;
+    c = small_layer();
+    c->args.cached.data = NULL;
     c->args.flags = ATTNKIT_NO_APPEND;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "flags has ATTNKIT_NO_APPEND, but cached is NULL");
-    c = good_call();
+    c = small_layer();
     c->args.flags = ATTNKIT_NO_APPEND;
-    c->args.rope = ATTNKIT_ROPE_NONE;
-    c->args.key = c->key;
+    c->rotation.kind = ATTNKIT_ROPE_NONE;
+    c->args.key.data = c->key;
     c->args.kv_len = 2;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key is given, but flags has ATTNKIT_NO_APPEND");
-    c = good_call();
-    c->attention.q_starts = c->positions;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "attention->q_starts is given, but cached, too");
-    c = good_call();
-    c->attention.k_type = c->attention.v_type = ATTNKIT_Q8_0;
+    c = small_layer();
+    c->groups.storage.cu_seqlens_q.data = c->positions;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "attention->cu_seqlens_q is given, but cached, too");
+    c = small_layer();
+    c->attention.k.type = c->attention.v.type = ATTNKIT_Q8_0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "head_dim is 8: must be a multiple of 32");
-    c = good_call();
-    c->attention.flags |= ATTNKIT_STRIDED;
-    c->attention.lse = NULL;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k as dst of an append: dst_strides are");
-    c = good_call();
-    c->attention.page_table = c->page_table;
-    c->attention.page_table_stride = 1;
-    c->attention.page_size = CAPACITY;
-    c->attention.pages = 1;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "page_table[1] is 1");
+    c = small_layer();
+    c->attention.k.layout = c->attention.v.layout = ATTNKIT_STRIDED;
+    c->attention.lse.data = NULL;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k as dst of an append: dst.strides are");
+    c = small_layer();
+    c->groups.pages.block_table = c->block_table;
+    c->groups.pages.block_table_stride = 1;
+    c->groups.pages.page_size = CAPACITY;
+    c->groups.pages.pages = 1;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table[1] is 1");
 }
 
 static void rotations_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
-    c->args.rope_dim = 5;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_dim is 5");
-    c = good_call();
-    c->args.rope_dim = HEAD_DIM + 2;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_dim is 10");
-    c = good_call();
-    c->args.rope_base = 0.5;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_base is 0.5");
-    c = good_call();
-    c->args.positions = c->positions;
+    struct small_layer *c = small_layer();
+    c->rotation.dim = 5;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.dim is 5");
+    c = small_layer();
+    c->rotation.dim = HEAD_DIM + 2;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.dim is 10");
+    c = small_layer();
+    c->rotation.base = 0.5;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.base is 0.5");
+    c = small_layer();
+    c->rotation.positions.data = c->positions;
     c->positions[1] = -4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "positions[1] is -4");
-    c = good_call();
-    c->args.rope_cos = c->args.rope_sin = c->table;
-    c->args.rope_positions = 7;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_positions is 7");
-    c->args.rope_positions = 9;
+    c = small_layer();
+    c->rotation.cos = c->rotation.sin = c->table;
+    c->rotation.table_positions = 7;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.table_positions is 7");
+    c->rotation.table_positions = 9;
     expect_ok(c);
-    c = good_call();
-    c->args.rope = ATTNKIT_ROPE_NONE;
-    c->args.positions = c->positions;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "positions is given, but rope is ATTNKIT_ROPE_NONE");
+    c = small_layer();
+    c->rotation.kind = ATTNKIT_ROPE_NONE;
+    c->rotation.positions.data = c->positions;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
+                   "positions is given, but rotation.kind is ATTNKIT_ROPE_NONE");
     for (int cross = 0; cross < 2; cross++) {
-        c = cross ? good_cross() : good_call();
-        c->args.rope = ATTNKIT_ROPE_NONE;
-        c->args.rope_dim = 4;
-        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_dim is given, but rope is ATTNKIT_ROPE_NONE");
-        c->args.rope_dim = 0;
-        c->args.rope_cos = c->table;
-        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rope_cos is given, but rope is ATTNKIT_ROPE_NONE");
+        c = cross ? small_cross_layer() : small_layer();
+        c->rotation.kind = ATTNKIT_ROPE_NONE;
+        c->rotation.dim = 4;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
+                       "rotation.dim is given, but rotation.kind is ATTNKIT_ROPE_NONE");
+        c->rotation.dim = 0;
+        c->rotation.cos = c->table;
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
+                       "rotation.cos is given, but rotation.kind is ATTNKIT_ROPE_NONE");
     }
-    c = good_cross();
-    c->args.rope = ATTNKIT_ROPE_HALF;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rope is 2, but key is given");
+    c = small_cross_layer();
+    c->rotation.kind = ATTNKIT_ROPE_HALF;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 2, but key is given");
 }
 
 /* Options are the attention's, and so is what is said of them. */
 static void options_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     c->attention.align = ATTNKIT_ALIGN_NONE;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "align is ATTNKIT_ALIGN_NONE");
-    c = good_call();
-    c->attention.softcap = -1.0;
+    c = small_layer();
+    c->groups.scores.softcap = -1.0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "softcap is -1");
-    c = good_call();
-    c->attention.mask = c->mask;
+    c = small_layer();
+    c->groups.visibility.mask = (attnkit_tensor){.data = c->mask, .type = ATTNKIT_BOOL};
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "mask");
-    c = good_call();
-    c->attention.weights = c->all;
-    c->attention.weights_kind = ATTNKIT_WEIGHTS_SCALED;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->weights_kind is 4");
+    c = small_layer();
+    c->groups.weights.weights.data = c->all;
+    c->groups.weights.kind = ATTNKIT_WEIGHTS_SCALED;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->weights.kind is 4");
     c->args.mean_weights = NULL;
     expect_ok(c);
 }
@@ -514,107 +430,107 @@ static void options_are_checked(void **state)
 static void strides_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
-    c->args.x_strides[1] = D_MODEL * 4;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x_strides[1] (row) is 128, but flags lacks");
-    c = good_call();
-    c->args.flags = ATTNKIT_STRIDED;
-    c->args.x_strides[0] = 0;
-    c->args.x_strides[1] = 6;
-    c->args.out_strides[0] = Q_LEN * D_MODEL * 4;
-    c->args.out_strides[1] = D_MODEL * 4;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x_strides[1] (row) is 6");
-    c->args.x_strides[1] = 0; /* the same row again and again */
+    struct small_layer *c = small_layer();
+    c->args.x.strides[2] = D_MODEL * 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
+                   "x.strides[2] (row) is 128, but x.layout lacks ATTNKIT_STRIDED");
+    c = small_layer();
+    c->args.x.layout = c->args.out.layout = ATTNKIT_STRIDED;
+    c->args.x.strides[0] = 0;
+    c->args.x.strides[2] = 6;
+    c->args.out.strides[0] = Q_LEN * D_MODEL * 4;
+    c->args.out.strides[2] = D_MODEL * 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x.strides[2] (row) is 6");
+    c->args.x.strides[2] = 0; /* the same row again and again */
     expect_ok(c);
-    c->args.out_strides[1] = 64;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out_strides");
+    c->args.out.strides[2] = 64;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides");
 }
 
 static void overlaps_are_refused(void **state)
 {
     (void)state;
-    struct call *c = good_call();
-    c->args.out = (void *)(uintptr_t)c->args.x;
+    struct small_layer *c = small_layer();
+    c->args.out.data = c->args.x.data;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps");
-    c = good_call();
-    c->args.out = c->lse + MARGIN;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out overlaps attention->lse");
-    c = good_call();
+    c = small_layer();
+    c->args.out.data = c->lse + MARGIN;
+    expect_overlap(c, "out", "attention->lse");
+    c = small_layer();
     c->args.mean_weights = c->out + MARGIN;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps");
-    c = good_call();
-    c->attention.v = c->attention.k;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k overlaps attention->v");
-    c = good_call();
-    c->args.x = c->attention.k;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k overlaps x");
-    c = good_call();
-    c->args.out = (char *)c->packed + 512;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps packed");
-    c = good_call();
-    c->attention.mask = (unsigned char *)c->out + MARGIN * 4;
-    c->attention.mask_kind = ATTNKIT_MASK_ATTEND;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out overlaps attention->mask");
-    c = good_call();
-    c->attention.v_type = ATTNKIT_I8;
-    c->attention.v_scales = c->k + MARGIN;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k overlaps attention->v_scales");
+    c = small_layer();
+    c->attention.v.data = c->attention.k.data;
+    expect_overlap(c, "attention->k", "attention->v");
+    c = small_layer();
+    c->args.x.data = c->attention.k.data;
+    expect_overlap(c, "attention->k", "x");
+    c = small_layer();
+    c->args.out.data = (char *)c->packed + 512;
+    expect_overlap(c, "out", "packed");
+    c = small_layer();
+    c->groups.visibility.mask =
+        (attnkit_tensor){.data = (unsigned char *)c->out + MARGIN * 4, .type = ATTNKIT_BOOL};
+    c->groups.visibility.mask_kind = ATTNKIT_MASK_ATTEND;
+    expect_overlap(c, "out", "attention->mask");
+    c = small_layer();
+    c->attention.v.type = ATTNKIT_I8;
+    c->groups.storage.v_scales.data = c->k + MARGIN;
+    expect_overlap(c, "attention->k", "attention->v_scales");
 }
 
 /* Weights are written before the output projection is read. */
 static void weights_that_overlap_are_refused(void **state)
 {
     (void)state;
-    static const char *const messages[] = {
-        "attention->weights overlaps x", "attention->weights overlaps key",
-        "attention->weights overlaps value", "attention->weights overlaps packed"};
+    static const char *const others[] = {"x", "key", "value", "packed"};
     for (int which = 0; which < 4; which++) {
-        struct call *const c = good_cross();
+        struct small_layer *const c = small_cross_layer();
         void *const places[] = {c->x + MARGIN, c->key + MARGIN, c->key + MARGIN + 1000,
                                 c->packed + 512};
-        c->args.value = c->key + MARGIN + 1000;
-        c->attention.weights = places[which];
-        c->attention.weights_kind = ATTNKIT_WEIGHTS_SOFTMAX;
-        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, messages[which]);
+        c->args.value.data = c->key + MARGIN + 1000;
+        c->groups.weights.weights.data = places[which];
+        c->groups.weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
+        expect_overlap(c, "attention->weights", others[which]);
     }
 }
 
 static void tables_are_not_written(void **state)
 {
     (void)state;
-    struct call *c = good_call();
-    c->args.rope_cos = c->out + MARGIN + 7;
-    c->args.rope_sin = c->table;
-    c->args.rope_positions = 9;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out overlaps rope_cos");
-    c->args.rope_cos = c->table;
-    c->args.rope_sin = c->v + MARGIN;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->v overlaps rope_sin");
-    c->args.rope_sin = c->table;
-    c->attention.lse = c->table + 8;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->lse overlaps rope_cos");
+    struct small_layer *c = small_layer();
+    c->rotation.cos = c->out + MARGIN + 7;
+    c->rotation.sin = c->table;
+    c->rotation.table_positions = 9;
+    expect_overlap(c, "out", "rotation.cos");
+    c->rotation.cos = c->table;
+    c->rotation.sin = c->v + MARGIN;
+    expect_overlap(c, "attention->v", "rotation.sin");
+    c->rotation.sin = c->table;
+    c->attention.lse.data = c->table + 8;
+    expect_overlap(c, "attention->lse", "rotation.cos");
 }
 
 static void workspaces_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     size_t bytes;
     assert_int_equal(attnkit_layer_workspace(&c->args, &c->exec, &bytes, NULL), ATTNKIT_OK);
     c->exec.workspace = NULL;
     expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "exec.workspace is NULL");
-    c->exec.workspace = workspace + 1;
+    c->exec.workspace = small_workspace + 1;
     c->exec.workspace_size = bytes - 1;
     expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is");
-    memset(workspace, PATTERN, sizeof workspace);
+    memset(small_workspace, PATTERN, SMALL_WORKSPACE);
     c->exec.workspace_size = bytes;
     expect_ok(c);
-    assert_int_equal((unsigned char)workspace[0], PATTERN);
-    for (size_t i = bytes + 1; i < sizeof workspace; i++)
-        assert_int_equal((unsigned char)workspace[i], PATTERN);
-    c = good_call();
+    assert_int_equal((unsigned char)small_workspace[0], PATTERN);
+    for (size_t i = bytes + 1; i < SMALL_WORKSPACE; i++)
+        assert_int_equal((unsigned char)small_workspace[i], PATTERN);
+    c = small_layer();
     c->exec.threads = 2;
-    c->exec.workspace_size = sizeof workspace;
+    c->exec.workspace_size = SMALL_WORKSPACE;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
 }
 
@@ -622,28 +538,28 @@ static void workspaces_are_checked(void **state)
 static void a_workspace_in_a_tensor_is_refused(void **state)
 {
     (void)state;
-    float *const inside = (float *)(void *)workspace + 64;
+    float *const inside = (float *)(void *)small_workspace + 64;
     for (int which = 0; which < 7; which++) {
-        struct call *const c = good_call();
-        c->args.x = which == 0 ? inside : c->args.x;
-        c->args.out = which == 1 ? inside : c->args.out;
+        struct small_layer *const c = small_layer();
+        c->args.x.data = which == 0 ? inside : c->args.x.data;
+        c->args.out.data = which == 1 ? inside : c->args.out.data;
         c->args.mean_weights = which == 2 ? inside : c->args.mean_weights;
-        c->attention.k = which == 3 ? inside : c->attention.k;
-        c->attention.v = which == 4 ? inside : c->attention.v;
-        c->attention.lse = which == 5 ? inside : c->attention.lse;
-        c->attention.sinks = which == 6 ? inside : NULL;
-        memset(workspace, 0, sizeof workspace);
+        c->attention.k.data = which == 3 ? inside : c->attention.k.data;
+        c->attention.v.data = which == 4 ? inside : c->attention.v.data;
+        c->attention.lse.data = which == 5 ? inside : c->attention.lse.data;
+        c->groups.scores.sinks = which == 6 ? inside : NULL;
+        memset(small_workspace, 0, SMALL_WORKSPACE);
         expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps");
-        for (size_t i = 0; i < sizeof workspace; i++)
-            assert_int_equal(workspace[i], 0);
+        for (size_t i = 0; i < SMALL_WORKSPACE; i++)
+            assert_int_equal(small_workspace[i], 0);
     }
 }
 
 /* ---------------------------------------------------------------------------- packing weights */
 
-static void expect_no_packing(struct call *c, attnkit_status status, const char *text)
+static void expect_no_packing(struct small_layer *c, attnkit_status status, const char *text)
 {
-    static struct call before;
+    static struct small_layer before;
     char message[ATTNKIT_MESSAGE_SIZE] = "";
     memcpy(&before, c, sizeof before);
     const attnkit_status got =
@@ -656,64 +572,64 @@ static void expect_no_packing(struct call *c, attnkit_status status, const char 
 static void weights_are_checked(void **state)
 {
     (void)state;
-    struct call *c = good_call();
+    struct small_layer *c = small_layer();
     c->weights.q_heads = 5;
     c->weights.kv_heads = 5;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "d_model is 32: must be a multiple of q_heads (5)");
-    c = good_call();
+    c = small_layer();
     c->weights.kv_heads = 3;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "q_heads is 4: must be a multiple of kv_heads (3)");
-    c = good_call();
+    c = small_layer();
     c->weights.d_model = 0;
     c->weights.head_dim = 4;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "d_model is 0");
-    c = good_call();
+    c = small_layer();
     c->weights.q_heads = -4;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "q_heads is -4");
-    c = good_call();
+    c = small_layer();
     c->weights.value_dim = -1;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "value_dim is -1");
-    c = good_call();
+    c = small_layer();
     c->weights.w_v = NULL;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_v is NULL");
-    c = good_call();
+    c = small_layer();
     c->weights.w_o = (const char *)c->w[3] + 1;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_o is 0x");
-    c = good_call();
+    c = small_layer();
     c->weights.w_type = ATTNKIT_I8;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "w_type is 3");
-    c = good_call();
+    c = small_layer();
     c->weights.packed_type = ATTNKIT_I8;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 3");
-    c = good_call();
+    c = small_layer();
     c->weights.w_type = ATTNKIT_Q8_0;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 0: must be ATTNKIT_Q8_0");
-    c = good_call();
+    c = small_layer();
     c->weights.packed_type = ATTNKIT_Q8_0;
     c->weights.d_key = 30;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "is 30: must be a multiple of 32");
-    c = good_call();
+    c = small_layer();
     c->weights.bias_type = ATTNKIT_Q8_0;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "bias_type is 4");
-    c = good_call();
+    c = small_layer();
     c->weights.w_qkv = c->w[0];
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_q is given, but w_qkv, too");
-    c = good_call();
+    c = small_layer();
     c->weights.b_qkv = c->b[0];
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "b_q is given, but b_qkv, too");
-    c = good_call();
+    c = small_layer();
     c->weights.w_q = c->weights.w_k = c->weights.w_v = NULL;
     c->weights.w_qkv = c->w[0];
     c->weights.d_key = 16;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_qkv is given, but d_model, d_key and d_value");
-    c = good_call();
+    c = small_layer();
     c->weights.flags = 1;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "flags is 0x1");
-    c = good_call();
+    c = small_layer();
     c->weights.d_model = INT64_MAX / 4 * 2;
     c->weights.head_dim = 8;
     expect_no_packing(c, ATTNKIT_OVERFLOW, "beyond 63 bits");
-    c = good_call();
+    c = small_layer();
     c->weights.w_k = c->packed + 256;
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "packed");
 }
@@ -721,7 +637,7 @@ static void weights_are_checked(void **state)
 static void packed_memory_is_checked(void **state)
 {
     (void)state;
-    struct call *const c = good_call();
+    struct small_layer *const c = small_layer();
     char message[ATTNKIT_MESSAGE_SIZE];
     size_t bytes;
     assert_int_equal(attnkit_layer_packed_size(&c->weights, NULL, message), ATTNKIT_BAD_ARGUMENT);
@@ -748,15 +664,15 @@ static void packed_memory_is_checked(void **state)
 static void a_layer_for_cross_attention_needs_a_key(void **state)
 {
     (void)state;
-    struct call *const c = good_cross();
+    struct small_layer *const c = small_cross_layer();
     c->weights.d_key = 16;
     c->weights.d_value = 24;
     assert_int_equal(attnkit_layer_pack(&c->weights, c->packed, sizeof c->packed, NULL, NULL),
                      ATTNKIT_OK);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "value is NULL: d_value (24)");
-    c->args.value = c->key;
+    c->args.value.data = c->key;
     expect_ok(c);
-    c->args.key = c->args.value = NULL;
+    c->args.key.data = c->args.value.data = NULL;
     c->args.kv_len = 0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key is NULL: d_key (16)");
 }

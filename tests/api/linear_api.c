@@ -56,17 +56,17 @@ static struct call *good_call(void)
     c.pack = (attnkit_pack_args){.size = sizeof c.pack,
                                  .out_dim = OUT_DIM,
                                  .in_dim = IN_DIM,
-                                 .w = c.w + MARGIN,
+                                 .w = {.data = c.w + MARGIN},
                                  .packed = c.packed + MARGIN,
                                  .packed_size = TILES * TILE * sizeof(float)};
     c.args = (attnkit_linear_args){.size = sizeof c.args,
                                    .rows = ROWS,
                                    .in_dim = IN_DIM,
                                    .out_dim = OUT_DIM,
-                                   .x = c.x + MARGIN,
-                                   .w = c.packed + MARGIN,
-                                   .bias = c.bias + MARGIN,
-                                   .y = c.y + MARGIN};
+                                   .x = {.data = c.x + MARGIN},
+                                   .w = {.data = c.packed + MARGIN},
+                                   .y = {.data = c.y + MARGIN},
+                                   .bias = c.bias + MARGIN};
     c.exec = (attnkit_exec){
         .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
     assert_int_equal(attnkit_pack(&c.pack, NULL, NULL), ATTNKIT_OK);
@@ -76,9 +76,9 @@ static struct call *good_call(void)
 static struct call *good_strided(void)
 {
     struct call *const c = good_call();
-    c->args.flags = c->pack.flags = ATTNKIT_STRIDED;
-    c->pack.w_stride = c->args.x_stride = IN_DIM * 4;
-    c->args.y_stride = OUT_DIM * 4;
+    c->args.x.layout = c->args.y.layout = c->pack.w.layout = ATTNKIT_STRIDED;
+    c->pack.w.strides[2] = c->args.x.strides[2] = IN_DIM * 4;
+    c->args.y.strides[2] = OUT_DIM * 4;
     return c;
 }
 
@@ -184,9 +184,8 @@ static void no_rows_need_no_memory(void **state)
     struct call *const c = good_call();
     size_t bytes = 1;
     c->args.rows = 0;
-    c->args.x = c->args.w = NULL;
+    c->args.x.data = c->args.w.data = c->args.y.data = NULL;
     c->args.bias = NULL;
-    c->args.y = NULL;
     c->exec.workspace = NULL;
     c->exec.workspace_size = 0;
     expect_ok(c, linear);
@@ -200,13 +199,12 @@ static void queries_look_at_no_memory(void **state)
     struct call *const c = good_call();
     size_t size, without;
     assert_int_equal(attnkit_linear_workspace(&c->args, NULL, &size, NULL), ATTNKIT_OK);
-    c->args.x = c->args.w = NULL;
-    c->args.y = NULL;
+    c->args.x.data = c->args.w.data = c->args.y.data = NULL;
     c->args.bias = (const float *)(uintptr_t)4;
     assert_int_equal(attnkit_linear_workspace(&c->args, NULL, &without, NULL), ATTNKIT_OK);
     assert_int_equal(size, without);
     assert_int_equal(attnkit_packed_size(&c->pack, &size, NULL), ATTNKIT_OK);
-    c->pack.w = NULL;
+    c->pack.w.data = NULL;
     c->pack.packed = NULL;
     c->pack.packed_size = 0;
     assert_int_equal(attnkit_packed_size(&c->pack, &without, NULL), ATTNKIT_OK);
@@ -238,9 +236,9 @@ static size_t bytes_for(int64_t rows, int64_t in_dim, int64_t out_dim, int types
                                       .rows = rows,
                                       .in_dim = in_dim,
                                       .out_dim = out_dim,
-                                      .x_type = (attnkit_type)(types % 3),
-                                      .w_type = (attnkit_type)(types / 3 % 3),
-                                      .y_type = (attnkit_type)(types / 9)};
+                                      .x.type = types % 3,
+                                      .w.type = types / 3 % 3,
+                                      .y.type = types / 9};
     const attnkit_exec exec = {.size = sizeof exec, .threads = threads};
     size_t bytes;
     assert_int_equal(attnkit_linear_workspace(&args, &exec, &bytes, NULL), ATTNKIT_OK);
@@ -369,21 +367,28 @@ static void unknown_flags_and_types_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal packs[] = {
-        {"flags is 0x8: bits 0x8 are not known", SET(pack.flags, ATTNKIT_TILED), unsupported},
-        {"w_type is 3: must be", SET(pack.w_type, ATTNKIT_I8), unsupported},
-        {"w_type is -1: must be", SET(pack.w_type, -1), unsupported},
+        {"flags is 0x1: bits 0x1 are not known", SET(pack.flags, 1), unsupported},
+        {"w.type is 3: must be", SET(pack.w.type, ATTNKIT_I8), unsupported},
+        {"w.type is -1: must be", SET(pack.w.type, -1), unsupported},
         {"packed_type is 3: must be", SET(pack.packed_type, ATTNKIT_I8), unsupported},
         {"packed_type is 5: must be", SET(pack.packed_type, 5), unsupported},
-        {"packed_type is 0: must be ATTNKIT_Q8_0", SET(pack.w_type, ATTNKIT_Q8_0), unsupported},
+        {"packed_type is 0: must be ATTNKIT_Q8_0 (4), as w.type is", SET(pack.w.type, ATTNKIT_Q8_0),
+         unsupported},
     };
     const struct refusal linears[] = {
-        {"flags is 0xc: bits 0x8 are not known", SET(args.flags, 8 | ATTNKIT_STRIDED), unsupported},
-        {"x_type is 4", SET(args.x_type, ATTNKIT_Q8_0), unsupported},
-        {"x_type is -1", SET(args.x_type, -1), unsupported},
-        {"w_type is 3: must be", SET(args.w_type, ATTNKIT_I8), unsupported},
-        {"w_type is 6: must be", SET(args.w_type, 6), unsupported},
-        {"y_type is 3", SET(args.y_type, ATTNKIT_I8), unsupported},
-        {"y_type is 4", SET(args.y_type, ATTNKIT_Q8_0), unsupported},
+        {"x.layout is 0x2: x is not stored in tiles", SET(args.x.layout, 2), unsupported},
+        {"x.layout is 0x5: bits 0x4 are not known", SET(args.x.layout, 5), unsupported},
+        {"y.layout is 0x3: y is not stored in tiles", SET(args.y.layout, 3), unsupported},
+        {"w.layout is 0x1: must be 0 for what attnkit_pack wrote", SET(args.w.layout, 1),
+         unsupported},
+        {"w.layout is 0x2: must be 0 for what attnkit_pack wrote", SET(args.w.layout, 2),
+         unsupported},
+        {"x.type is 4", SET(args.x.type, ATTNKIT_Q8_0), unsupported},
+        {"x.type is -1", SET(args.x.type, -1), unsupported},
+        {"w.type is 3: must be", SET(args.w.type, ATTNKIT_I8), unsupported},
+        {"w.type is 6: must be", SET(args.w.type, 6), unsupported},
+        {"y.type is 3", SET(args.y.type, ATTNKIT_I8), unsupported},
+        {"y.type is 4", SET(args.y.type, ATTNKIT_Q8_0), unsupported},
     };
     expect_refusals(packs, COUNT(packs), pack, packed_size);
     expect_refusals(linears, COUNT(linears), linear, linear_workspace);
@@ -413,7 +418,7 @@ static void blocks_are_whole(void **state)
     (void)state;
     struct call *const c = good_call();
     c->pack.in_dim = c->args.in_dim = 48;
-    c->pack.packed_type = c->args.w_type = ATTNKIT_Q8_0;
+    c->pack.packed_type = c->args.w.type = ATTNKIT_Q8_0;
     expect_refusal(c, pack, bad, "in_dim is 48: must be a multiple of 32");
     expect_refusal(c, packed_size, bad, "in_dim is 48: must be a multiple of 32");
     expect_refusal(c, linear, bad, "in_dim is 48: must be a multiple of 32");
@@ -448,23 +453,23 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
 {
     (void)state;
     const struct refusal packs[] = {
-        {"w is NULL", SET(pack.w, 0), bad},
+        {"w is NULL", SET(pack.w.data, 0), bad},
         {"packed is NULL", SET(pack.packed, 0), bad},
     };
     const struct refusal linears[] = {
-        {"x is NULL", SET(args.x, 0), bad},
-        {"w is NULL", SET(args.w, 0), bad},
-        {"y is NULL", SET(args.y, 0), bad},
+        {"x is NULL", SET(args.x.data, 0), bad},
+        {"w is NULL", SET(args.w.data, 0), bad},
+        {"y is NULL", SET(args.y.data, 0), bad},
     };
     expect_refusals(packs, COUNT(packs), pack, NULL);
     expect_refusals(linears, COUNT(linears), linear, NULL);
     struct call *c = good_call();
-    c->pack.w = (const char *)c->pack.w + 2;
+    c->pack.w.data = (const char *)c->pack.w.data + 2;
     expect_refusal(c, pack, bad, "must be aligned to 4 bytes");
     c = good_call();
     c->pack.packed = (char *)c->pack.packed + 32;
     expect_refusal(c, pack, bad, "must be aligned to 64 bytes");
-    const void **const inputs[] = {&c->args.x, &c->args.w, (const void **)(uintptr_t)&c->args.y,
+    const void **const inputs[] = {&c->args.x.data, &c->args.w.data, &c->args.y.data,
                                    (const void **)(uintptr_t)&c->args.bias};
     const char *const texts[] = {"x is 0x", "w is 0x", "y is 0x", "bias is 0x"};
     for (int64_t i = 0; i < COUNT(inputs); i++) {
@@ -490,28 +495,29 @@ static void bad_strides_are_refused(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.x_stride = 256;
-    expect_refusal(c, linear, bad, "x_stride is 256, but flags lacks ATTNKIT_STRIDED");
+    c->args.x.strides[2] = 256;
+    expect_refusal(c, linear, bad, "x.strides[2] (row) is 256, but x.layout lacks ATTNKIT_STRIDED");
     c = good_call();
-    c->args.y_stride = 80;
-    expect_refusal(c, linear_workspace, bad, "y_stride is 80, but flags lacks ATTNKIT_STRIDED");
+    c->args.y.strides[2] = 80;
+    expect_refusal(c, linear_workspace, bad,
+                   "y.strides[2] (row) is 80, but y.layout lacks ATTNKIT_STRIDED");
     c = good_call();
-    c->pack.w_stride = 256;
-    expect_refusal(c, pack, bad, "w_stride is 256, but flags lacks ATTNKIT_STRIDED");
+    c->pack.w.strides[2] = 256;
+    expect_refusal(c, pack, bad, "w.strides[2] (row) is 256, but w.layout lacks ATTNKIT_STRIDED");
     c = good_strided();
-    c->pack.w_stride = 257;
-    expect_refusal(c, pack, bad, "w_stride is 257: must be a multiple of 4");
-    c->args.x_stride = 2;
-    expect_refusal(c, linear, bad, "x_stride is 2: must be a multiple of 4");
+    c->pack.w.strides[2] = 257;
+    expect_refusal(c, pack, bad, "w.strides[2] (row) is 257: must be a multiple of 4");
+    c->args.x.strides[2] = 2;
+    expect_refusal(c, linear, bad, "x.strides[2] (row) is 2: must be a multiple of 4");
     c = good_strided();
-    c->args.x_stride = INT64_MAX / 2 - 3;
-    expect_refusal(c, linear, overflow, "x_stride is 4611686018427387900: too large");
-    c->args.x_stride = -(INT64_C(1) << 60);
+    c->args.x.strides[2] = INT64_MAX / 2 - 3;
+    expect_refusal(c, linear, overflow, "x.strides[2] (row) is 4611686018427387900: too large");
+    c->args.x.strides[2] = -(INT64_C(1) << 60);
     expect_refusal(c, linear, overflow, "x leaves the address space");
     c = good_strided();
-    c->args.y_stride = 4 * OUT_DIM - 4;
-    expect_refusal(c, linear, bad, "y_stride are {0, 0, 76}: rows of y (80 bytes) overlap");
-    c->args.y_stride = 0;
+    c->args.y.strides[2] = 4 * OUT_DIM - 4;
+    expect_refusal(c, linear, bad, "y.strides are {0, 0, 76}: rows of y (80 bytes) overlap");
+    c->args.y.strides[2] = 0;
     expect_refusal(c, linear, bad, "overlap or interleave");
 }
 
@@ -521,9 +527,9 @@ static void strides_of_inputs_may_be_any(void **state)
     const int64_t strides[] = {0, 4, -4, -4 * IN_DIM, 4 * IN_DIM + 4};
     for (int64_t i = 0; i < COUNT(strides); i++) {
         struct call *const c = good_strided();
-        c->args.x_stride = c->pack.w_stride = strides[i];
-        c->pack.w = c->w + ROOM / 2;
-        c->args.x = c->x + ROOM / 2;
+        c->args.x.strides[2] = c->pack.w.strides[2] = strides[i];
+        c->pack.w.data = c->w + ROOM / 2;
+        c->args.x.data = c->x + ROOM / 2;
         expect_ok(c, pack);
         expect_ok(c, linear);
     }
@@ -533,20 +539,20 @@ static void outputs_overlap_nothing(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.y = c->x + MARGIN + ROWS * IN_DIM - 1;
+    c->args.y.data = c->x + MARGIN + ROWS * IN_DIM - 1;
     expect_refusal(c, linear, bad, "overlaps x");
-    c->args.y = c->x + MARGIN + ROWS * IN_DIM;
+    c->args.y.data = c->x + MARGIN + ROWS * IN_DIM;
     expect_ok(c, linear);
     c = good_call();
-    c->args.y = c->bias + MARGIN + OUT_DIM - 1;
+    c->args.y.data = c->bias + MARGIN + OUT_DIM - 1;
     expect_refusal(c, linear, bad, "overlaps bias");
     c = good_call();
-    c->args.y = c->packed + MARGIN + TILES * TILE - 1;
+    c->args.y.data = c->packed + MARGIN + TILES * TILE - 1;
     expect_refusal(c, linear, bad, "overlaps w");
     c = good_call();
-    c->pack.w = c->packed + MARGIN + TILES * TILE - 1;
+    c->pack.w.data = c->packed + MARGIN + TILES * TILE - 1;
     expect_refusal(c, pack, bad, "overlaps w");
-    c->pack.w = c->packed + MARGIN + TILES * TILE;
+    c->pack.w.data = c->packed + MARGIN + TILES * TILE;
     expect_ok(c, pack);
 }
 
@@ -554,10 +560,10 @@ static void y_may_lie_between_rows_of_x(void **state)
 {
     (void)state;
     struct call *const c = good_strided();
-    c->args.x_stride = c->args.y_stride = 4 * (IN_DIM + OUT_DIM);
-    c->args.y = (char *)(uintptr_t)c->args.x + 4 * IN_DIM;
+    c->args.x.strides[2] = c->args.y.strides[2] = 4 * (IN_DIM + OUT_DIM);
+    c->args.y.data = (const char *)c->args.x.data + 4 * IN_DIM;
     expect_ok(c, linear);
-    c->args.y = (char *)c->args.y - 4;
+    c->args.y.data = (const char *)c->args.y.data - 4;
     expect_refusal(c, linear, bad, "overlaps x");
 }
 
@@ -574,7 +580,7 @@ static void a_bad_workspace_is_refused(void **state)
     expect_refusal(c, linear, ATTNKIT_BAD_WORKSPACE, "exec.workspace_size is ");
     c->exec.workspace_size = bytes;
     expect_ok(c, linear);
-    const void **const tensors[] = {&c->args.x, &c->args.w, (const void **)(uintptr_t)&c->args.y,
+    const void **const tensors[] = {&c->args.x.data, &c->args.w.data, &c->args.y.data,
                                     (const void **)(uintptr_t)&c->args.bias};
     const char *const texts[] = {"overlaps x", "overlaps w", "overlaps y", "overlaps bias"};
     for (int64_t i = 0; i < COUNT(tensors); i++) {

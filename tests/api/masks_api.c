@@ -16,9 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "attnkit.h"
+#include "tests/support/groups.h"
 
 enum {
     BATCH = 2,
@@ -41,14 +42,14 @@ enum {
     OUT,
     LSE,
     WEIGHTS,
-    AFTER_MAX,
-    AFTER_SUM,
-    AFTER_OUT,
+    STATE_MAX,
+    STATE_SUM,
+    STATE_OUT,
     MASK,
     MASK_BITS,
     BIAS,
-    Q_DOCS,
-    KV_DOCS,
+    Q_SEGMENTS,
+    KV_SEGMENTS,
     SLOPES,
     SINKS,
     SEEDS,
@@ -58,8 +59,9 @@ enum {
 enum { INPUTS = MASK };
 
 static const char *const tensor_names[TENSORS] = {
-    "out",       "lse",  "weights", "after_max", "after_sum",    "after_out", "mask",
-    "mask_bits", "bias", "q_docs",  "kv_docs",   "alibi_slopes", "sinks",     "dropout_seeds"};
+    "out",   "lse",          "weights", "state_out.max", "state_out.sum",  "state_out.out",
+    "mask",  "mask_bits",    "bias",    "q_segment_ids", "kv_segment_ids", "alibi_slopes",
+    "sinks", "dropout_seeds"};
 
 /* Bytes of each, dense, with an f32 bias, and what its address is a multiple of. */
 static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
@@ -81,6 +83,7 @@ static const int alignments[TENSORS] = {4, 4, 4, 4, 4, 4, 1, 1, 4, 4, 4, 4, 4, 8
 /* A call and all its memory but the workspace: what a refused call may not change. */
 struct call {
     attnkit_attention_args args;
+    struct groups groups;
     attnkit_exec exec;
     int64_t kv_lens[BATCH], q_offsets[BATCH], starts[BATCH + 1];
     _Alignas(64) char q[ROOM], k[ROOM], v[ROOM], tensors[TENSORS][ROOM];
@@ -90,32 +93,34 @@ static char workspace[1 << 20];
 
 static size_t field_of(int tensor)
 {
-    static const size_t fields[TENSORS] = {offsetof(attnkit_attention_args, out),
-                                           offsetof(attnkit_attention_args, lse),
-                                           offsetof(attnkit_attention_args, weights),
-                                           offsetof(attnkit_attention_args, after_max),
-                                           offsetof(attnkit_attention_args, after_sum),
-                                           offsetof(attnkit_attention_args, after_out),
-                                           offsetof(attnkit_attention_args, mask),
-                                           offsetof(attnkit_attention_args, mask_bits),
-                                           offsetof(attnkit_attention_args, bias),
-                                           offsetof(attnkit_attention_args, q_docs),
-                                           offsetof(attnkit_attention_args, kv_docs),
-                                           offsetof(attnkit_attention_args, alibi_slopes),
-                                           offsetof(attnkit_attention_args, sinks),
-                                           offsetof(attnkit_attention_args, dropout_seeds)};
+    static const size_t fields[TENSORS] = {
+        offsetof(struct call, args.out.data),
+        offsetof(struct call, args.lse.data),
+        offsetof(struct call, groups.weights.weights.data),
+        offsetof(struct call, groups.states.state_out.max),
+        offsetof(struct call, groups.states.state_out.sum),
+        offsetof(struct call, groups.states.state_out.out),
+        offsetof(struct call, groups.visibility.mask.data),
+        offsetof(struct call, groups.visibility.mask_bits.data),
+        offsetof(struct call, groups.scores.bias.data),
+        offsetof(struct call, groups.visibility.q_segment_ids),
+        offsetof(struct call, groups.visibility.kv_segment_ids),
+        offsetof(struct call, groups.scores.alibi_slopes),
+        offsetof(struct call, groups.scores.sinks),
+        offsetof(struct call, groups.scores.dropout_seeds),
+    };
     return fields[tensor];
 }
 
 static void set_data(struct call *c, int tensor, const void *data)
 {
-    memcpy((char *)&c->args + field_of(tensor), &data, sizeof data);
+    memcpy((char *)c + field_of(tensor), &data, sizeof data);
 }
 
 static char *data_of(const struct call *c, int tensor)
 {
     char *data;
-    memcpy(&data, (const char *)&c->args + field_of(tensor), sizeof data);
+    memcpy(&data, (const char *)c + field_of(tensor), sizeof data);
     return data;
 }
 
@@ -143,12 +148,14 @@ static struct call *good_call(void)
         .kv_len = KV_LEN,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = c.q + MARGIN,
-        .k = c.k + MARGIN,
-        .v = c.v + MARGIN,
+        .q = {.data = c.q + MARGIN},
+        .k = {.data = c.k + MARGIN},
+        .v = {.data = c.v + MARGIN},
     };
     c.exec = (attnkit_exec){
         .size = sizeof c.exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    groups_init(&c.groups);
+    groups_hang(&c.args, &c.groups);
     give(&c, OUT);
     give(&c, LSE);
     memset(c.q_offsets, 0, sizeof c.q_offsets);
@@ -160,28 +167,28 @@ typedef void (*maker)(struct call *c);
 
 static void make_window(struct call *c)
 {
-    c->args.flags |= ATTNKIT_WINDOW;
     c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
-    c->args.window_left = 2;
-    c->args.keep_first = 1;
+    groups_set_window(&c->args, &c->groups, 2, 0, 1);
 }
 
-static void make_docs(struct call *c)
+static void make_segments(struct call *c)
 {
-    give(c, Q_DOCS);
-    give(c, KV_DOCS);
+    give(c, Q_SEGMENTS);
+    give(c, KV_SEGMENTS);
 }
 
 static void make_mask(struct call *c)
 {
     give(c, MASK);
-    c->args.mask_kind = ATTNKIT_MASK_ATTEND;
+    c->groups.visibility.mask.type = ATTNKIT_BOOL;
+    c->groups.visibility.mask_kind = ATTNKIT_MASK_ATTEND;
 }
 
 static void make_mask_bits(struct call *c)
 {
     give(c, MASK_BITS);
-    c->args.mask_bits_kind = ATTNKIT_MASK_IGNORE;
+    c->groups.visibility.mask_bits.type = ATTNKIT_BITS;
+    c->groups.visibility.mask_bits_kind = ATTNKIT_MASK_IGNORE;
 }
 
 static void make_bias(struct call *c)
@@ -198,7 +205,7 @@ static void make_masks(struct call *c)
 
 static void make_softcap(struct call *c)
 {
-    c->args.softcap = 30.0;
+    c->groups.scores.softcap = 30.0;
 }
 
 static void make_slopes(struct call *c)
@@ -215,18 +222,18 @@ static void make_sinks(struct call *c)
 static void make_dropout(struct call *c)
 {
     c->args.align = ATTNKIT_ALIGN_UPPER_LEFT;
-    c->args.dropout = 0.25;
+    c->groups.scores.dropout = 0.25;
     give(c, SEEDS);
 }
 
 static void make_weights(struct call *c)
 {
     give(c, WEIGHTS);
-    c->args.weights_kind = ATTNKIT_WEIGHTS_SOFTMAX;
+    c->groups.weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
 }
 
-static const maker makers[] = {make_window, make_docs,    make_mask,   make_mask_bits,
-                               make_bias,   make_softcap, make_slopes, make_dropout,
+static const maker makers[] = {make_window, make_segments, make_mask,   make_mask_bits,
+                               make_bias,   make_softcap,  make_slopes, make_dropout,
                                make_sinks,  make_weights};
 
 enum { MAKERS = sizeof makers / sizeof makers[0], IN_WALK = MAKERS - 2 };
@@ -239,9 +246,9 @@ static void make_all(struct call *c)
 
 static void make_state(struct call *c)
 {
-    c->args.out = NULL;
-    c->args.lse = NULL;
-    for (int t = AFTER_MAX; t <= AFTER_OUT; t++)
+    c->args.out.data = NULL;
+    c->args.lse.data = NULL;
+    for (int t = STATE_MAX; t <= STATE_OUT; t++)
         give(c, t);
 }
 
@@ -253,28 +260,29 @@ static void make_all_of_state(struct call *c)
     make_state(c);
 }
 
-static void set_strides(int64_t strides[3], int64_t row_bytes)
+static void set_strides(attnkit_tensor *t, int64_t row_bytes)
 {
-    strides[2] = row_bytes;
-    strides[1] = Q_LEN * row_bytes;
-    strides[0] = Q_HEADS * Q_LEN * row_bytes;
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = Q_LEN * row_bytes;
+    t->strides[0] = Q_HEADS * Q_LEN * row_bytes;
 }
 
 /* The dense strides of masks, given. */
 static void make_strided_masks(struct call *c)
 {
     make_masks(c);
-    c->args.flags |= ATTNKIT_MASK_STRIDED;
-    set_strides(c->args.mask_strides, KV_LEN);
-    set_strides(c->args.mask_bits_strides, BITS_BYTES);
-    set_strides(c->args.bias_strides, 4 * KV_LEN);
+    set_strides(&c->groups.visibility.mask, KV_LEN);
+    set_strides(&c->groups.visibility.mask_bits, BITS_BYTES);
+    set_strides(&c->groups.scores.bias, 4 * KV_LEN);
 }
 
-static void set_key_strides(int64_t strides[3], int64_t row_bytes)
+static void set_key_strides(attnkit_tensor *t, int64_t row_bytes)
 {
-    strides[2] = row_bytes;
-    strides[1] = KV_LEN * row_bytes;
-    strides[0] = KV_HEADS * KV_LEN * row_bytes;
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = KV_LEN * row_bytes;
+    t->strides[0] = KV_HEADS * KV_LEN * row_bytes;
 }
 
 /* The same of all tensors, with weights. */
@@ -282,13 +290,12 @@ static void make_strided(struct call *c)
 {
     make_strided_masks(c);
     make_weights(c);
-    c->args.flags = ATTNKIT_STRIDED;
-    set_strides(c->args.q_strides, 4 * HEAD_DIM);
-    set_key_strides(c->args.k_strides, 4 * HEAD_DIM);
-    set_key_strides(c->args.v_strides, 4 * VALUE_DIM);
-    set_strides(c->args.out_strides, 4 * VALUE_DIM);
-    set_strides(c->args.lse_strides, 4);
-    set_strides(c->args.weights_strides, 4 * KV_LEN);
+    set_strides(&c->args.q, 4 * HEAD_DIM);
+    set_key_strides(&c->args.k, 4 * HEAD_DIM);
+    set_key_strides(&c->args.v, 4 * VALUE_DIM);
+    set_strides(&c->args.out, 4 * VALUE_DIM);
+    set_strides(&c->args.lse, 4);
+    set_strides(&c->groups.weights.weights, 4 * KV_LEN);
 }
 
 /* --- What is expected -------------------------------------------------------------------- */
@@ -331,18 +338,18 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK, "query", "", status, message);
 }
 
-/* The query and the checks of the call take it; what they make of it. */
+/* The query and the call take it; what they make of it. */
 static const struct extras *accepted(const struct call *c)
 {
-    static struct problem p;
+    static struct attention a;
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
-    memset(&p, PATTERN, sizeof p);
+    memset(&a, PATTERN, sizeof a);
     expect_query(c);
-    attnkit_status status = attnkit_check(&c->args, &p, message);
+    attnkit_status status = attnkit_attention_problem(&c->args, &a, message);
     fail_unless(status == ATTNKIT_OK, "check", "", status, message);
-    status = attnkit_check_workspace(&p, workspace, sizeof workspace, message);
-    fail_unless(status == ATTNKIT_OK, "workspace", "", status, message);
-    return &p.a.extras;
+    status = attnkit_attention(&c->args, &c->exec, message);
+    fail_unless(status == ATTNKIT_OK, "call", "", status, message);
+    return &a.extras;
 }
 
 static void expect_strides(struct strides s, int64_t batch, int64_t head, int64_t row)
@@ -364,11 +371,11 @@ struct change {
 
 #define SET(name, value)                                                                           \
     {                                                                                              \
-        offsetof(struct call, args.name), sizeof(((struct call *)0)->args.name), value, 0.0, false \
+        offsetof(struct call, name), sizeof(((struct call *)0)->name), value, 0.0, false           \
     }
 #define SET_REAL(name, value)                                                                      \
     {                                                                                              \
-        offsetof(struct call, args.name), sizeof(double), 0, value, true                           \
+        offsetof(struct call, name), sizeof(double), 0, value, true                                \
     }
 
 struct refusal {
@@ -495,40 +502,44 @@ static void without_keys_masks_and_weights_may_be_null(void **state)
     struct call *c = made_call(make_all);
     c->args.kv_len = 0;
     accepted(c);
-    for (int t = MASK; t <= KV_DOCS; t++)
+    for (int t = MASK; t <= KV_SEGMENTS; t++)
         set_data(c, t, NULL);
     set_data(c, WEIGHTS, NULL);
-    give(c, Q_DOCS);
+    give(c, Q_SEGMENTS);
     const struct extras *x = accepted(c);
     assert_true(!x->q_docs && !x->weights && x->weights_kind == WEIGHTS_NONE);
     c = made_call(make_strided);
     c->args.kv_len = 0;
-    memset(c->args.weights_strides, 0, sizeof c->args.weights_strides);
+    memset(c->groups.weights.weights.strides, 0, sizeof c->groups.weights.weights.strides);
     accepted(c);
 }
 
 /* --- Window ------------------------------------------------------------------------------ */
 
-static void fields_of_a_window_without_its_flag_are_refused(void **state)
+/* Its presence says that there is one; zeros are bounds like any other. */
+static void a_window_is_there_where_it_hangs_on_the_call(void **state)
 {
     (void)state;
-    const struct refusal table[] = {
-        {"window_left is 2, but flags lacks ATTNKIT_WINDOW", {SET(window_left, 2)}},
-        {"window_right is -1, but flags lacks ATTNKIT_WINDOW", {SET(window_right, -1)}},
-        {"keep_first is 4, but flags lacks ATTNKIT_WINDOW", {SET(keep_first, 4)}},
-        {"window_left is -2, but flags lacks", {SET(window_left, -2), SET(batch, 0)}},
-    };
-    expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
+    struct call *c = good_call();
+    c->groups.window.left = -2;
+    assert_false(accepted(c)->window);
+    c = made_call(make_window);
+    groups_set_window(&c->args, &c->groups, 0, 0, 0);
+    const struct extras *x = accepted(c);
+    assert_true(x->any && x->window && x->has_right);
+    assert_true(x->left == 0 && x->right == 0 && x->keep_first == 0);
 }
 
 static void negative_windows_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"window_left is -2: must be at least -1, which is no bound", {SET(window_left, -2)}},
-        {"window_right is -3: must be at least -1, which is no bound", {SET(window_right, -3)}},
-        {"window_right is -9223372036854775808: must be", {SET(window_right, INT64_MIN)}},
-        {"keep_first is -1: must be at least 0", {SET(keep_first, -1)}},
+        {"window.left is -2: must be at least -1, which is no bound",
+         {SET(groups.window.left, -2)}},
+        {"window.right is -3: must be at least -1, which is no bound",
+         {SET(groups.window.right, -3)}},
+        {"window.right is -9223372036854775808: must be", {SET(groups.window.right, INT64_MIN)}},
+        {"window.keep_first is -1: must be at least 0", {SET(groups.window.keep_first, -1)}},
     };
     expect_shape_refusals(table, COUNT(table), make_window, ATTNKIT_BAD_ARGUMENT);
 }
@@ -540,13 +551,45 @@ static void windows_of_any_size_are_taken(void **state)
     for (size_t i = 0; i < COUNT(sizes); i++) {
         struct call *c = made_call(make_window);
         const int64_t bound = sizes[i] < 0 ? INT64_MAX : sizes[i];
-        c->args.window_left = c->args.window_right = sizes[i];
-        c->args.keep_first = bound;
+        c->groups.window.left = c->groups.window.right = sizes[i];
+        c->groups.window.keep_first = bound;
         const struct extras *x = accepted(c);
-        assert_true(x->window && x->left == bound && x->right == bound && x->keep_first == bound);
-        c->args.window_right = 7;
+        assert_true(x->window && x->left == bound && x->keep_first == bound);
+        assert_int_equal(x->has_right, sizes[i] >= 0);
+        assert_true(!x->has_right || x->right == bound);
+        c->groups.window.right = 7;
         x = accepted(c);
-        assert_true(x->left == bound && x->right == 7);
+        assert_true(x->left == bound && x->has_right && x->right == 7);
+    }
+}
+
+static void attend(struct call *c)
+{
+    char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+    const attnkit_status status = attnkit_attention(&c->args, &c->exec, message);
+    fail_unless(status == ATTNKIT_OK, "call", "", status, message);
+}
+
+/* From positions near -2^63 the largest bound there is reaches to the first keys alone. */
+static void the_largest_bound_is_still_one(void **state)
+{
+    (void)state;
+    static char out[ROOM];
+    for (int bounded = 0; bounded < 2; bounded++) {
+        struct call *c = good_call();
+        for (int i = 0; i < ROOM / 4; i++)
+            ((float *)c->v)[i] = (float)i;
+        c->args.align = ATTNKIT_ALIGN_OFFSETS;
+        c->args.q_offsets.data = c->q_offsets;
+        c->args.flags = bounded ? 0 : ATTNKIT_CAUSAL;
+        c->q_offsets[0] = bounded ? INT64_MIN + 3 : 2;
+        c->q_offsets[1] = bounded ? INT64_MIN : -1; /* the first row sees no key */
+        if (bounded)
+            groups_set_window(&c->args, &c->groups, -1, INT64_MAX, 0);
+        attend(c);
+        if (!bounded)
+            memcpy(out, c->tensors[OUT], sizeof out);
+        assert_memory_equal(out, c->tensors[OUT], sizeof out);
     }
 }
 
@@ -554,14 +597,14 @@ static void what_is_reckoned_from_positions_needs_them(void **state)
 {
     (void)state;
     const struct refusal none = {
-        "align is ATTNKIT_ALIGN_NONE: a call with ATTNKIT_WINDOW must say where row 0 stands",
-        {SET(align, ATTNKIT_ALIGN_NONE)}};
+        "align is ATTNKIT_ALIGN_NONE: a call with a window must say where row 0 stands",
+        {SET(args.align, ATTNKIT_ALIGN_NONE)}};
     expect_shape_refusals(&none, 1, make_window, ATTNKIT_BAD_ARGUMENT);
     const struct refusal slopes = {"align is ATTNKIT_ALIGN_NONE: a call with alibi_slopes must",
-                                   {SET(align, ATTNKIT_ALIGN_NONE)}};
+                                   {SET(args.align, ATTNKIT_ALIGN_NONE)}};
     expect_shape_refusals(&slopes, 1, make_slopes, ATTNKIT_BAD_ARGUMENT);
     const struct refusal dropout = {"align is ATTNKIT_ALIGN_NONE: a call with dropout must",
-                                    {SET(align, ATTNKIT_ALIGN_NONE)}};
+                                    {SET(args.align, ATTNKIT_ALIGN_NONE)}};
     expect_shape_refusals(&dropout, 1, make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
 
@@ -572,7 +615,7 @@ static void positions_are_any_that_do_not_overflow(void **state)
     static const int64_t offsets[] = {INT64_MIN, -Q_LEN, INT64_MAX - Q_LEN};
     struct call *c = made_call(make_all);
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
-    c->args.q_offsets = c->q_offsets;
+    c->args.q_offsets.data = c->q_offsets;
     for (size_t i = 0; i < COUNT(offsets); i++) {
         c->q_offsets[1] = offsets[i];
         accepted(c);
@@ -583,36 +626,42 @@ static void positions_are_any_that_do_not_overflow(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "q_offsets is given, but align is 2");
     c = made_call(make_window);
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
-    c->args.q_offsets = c->q_offsets;
-    c->args.first_key = ATTNKIT_CHUNK_KEYS;
+    c->args.q_offsets.data = c->q_offsets;
+    c->groups.states.first_key = ATTNKIT_CHUNK_KEYS;
     c->q_offsets[0] = INT64_MIN + ATTNKIT_CHUNK_KEYS;
     accepted(c);
     c->q_offsets[0]--;
     expect_refusal(c, ATTNKIT_OVERFLOW, "q_offsets[0] is -9223372036854775297: must be at least");
 }
 
-/* --- Documents and masks ----------------------------------------------------------------- */
+/* --- Segments and masks ----------------------------------------------------------------- */
 
-static void documents_of_queries_or_keys_alone_are_refused(void **state)
+static void segments_of_queries_or_keys_alone_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"q_docs is NULL, but kv_docs is given: must be both or none", {SET(q_docs, 0)}},
-        {"kv_docs is NULL, but q_docs is given: must be both or none", {SET(kv_docs, 0)}},
+        {"q_segment_ids is NULL, but kv_segment_ids is given: must be both or none",
+         {SET(groups.visibility.q_segment_ids, 0)}},
+        {"kv_segment_ids is NULL, but q_segment_ids is given: must be both or none",
+         {SET(groups.visibility.kv_segment_ids, 0)}},
     };
-    expect_shape_refusals(table, COUNT(table), make_docs, ATTNKIT_BAD_ARGUMENT);
+    expect_shape_refusals(table, COUNT(table), make_segments, ATTNKIT_BAD_ARGUMENT);
 }
 
 static void masks_without_a_kind_and_kinds_without_a_mask_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"mask is given, but mask_kind is ATTNKIT_MASK_NONE", {SET(mask_kind, 0)}},
-        {"mask is NULL, but mask_kind is 1", {SET(mask, 0)}},
-        {"mask_bits is given, but mask_bits_kind is ATTNKIT_MASK_NONE", {SET(mask_bits_kind, 0)}},
-        {"mask_bits is NULL, but mask_bits_kind is 2", {SET(mask_bits, 0)}},
-        {"bias_type is 1, but bias is NULL", {SET(bias, 0), SET(bias_type, ATTNKIT_F16)}},
-        {"bias_type is 2, but bias is NULL", {SET(bias, 0), SET(bias_type, ATTNKIT_BF16)}},
+        {"mask is given, but mask_kind is ATTNKIT_MASK_NONE",
+         {SET(groups.visibility.mask_kind, 0)}},
+        {"mask is NULL, but mask_kind is 1", {SET(groups.visibility.mask.data, 0)}},
+        {"mask_bits is given, but mask_bits_kind is ATTNKIT_MASK_NONE",
+         {SET(groups.visibility.mask_bits_kind, 0)}},
+        {"mask_bits is NULL, but mask_bits_kind is 2", {SET(groups.visibility.mask_bits.data, 0)}},
+        {"bias.type is 1, but bias is NULL",
+         {SET(groups.scores.bias.data, 0), SET(groups.scores.bias.type, ATTNKIT_F16)}},
+        {"bias.type is 2, but bias is NULL",
+         {SET(groups.scores.bias.data, 0), SET(groups.scores.bias.type, ATTNKIT_BF16)}},
     };
     expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
 }
@@ -621,17 +670,24 @@ static void unknown_kinds_and_types_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"mask_kind is 3: not known", {SET(mask_kind, 3)}},
-        {"mask_kind is -1: not known", {SET(mask_kind, -1)}},
-        {"mask_bits_kind is 3: not known", {SET(mask_bits_kind, 3)}},
-        {"mask_bits_kind is -2147483648: not known", {SET(mask_bits_kind, INT32_MIN)}},
-        {"mask_kind is 3: not known", {SET(mask_kind, 3), SET(mask, 0)}},
-        {"bias_type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
-         {SET(bias_type, ATTNKIT_I8)}},
-        {"bias_type is -1: must be ATTNKIT_F32 (0)", {SET(bias_type, -1)}},
-        {"bias_type is 4: must be ATTNKIT_F32 (0)", {SET(bias_type, 4), SET(bias, 0)}},
-        {"weights_kind is 5: not known", {SET(weights_kind, 5)}},
-        {"weights_kind is -1: not known", {SET(weights_kind, -1), SET(weights, 0)}},
+        {"bias.type is 64: must be ATTNKIT_F32 (0)", {SET(groups.scores.bias.type, ATTNKIT_BOOL)}},
+        {"weights.type is 1: must be ATTNKIT_F32 (0)",
+         {SET(groups.weights.weights.type, ATTNKIT_F16)}},
+        {"mask_kind is 3: not known", {SET(groups.visibility.mask_kind, 3)}},
+        {"mask_kind is -1: not known", {SET(groups.visibility.mask_kind, -1)}},
+        {"mask_bits_kind is 3: not known", {SET(groups.visibility.mask_bits_kind, 3)}},
+        {"mask_bits_kind is -2147483648: not known",
+         {SET(groups.visibility.mask_bits_kind, INT32_MIN)}},
+        {"mask_kind is 3: not known",
+         {SET(groups.visibility.mask_kind, 3), SET(groups.visibility.mask.data, 0)}},
+        {"bias.type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
+         {SET(groups.scores.bias.type, ATTNKIT_I8)}},
+        {"bias.type is -1: must be ATTNKIT_F32 (0)", {SET(groups.scores.bias.type, -1)}},
+        {"bias.type is 4: must be ATTNKIT_F32 (0)",
+         {SET(groups.scores.bias.type, 4), SET(groups.scores.bias.data, 0)}},
+        {"weights.kind is 5: not known", {SET(groups.weights.kind, 5)}},
+        {"weights.kind is -1: not known",
+         {SET(groups.weights.kind, -1), SET(groups.weights.weights.data, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_UNSUPPORTED);
     for (size_t i = 0; i < COUNT(table); i++) { /* also with nothing to do */
@@ -641,6 +697,21 @@ static void unknown_kinds_and_types_are_unsupported(void **state)
     }
 }
 
+static void masks_say_what_they_are_made_of(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"mask.type is 0: must be ATTNKIT_BOOL (64)", {SET(groups.visibility.mask.type, 0)}},
+        {"mask.type is 65: must be ATTNKIT_BOOL (64)",
+         {SET(groups.visibility.mask.type, ATTNKIT_BITS)}},
+        {"mask_bits.type is 0: must be ATTNKIT_BITS (65)",
+         {SET(groups.visibility.mask_bits.type, 0)}},
+        {"mask_bits.type is 64: must be ATTNKIT_BITS (65)",
+         {SET(groups.visibility.mask_bits.type, ATTNKIT_BOOL)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
+}
+
 static void kinds_are_taken_for_what_they_say(void **state)
 {
     (void)state;
@@ -648,9 +719,10 @@ static void kinds_are_taken_for_what_they_say(void **state)
     const struct extras *x = accepted(c);
     assert_false(x->bytes.ignores);
     assert_true(x->bits.ignores);
-    assert_true(x->bytes.first == c->args.mask && x->bits.first == c->args.mask_bits);
-    c->args.mask_kind = ATTNKIT_MASK_IGNORE;
-    c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+    assert_true(x->bytes.first == c->groups.visibility.mask.data &&
+                x->bits.first == c->groups.visibility.mask_bits.data);
+    c->groups.visibility.mask_kind = ATTNKIT_MASK_IGNORE;
+    c->groups.visibility.mask_bits_kind = ATTNKIT_MASK_ATTEND;
     x = accepted(c);
     assert_true(x->bytes.ignores);
     assert_false(x->bits.ignores);
@@ -660,21 +732,28 @@ static void columns_are_at_most_the_keys(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"mask_columns is 11: must be between 0 and kv_len (10)", {SET(mask_columns, 11)}},
-        {"mask_columns is -1: must be between 0 and kv_len (10)", {SET(mask_columns, -1)}},
-        {"mask_bits_columns is 9223372036854775807: must be", {SET(mask_bits_columns, INT64_MAX)}},
-        {"mask_bits_columns is 16: must be between", {SET(mask_bits_columns, 16)}},
-        {"bias_columns is -9223372036854775808: must be", {SET(bias_columns, INT64_MIN)}},
-        {"bias_columns is 11: must be between 0 and kv_len (10)", {SET(bias_columns, 11)}},
+        {"mask_columns is 11: must be between 0 and kv_len (10)",
+         {SET(groups.visibility.mask_columns, 11)}},
+        {"mask_columns is -1: must be between 0 and kv_len (10)",
+         {SET(groups.visibility.mask_columns, -1)}},
+        {"mask_bits_columns is 9223372036854775807: must be",
+         {SET(groups.visibility.mask_bits_columns, INT64_MAX)}},
+        {"mask_bits_columns is 16: must be between",
+         {SET(groups.visibility.mask_bits_columns, 16)}},
+        {"bias_columns is -9223372036854775808: must be",
+         {SET(groups.scores.bias_columns, INT64_MIN)}},
+        {"bias_columns is 11: must be between 0 and kv_len (10)",
+         {SET(groups.scores.bias_columns, 11)}},
         {"mask_columns is 1: must be between 0 and kv_len (0)",
-         {SET(mask_columns, 1), SET(kv_len, 0)}},
+         {SET(groups.visibility.mask_columns, 1), SET(args.kv_len, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
     const struct refusal absent[] = {
-        {"mask_columns is 5, but mask is NULL", {SET(mask_columns, 5)}},
-        {"mask_bits_columns is 5, but mask_bits is NULL", {SET(mask_bits_columns, 5)}},
-        {"bias_columns is 5, but bias is NULL", {SET(bias_columns, 5)}},
-        {"bias_columns is -5: must be between 0 and kv_len", {SET(bias_columns, -5)}},
+        {"mask_columns is 5, but mask is NULL", {SET(groups.visibility.mask_columns, 5)}},
+        {"mask_bits_columns is 5, but mask_bits is NULL",
+         {SET(groups.visibility.mask_bits_columns, 5)}},
+        {"bias_columns is 5, but bias is NULL", {SET(groups.scores.bias_columns, 5)}},
+        {"bias_columns is -5: must be between 0 and kv_len", {SET(groups.scores.bias_columns, -5)}},
     };
     expect_shape_refusals(absent, COUNT(absent), NULL, ATTNKIT_BAD_ARGUMENT);
 }
@@ -685,8 +764,9 @@ static void dense_rows_of_masks_have_as_many_columns_as_are_said(void **state)
     for (int64_t columns = 0; columns <= KV_LEN; columns++) {
         struct call *c = made_call(make_masks);
         const int64_t n = columns ? columns : KV_LEN, bytes = (n + 7) / 8, half = 2 * n;
-        c->args.mask_columns = c->args.mask_bits_columns = c->args.bias_columns = columns;
-        c->args.bias_type = ATTNKIT_BF16;
+        c->groups.visibility.mask_columns = c->groups.visibility.mask_bits_columns =
+            c->groups.scores.bias_columns = columns;
+        c->groups.scores.bias.type = ATTNKIT_BF16;
         const struct extras *x = accepted(c);
         expect_strides(x->bytes.stride, Q_HEADS * Q_LEN * n, Q_LEN * n, n);
         expect_strides(x->bits.stride, Q_HEADS * Q_LEN * bytes, Q_LEN * bytes, bytes);
@@ -703,42 +783,44 @@ static void packed_masks_and_arrays_have_no_batch(void **state)
     struct call *c = made_call(make_all);
     c->starts[0] = c->starts[1] = 0;
     c->starts[2] = Q_LEN;
-    c->args.q_starts = c->starts;
+    c->groups.storage.cu_seqlens_q.data = c->starts;
     const struct extras *x = accepted(c);
     assert_int_equal(x->bytes.stride.head, Q_LEN * KV_LEN);
     assert_int_equal(x->weights_stride.row, 4 * KV_LEN);
-    c->args.out = memory_of(c, MASK) + tensor_bytes[MASK] / BATCH; /* where the other batch was */
+    c->args.out.data =
+        memory_of(c, MASK) + tensor_bytes[MASK] / BATCH; /* where the other batch was */
     accepted(c);
-    c->args.out = memory_of(c, Q_DOCS) + tensor_bytes[Q_DOCS] / BATCH;
+    c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH;
     accepted(c);
-    c->args.out = memory_of(c, Q_DOCS) + tensor_bytes[Q_DOCS] / BATCH - 4;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps q_docs");
-    c = made_call(make_docs);
+    c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH - 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps q_segment_ids");
+    c = made_call(make_segments);
     c->starts[0] = c->starts[1] = 0;
     c->starts[2] = KV_LEN;
-    c->args.kv_starts = c->starts;
-    c->args.out = memory_of(c, KV_DOCS) + tensor_bytes[KV_DOCS] / BATCH;
+    c->groups.storage.cu_seqlens_kv.data = c->starts;
+    c->args.out.data = memory_of(c, KV_SEGMENTS) + tensor_bytes[KV_SEGMENTS] / BATCH;
     accepted(c);
-    c->args.out = memory_of(c, KV_DOCS) + tensor_bytes[KV_DOCS] / BATCH - 4;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps kv_docs");
+    c->args.out.data = memory_of(c, KV_SEGMENTS) + tensor_bytes[KV_SEGMENTS] / BATCH - 4;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps kv_segment_ids");
 }
 
 /* --- Strides ----------------------------------------------------------------------------- */
 
-static void strides_of_masks_without_a_flag_are_refused(void **state)
+static void strides_of_masks_without_their_bit_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"mask_strides[0] (batch) is 8, but flags lacks ATTNKIT_MASK_STRIDED",
-         {SET(mask_strides[0], 8)}},
-        {"mask_bits_strides[1] (head) is -1, but flags lacks ATTNKIT_MASK_STRIDED",
-         {SET(mask_bits_strides[1], -1)}},
-        {"bias_strides[2] (row) is 4, but flags lacks ATTNKIT_MASK_STRIDED",
-         {SET(bias_strides[2], 4)}},
-        {"weights_strides[2] (row) is 4, but flags lacks ATTNKIT_STRIDED",
-         {SET(weights_strides[2], 4)}},
-        {"weights_strides[2] (row) is 4, but flags lacks ATTNKIT_STRIDED",
-         {SET(flags, ATTNKIT_WINDOW | ATTNKIT_MASK_STRIDED), SET(weights_strides[2], 4)}},
+        {"mask.strides[0] (batch) is 8, but mask.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.visibility.mask.strides[0], 8)}},
+        {"mask_bits.strides[1] (head) is -1, but mask_bits.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.visibility.mask_bits.strides[1], -1)}},
+        {"bias.strides[2] (row) is 4, but bias.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.scores.bias.strides[2], 4)}},
+        {"weights.strides[2] (row) is 4, but weights.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.weights.weights.strides[2], 4)}},
+        {"weights.strides[2] (row) is 4, but weights.layout lacks ATTNKIT_STRIDED",
+         {SET(groups.visibility.mask.layout, ATTNKIT_STRIDED),
+          SET(groups.weights.weights.strides[2], 4)}},
     };
     expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_BAD_ARGUMENT);
 }
@@ -747,27 +829,32 @@ static void bad_strides_of_masks_are_refused(void **state)
 {
     (void)state;
     const struct refusal odd[] = {
-        {"bias_strides[0] (batch) is 482: must be a multiple of 4", {SET(bias_strides[0], 482)}},
-        {"bias_strides[2] (row) is -1: must be a multiple of 2",
-         {SET(bias_type, ATTNKIT_F16), SET(bias_strides[2], -1)}},
+        {"bias.strides[0] (batch) is 482: must be a multiple of 4",
+         {SET(groups.scores.bias.strides[0], 482)}},
+        {"bias.strides[2] (row) is -1: must be a multiple of 2",
+         {SET(groups.scores.bias.type, ATTNKIT_F16), SET(groups.scores.bias.strides[2], -1)}},
     };
     expect_shape_refusals(odd, COUNT(odd), make_strided_masks, ATTNKIT_BAD_ARGUMENT);
     const struct refusal large[] = {
-        {"mask_strides[1] (head) is 4611686018427387904: too large for 4 of them",
-         {SET(mask_strides[1], INT64_C(1) << 62)}},
-        {"mask_bits_strides[2] (row) is -9223372036854775808: too large for 3 of them",
-         {SET(mask_bits_strides[2], INT64_MIN)}},
-        {"bias_strides[0] (batch) is -9223372036854775808: too large",
-         {SET(bias_strides[0], INT64_MIN)}},
+        {"mask.strides[1] (head) is 4611686018427387904: too large for 4 of them",
+         {SET(groups.visibility.mask.strides[1], INT64_C(1) << 62)}},
+        {"mask_bits.strides[2] (row) is -9223372036854775808: too large for 3 of them",
+         {SET(groups.visibility.mask_bits.strides[2], INT64_MIN)}},
+        {"bias.strides[0] (batch) is -9223372036854775808: too large",
+         {SET(groups.scores.bias.strides[0], INT64_MIN)}},
     };
     expect_shape_refusals(large, COUNT(large), make_strided_masks, ATTNKIT_OVERFLOW);
     const struct refusal far[] = {
-        {"mask leaves the address space", {SET(mask_strides[0], -(INT64_C(1) << 60))}},
-        {"mask_bits leaves the address space", {SET(mask_bits_strides[0], -(INT64_C(1) << 60))}},
-        {"bias leaves the address space", {SET(bias_strides[0], -(INT64_C(1) << 60))}},
-        {"q_docs leaves the address space", {SET(q_docs, -16), SET(kv_docs, 64)}},
+        {"mask leaves the address space",
+         {SET(groups.visibility.mask.strides[0], -(INT64_C(1) << 60))}},
+        {"mask_bits leaves the address space",
+         {SET(groups.visibility.mask_bits.strides[0], -(INT64_C(1) << 60))}},
+        {"bias leaves the address space",
+         {SET(groups.scores.bias.strides[0], -(INT64_C(1) << 60))}},
+        {"q_segment_ids leaves the address space",
+         {SET(groups.visibility.q_segment_ids, -16), SET(groups.visibility.kv_segment_ids, 64)}},
         {"alibi_slopes leaves the address space",
-         {SET(alibi_slopes, -8), SET(align, ATTNKIT_ALIGN_UPPER_LEFT)}},
+         {SET(groups.scores.alibi_slopes, -8), SET(args.align, ATTNKIT_ALIGN_UPPER_LEFT)}},
     };
     expect_call_refusals(far, COUNT(far), make_strided_masks, ATTNKIT_OVERFLOW);
 }
@@ -779,8 +866,9 @@ static void masks_may_repeat_overlap_and_go_backwards(void **state)
     for (int axis = 0; axis < 3; axis++)
         for (size_t i = 0; i < COUNT(strides); i++) {
             struct call *c = made_call(make_strided_masks);
-            c->args.mask_strides[axis] = c->args.mask_bits_strides[axis] = strides[i];
-            c->args.bias_strides[axis] = strides[i] - strides[i] % 4;
+            c->groups.visibility.mask.strides[axis] = c->groups.visibility.mask_bits.strides[axis] =
+                strides[i];
+            c->groups.scores.bias.strides[axis] = strides[i] - strides[i] % 4;
             const struct extras *x = accepted(c);
             const int64_t got[3] = {x->bytes.stride.batch, x->bytes.stride.head,
                                     x->bytes.stride.row};
@@ -793,37 +881,66 @@ static void a_mask_of_keys_alone_is_one_row(void **state)
 {
     (void)state;
     struct call *c = made_call(make_masks);
-    c->args.flags = ATTNKIT_MASK_STRIDED;
-    c->args.lse = (float *)(memory_of(c, BIAS) + 4 * KV_LEN);
+    c->groups.visibility.mask.layout = ATTNKIT_STRIDED;
+    c->groups.visibility.mask_bits.layout = ATTNKIT_STRIDED;
+    c->groups.scores.bias.layout = ATTNKIT_STRIDED;
+    set_data(c, LSE, memory_of(c, BIAS) + 4 * KV_LEN);
     const struct extras *x = accepted(c);
     expect_strides(x->bytes.stride, 0, 0, 0);
     expect_strides(x->bits.stride, 0, 0, 0);
     expect_strides(x->bias.stride, 0, 0, 0);
-    c->args.lse--;
+    set_data(c, LSE, data_of(c, LSE) - 4);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps bias");
 }
 
-static void either_flag_makes_strides_of_masks_literal(void **state)
+/* Whatever the others say. */
+static void each_mask_says_by_itself_whether_it_is_strided(void **state)
 {
     (void)state;
     struct call *c = made_call(make_strided);
-    c->args.mask_strides[2] = c->args.bias_strides[1] = 0;
+    c->groups.visibility.mask.strides[2] = c->groups.scores.bias.strides[1] = 0;
     const struct extras *x = accepted(c);
     assert_int_equal(x->bytes.stride.row, 0);
     assert_int_equal(x->bias.stride.head, 0);
-    c->args.flags |= ATTNKIT_MASK_STRIDED;
-    assert_int_equal(accepted(c)->bytes.stride.row, 0);
+    c = made_call(make_masks);
+    c->groups.visibility.mask.layout = ATTNKIT_STRIDED;
+    x = accepted(c);
+    assert_int_equal(x->bytes.stride.row, 0);
+    assert_int_equal(x->bits.stride.row, BITS_BYTES);
+    assert_int_equal(x->bias.stride.row, 4 * KV_LEN);
+    c->groups.visibility.mask.layout = 0;
+    c->groups.scores.bias.layout = ATTNKIT_STRIDED;
+    x = accepted(c);
+    assert_int_equal(x->bytes.stride.row, KV_LEN);
+    assert_int_equal(x->bias.stride.row, 0);
+}
+
+static void unknown_bits_of_layouts_are_unsupported(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"mask.layout is 0x2: mask is not stored in tiles",
+         {SET(groups.visibility.mask.layout, ATTNKIT_TILED)}},
+        {"mask_bits.layout is 0x5: bits 0x4 are not known",
+         {SET(groups.visibility.mask_bits.layout, ATTNKIT_STRIDED | 4)}},
+        {"bias.layout is 0x80000000: bits 0x80000000 are not known",
+         {SET(groups.scores.bias.layout, 0x80000000)}},
+        {"weights.layout is 0x2: weights is not stored in tiles",
+         {SET(groups.weights.weights.layout, ATTNKIT_TILED)}},
+        {"weights.flags is 0x1: bits 0x1 are not known", {SET(groups.weights.flags, 1)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_UNSUPPORTED);
 }
 
 static void strides_of_absent_masks_and_of_one_row_are_not_looked_at(void **state)
 {
     (void)state;
     struct call *c = good_call();
-    c->args.flags = ATTNKIT_MASK_STRIDED;
-    for (int axis = 0; axis < 3; axis++) {
-        c->args.mask_strides[axis] = c->args.mask_bits_strides[axis] = INT64_MIN + 1;
-        c->args.bias_strides[axis] = c->args.weights_strides[axis] = INT64_MIN + 1;
-    }
+    attnkit_tensor *const tensors[] = {&c->groups.visibility.mask, &c->groups.visibility.mask_bits,
+                                       &c->groups.scores.bias, &c->groups.weights.weights};
+    for (int i = 0; i < 4; i++)
+        *tensors[i] = (attnkit_tensor){.strides = {INT64_MIN + 1, INT64_MIN + 1, INT64_MIN + 1},
+                                       .layout = ATTNKIT_STRIDED};
     accepted(c);
     make_masks(c);
     c->args.batch = c->args.q_heads = c->args.kv_heads = c->args.q_len = 1;
@@ -838,7 +955,7 @@ static void elements_at_odd_addresses_are_refused(void **state)
     for (int t = 0; t < TENSORS; t++)
         for (int offset = 1; offset <= 8; offset++) {
             struct call *c =
-                made_call(t < AFTER_MAX || t > AFTER_OUT ? make_all : make_all_of_state);
+                made_call(t < STATE_MAX || t > STATE_OUT ? make_all : make_all_of_state);
             char text[96];
             set_data(c, t, memory_of(c, t) + offset);
             snprintf(text, sizeof text, "%s is %p: must be aligned to %d bytes", tensor_names[t],
@@ -849,10 +966,10 @@ static void elements_at_odd_addresses_are_refused(void **state)
                 expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
         }
     struct call *c = made_call(make_bias);
-    c->args.bias_type = ATTNKIT_F16;
-    c->args.bias = memory_of(c, BIAS) + 2;
+    c->groups.scores.bias.type = ATTNKIT_F16;
+    c->groups.scores.bias.data = memory_of(c, BIAS) + 2;
     accepted(c);
-    c->args.bias = memory_of(c, BIAS) + 1;
+    c->groups.scores.bias.data = memory_of(c, BIAS) + 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 2 bytes");
 }
 
@@ -877,7 +994,7 @@ static void outputs_that_overlap_inputs_are_refused(void **state)
     (void)state;
     for (int output = OUT; output < INPUTS; output++)
         for (int other = INPUTS; other < TENSORS; other++) {
-            const maker make = output < AFTER_MAX ? make_all : make_all_of_state;
+            const maker make = output < STATE_MAX ? make_all : make_all_of_state;
             if (!data_of(made_call(make), other))
                 continue;
             expect_overlap(made_call(make), output, other, 0);
@@ -903,7 +1020,7 @@ static void outputs_that_overlap_weights_are_refused(void **state)
     for (int i = 0; i < 3; i++) {
         struct call *c = made_call(make_weights);
         char text[32];
-        c->args.weights = (float *)(i == 0 ? c->q : i == 1 ? c->k : c->v) + MARGIN / 4;
+        set_data(c, WEIGHTS, (i == 0 ? c->q : i == 1 ? c->k : c->v) + MARGIN);
         snprintf(text, sizeof text, "overlaps %s (", inputs[i]);
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
     }
@@ -923,11 +1040,11 @@ static void outputs_may_lie_in_the_gaps_of_masks(void **state)
 {
     (void)state;
     struct call *c = made_call(make_strided);
-    set_strides(c->args.bias_strides, 8 * KV_LEN);
-    set_strides(c->args.weights_strides, 8 * KV_LEN);
-    c->args.weights = (float *)memory_of(c, BIAS) + KV_LEN;
+    set_strides(&c->groups.scores.bias, 8 * KV_LEN);
+    set_strides(&c->groups.weights.weights, 8 * KV_LEN);
+    set_data(c, WEIGHTS, memory_of(c, BIAS) + 4 * KV_LEN);
     accepted(c);
-    c->args.weights--;
+    set_data(c, WEIGHTS, data_of(c, WEIGHTS) - 4);
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps bias");
 }
 
@@ -950,16 +1067,13 @@ static void a_workspace_inside_an_extra_is_refused(void **state)
 static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 {
     (void)state;
-    struct problem p;
-    struct call *c = made_call(make_all);
-    assert_int_equal(attnkit_check(&c->args, &p, NULL), ATTNKIT_OK);
-    for (int t = INPUTS; t < TENSORS; t++)
-        assert_int_equal(attnkit_check_workspace(&p, memory_of(c, t), 1, NULL),
-                         ATTNKIT_BAD_WORKSPACE);
-    c = good_call();
-    assert_int_equal(attnkit_check(&c->args, &p, NULL), ATTNKIT_OK);
-    for (int t = INPUTS; t < TENSORS; t++)
-        assert_int_equal(attnkit_check_workspace(&p, memory_of(c, t), 1, NULL), ATTNKIT_OK);
+    for (int t = INPUTS; t < TENSORS; t++) {
+        struct call *c = made_call(make_all);
+        set_data(c, t, workspace + 64);
+        expect_refusal(c, ATTNKIT_BAD_WORKSPACE, " bytes) overlaps ");
+        c = good_call();
+        accepted(c);
+    }
 }
 
 /* --- Sizes ------------------------------------------------------------------------------- */
@@ -967,7 +1081,7 @@ static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 /* Where rows of K take no memory, any number of them is a size that is right. */
 static void make_endless(struct call *c)
 {
-    c->args.flags = ATTNKIT_STRIDED;
+    groups_set_strided(&c->args, &c->groups);
     c->args.batch = c->args.q_heads = c->args.kv_heads = c->args.q_len = 1;
     c->args.kv_len = INT64_MAX / 2;
 }
@@ -982,27 +1096,30 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
 {
     (void)state;
     const struct refusal endless[] = {
-        {"bias has 4611686018427387903 columns: too many", {SET(bias, 64)}},
+        {"bias has 4611686018427387903 columns: too many", {SET(groups.scores.bias.data, 64)}},
         {"kv_len is 4611686018427387903: too large for a row of weights",
-         {SET(weights, 64), SET(weights_kind, ATTNKIT_WEIGHTS_SOFTMAX)}},
-        {"kv_docs has 1 x 1 x 4611686018427387903 rows of 4 bytes",
-         {SET(q_docs, 64), SET(kv_docs, 64)}},
+         {SET(groups.weights.weights.data, 64), SET(groups.weights.kind, ATTNKIT_WEIGHTS_SOFTMAX)}},
+        {"kv_segment_ids has 1 x 1 x 4611686018427387903 rows of 4 bytes",
+         {SET(groups.visibility.q_segment_ids, 64), SET(groups.visibility.kv_segment_ids, 64)}},
     };
     expect_shape_refusals(endless, COUNT(endless), make_endless, ATTNKIT_OVERFLOW);
     expect_query(made_call(make_endless));
     struct call *c = made_call(make_endless);
     make_masks(c);
-    c->args.bias_columns = 10;
+    c->groups.scores.bias_columns = 10;
     expect_query(c);
     const struct refusal dense[] = {
         {"mask has 2 x 4 x 1000000000000 rows of 10000000 bytes",
-         {SET(mask, 64), SET(mask_kind, ATTNKIT_MASK_ATTEND)}},
+         {SET(groups.visibility.mask.data, 64), SET(groups.visibility.mask.type, ATTNKIT_BOOL),
+          SET(groups.visibility.mask_kind, ATTNKIT_MASK_ATTEND)}},
         {"mask_bits has 2 x 4 x 1000000000000 rows of 1250000 bytes",
-         {SET(mask_bits, 64), SET(mask_bits_kind, ATTNKIT_MASK_ATTEND)}},
+         {SET(groups.visibility.mask_bits.data, 64),
+          SET(groups.visibility.mask_bits.type, ATTNKIT_BITS),
+          SET(groups.visibility.mask_bits_kind, ATTNKIT_MASK_ATTEND)}},
         {"bias has 2 x 4 x 1000000000000 rows of 20000000 bytes",
-         {SET(bias, 64), SET(bias_type, ATTNKIT_F16)}},
+         {SET(groups.scores.bias.data, 64), SET(groups.scores.bias.type, ATTNKIT_F16)}},
         {"weights has 2 x 4 x 1000000000000 rows of 40000000 bytes",
-         {SET(weights, 64), SET(weights_kind, ATTNKIT_WEIGHTS_SCALED)}},
+         {SET(groups.weights.weights.data, 64), SET(groups.weights.kind, ATTNKIT_WEIGHTS_SCALED)}},
     };
     expect_shape_refusals(dense, COUNT(dense), make_long, ATTNKIT_OVERFLOW);
     expect_query(made_call(make_long));
@@ -1014,16 +1131,20 @@ static void caps_that_are_none_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"softcap is -1: must be positive and finite, or 0 for none", {SET_REAL(softcap, -1.0)}},
-        {"softcap is nan: must be", {SET_REAL(softcap, NAN)}},
-        {"softcap is inf: must be", {SET_REAL(softcap, INFINITY)}},
-        {"softcap is -inf: must be", {SET_REAL(softcap, -INFINITY)}},
-        {"softcap is 1e+300: * log2 e must be finite in binary32", {SET_REAL(softcap, 1e300)}},
-        {"softcap is 3e+38: * log2 e must be finite in binary32", {SET_REAL(softcap, 3e38)}},
+        {"softcap is -1: must be positive and finite, or 0 for none",
+         {SET_REAL(groups.scores.softcap, -1.0)}},
+        {"softcap is nan: must be", {SET_REAL(groups.scores.softcap, NAN)}},
+        {"softcap is inf: must be", {SET_REAL(groups.scores.softcap, INFINITY)}},
+        {"softcap is -inf: must be", {SET_REAL(groups.scores.softcap, -INFINITY)}},
+        {"softcap is 1e+300: * log2 e must be finite in binary32",
+         {SET_REAL(groups.scores.softcap, 1e300)}},
+        {"softcap is 3e+38: * log2 e must be finite in binary32",
+         {SET_REAL(groups.scores.softcap, 3e38)}},
         {"softcap is 1e-300: scale (0.5) / softcap must be finite in binary32",
-         {SET_REAL(softcap, 1e-300)}},
+         {SET_REAL(groups.scores.softcap, 1e-300)}},
         {"scale is -1e+300: must be finite in binary32",
-         {SET_REAL(softcap, 1e300), SET_REAL(scale, -1e300), SET(flags, ATTNKIT_SCALE_GIVEN)}},
+         {SET_REAL(groups.scores.softcap, 1e300), SET_REAL(args.scale, -1e300),
+          SET(args.flags, ATTNKIT_SCALE_GIVEN)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
 }
@@ -1034,7 +1155,7 @@ static void caps_become_factors_that_are_rounded_once(void **state)
     static const double caps[] = {30.0, 50.0, 0.1, 1e-30, 2.3e38}, log2_e = 0x1.71547652b82fep+0;
     for (size_t i = 0; i < COUNT(caps); i++) {
         struct call *c = good_call();
-        c->args.softcap = caps[i];
+        c->groups.scores.softcap = caps[i];
         const struct extras *x = accepted(c);
         assert_true(x->adjust.capped && x->any);
         assert_true(x->adjust.to_cap == (float)(0.5 / caps[i]));
@@ -1054,7 +1175,7 @@ static void without_a_cap_the_factor_is_the_scale(void **state)
     static const double none[] = {0.0, -0.0};
     for (int i = 0; i < 2; i++) {
         struct call *c = made_call(make_bias);
-        c->args.softcap = none[i];
+        c->groups.scores.softcap = none[i];
         const struct extras *x = accepted(c);
         assert_false(x->adjust.capped);
         assert_true(x->adjust.factor == (float)(0.5 * 0x1.71547652b82fep+0));
@@ -1067,7 +1188,7 @@ static void a_scale_of_0_needs_no_cap_of_a_size(void **state)
     (void)state;
     struct call *c = good_call();
     c->args.flags = ATTNKIT_SCALE_GIVEN;
-    c->args.softcap = 1e-300;
+    c->groups.scores.softcap = 1e-300;
     assert_true(accepted(c)->adjust.to_cap == 0.0f);
 }
 
@@ -1076,12 +1197,12 @@ static void sinks_are_for_results(void **state)
     (void)state;
     struct call *c = made_call(make_state);
     give(c, SINKS);
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but after_out, too");
-    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but after_out, too");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but state_out, too");
+    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but state_out, too");
     c = made_call(make_sinks);
-    c->args.before_max = c->args.before_sum = (const float *)(c->q + MARGIN);
-    c->args.before_out = (const float *)(c->q + MARGIN);
-    assert_true(accepted(c)->sinks == c->args.sinks);
+    float *const before = (float *)(c->q + MARGIN);
+    c->groups.states.state_in = (attnkit_state){before, before, before};
+    assert_true(accepted(c)->sinks == c->groups.scores.sinks);
 }
 
 /* --- Dropout ----------------------------------------------------------------------------- */
@@ -1090,14 +1211,14 @@ static void rates_that_are_none_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"dropout is 1: must be at least 0, below 1", {SET_REAL(dropout, 1.0)}},
-        {"dropout is -0.5: must be at least 0, below 1", {SET_REAL(dropout, -0.5)}},
-        {"dropout is 1.5: must be", {SET_REAL(dropout, 1.5)}},
-        {"dropout is nan: must be", {SET_REAL(dropout, NAN)}},
-        {"dropout is inf: must be", {SET_REAL(dropout, INFINITY)}},
-        {"dropout is -inf: must be", {SET_REAL(dropout, -INFINITY)}},
-        {"dropout_seeds is NULL, but dropout is 0.25", {SET(dropout_seeds, 0)}},
-        {"dropout_seeds is given, but dropout is 0", {SET_REAL(dropout, 0.0)}},
+        {"dropout is 1: must be at least 0, below 1", {SET_REAL(groups.scores.dropout, 1.0)}},
+        {"dropout is -0.5: must be at least 0, below 1", {SET_REAL(groups.scores.dropout, -0.5)}},
+        {"dropout is 1.5: must be", {SET_REAL(groups.scores.dropout, 1.5)}},
+        {"dropout is nan: must be", {SET_REAL(groups.scores.dropout, NAN)}},
+        {"dropout is inf: must be", {SET_REAL(groups.scores.dropout, INFINITY)}},
+        {"dropout is -inf: must be", {SET_REAL(groups.scores.dropout, -INFINITY)}},
+        {"dropout_seeds is NULL, but dropout is 0.25", {SET(groups.scores.dropout_seeds, 0)}},
+        {"dropout_seeds is given, but dropout is 0", {SET_REAL(groups.scores.dropout, 0.0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
@@ -1116,14 +1237,14 @@ static void rates_become_words_and_factors(void **state)
                  {1.0 - 0x1p-53, UINT64_C(1) << 32, 0x1p53f}};
     for (size_t i = 0; i < COUNT(table); i++) {
         struct call *c = made_call(make_dropout);
-        c->args.dropout = table[i].rate;
+        c->groups.scores.dropout = table[i].rate;
         const struct extras *x = accepted(c);
-        assert_true(x->drops && x->any && x->seeds == c->args.dropout_seeds);
+        assert_true(x->drops && x->any && x->seeds == c->groups.scores.dropout_seeds);
         assert_true(x->dropped == table[i].dropped);
         assert_true(x->keep_factor == table[i].keep_factor);
     }
     struct call *c = good_call();
-    c->args.dropout = -0.0;
+    c->groups.scores.dropout = -0.0;
     assert_false(accepted(c)->drops);
 }
 
@@ -1133,16 +1254,19 @@ static void weights_and_their_kind_come_together(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"weights is given, but weights_kind is ATTNKIT_WEIGHTS_NONE", {SET(weights_kind, 0)}},
-        {"weights is NULL, but weights_kind is 1", {SET(weights, 0)}},
-        {"weights is NULL, but weights_kind is 4", {SET(weights, 0), SET(weights_kind, 4)}},
+        {"weights is given, but weights.kind is ATTNKIT_WEIGHTS_NONE",
+         {SET(groups.weights.kind, 0)}},
+        {"weights is NULL, but weights.kind is 1", {SET(groups.weights.weights.data, 0)}},
+        {"weights is NULL, but weights.kind is 4",
+         {SET(groups.weights.weights.data, 0), SET(groups.weights.kind, 4)}},
     };
     expect_shape_refusals(table, COUNT(table), make_weights, ATTNKIT_BAD_ARGUMENT);
     for (int kind = ATTNKIT_WEIGHTS_SOFTMAX; kind <= ATTNKIT_WEIGHTS_SCALED; kind++) {
         struct call *c = made_call(make_weights);
-        c->args.weights_kind = (attnkit_weights)kind;
+        c->groups.weights.kind = kind;
         const struct extras *x = accepted(c);
-        assert_true((int)x->weights_kind == kind && x->weights == (char *)c->args.weights);
+        assert_true((int)x->weights_kind == kind &&
+                    x->weights == (char *)c->groups.weights.weights.data);
         expect_strides(x->weights_stride, Q_HEADS * Q_LEN * 4 * KV_LEN, Q_LEN * 4 * KV_LEN,
                        4 * KV_LEN);
     }
@@ -1153,12 +1277,14 @@ static void weights_are_not_for_parts_of_the_keys(void **state)
     (void)state;
     struct call *c = made_call(make_weights);
     make_state(c);
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights is given, but after_out, too");
-    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights is given, but after_out, too");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights is given, but state_out, too");
+    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights is given, but state_out, too");
     const struct refusal table[] = {
-        {"weights is given, but before_out, too",
-         {SET(before_max, 64), SET(before_sum, 64), SET(before_out, 64)}},
-        {"weights is given, but first_key is 512", {SET(first_key, ATTNKIT_CHUNK_KEYS)}},
+        {"weights is given, but state_in, too",
+         {SET(groups.states.state_in.max, 64), SET(groups.states.state_in.sum, 64),
+          SET(groups.states.state_in.out, 64)}},
+        {"weights is given, but first_key is 512",
+         {SET(groups.states.first_key, ATTNKIT_CHUNK_KEYS)}},
     };
     expect_shape_refusals(table, COUNT(table), make_weights, ATTNKIT_BAD_ARGUMENT);
 }
@@ -1167,20 +1293,23 @@ static void strides_of_weights_nest(void **state)
 {
     (void)state;
     struct call *c = made_call(make_strided);
-    set_strides(c->args.weights_strides, 4 * KV_LEN + 4);
+    set_strides(&c->groups.weights.weights, 4 * KV_LEN + 4);
     expect_strides(accepted(c)->weights_stride, Q_HEADS * Q_LEN * (4 * KV_LEN + 4),
                    Q_LEN * (4 * KV_LEN + 4), 4 * KV_LEN + 4);
     const struct refusal table[] = {
-        {"rows of weights (40 bytes) overlap or interleave", {SET(weights_strides[2], 36)}},
-        {"rows of weights (40 bytes) overlap or interleave", {SET(weights_strides[1], 0)}},
-        {"rows of weights (40 bytes) overlap or interleave", {SET(weights_strides[0], 4)}},
+        {"rows of weights (40 bytes) overlap or interleave",
+         {SET(groups.weights.weights.strides[2], 36)}},
+        {"rows of weights (40 bytes) overlap or interleave",
+         {SET(groups.weights.weights.strides[1], 0)}},
+        {"rows of weights (40 bytes) overlap or interleave",
+         {SET(groups.weights.weights.strides[0], 4)}},
     };
-    expect_call_refusals(table, COUNT(table), make_strided, ATTNKIT_BAD_ARGUMENT);
-    const struct refusal odd = {"weights_strides[2] (row) is 42: must be a multiple of 4",
-                                {SET(weights_strides[2], 42)}};
+    expect_shape_refusals(table, COUNT(table), make_strided, ATTNKIT_BAD_ARGUMENT);
+    const struct refusal odd = {"weights.strides[2] (row) is 42: must be a multiple of 4",
+                                {SET(groups.weights.weights.strides[2], 42)}};
     expect_shape_refusals(&odd, 1, make_strided, ATTNKIT_BAD_ARGUMENT);
-    const struct refusal large = {"weights_strides[0] (batch) is 9223372036854775804: too large",
-                                  {SET(weights_strides[0], INT64_MAX - 3)}};
+    const struct refusal large = {"weights.strides[0] (batch) is 9223372036854775804: too large",
+                                  {SET(groups.weights.weights.strides[0], INT64_MAX - 3)}};
     expect_shape_refusals(&large, 1, make_strided, ATTNKIT_OVERFLOW);
 }
 
@@ -1189,7 +1318,7 @@ static void strides_of_weights_nest(void **state)
 /* K and V of 16 bits take what masks take, too. */
 static void make_halves(struct call *c)
 {
-    c->args.k_type = c->args.v_type = ATTNKIT_F16;
+    c->args.k.type = c->args.v.type = ATTNKIT_F16;
 }
 
 static void make_wide_all(struct call *c)
@@ -1198,22 +1327,25 @@ static void make_wide_all(struct call *c)
     make_halves(c);
 }
 
-static const maker hungry[] = {make_window, make_docs,    make_mask,   make_mask_bits,
-                               make_bias,   make_softcap, make_slopes, make_dropout,
-                               make_sinks,  make_weights, make_all,    make_wide_all};
+static const maker hungry[] = {make_window, make_segments, make_mask,   make_mask_bits,
+                               make_bias,   make_softcap,  make_slopes, make_dropout,
+                               make_sinks,  make_weights,  make_all,    make_wide_all};
 
 /* The bound that the header states for one thread of a call like this. */
-static size_t workspace_bound(const attnkit_attention_args *a)
+static size_t workspace_bound(const struct call *c)
 {
-    const int64_t head_dim = a->head_dim, value_dim = a->value_dim;
-    const bool masks = a->q_docs || a->mask || a->mask_bits || a->bias;
+    const int64_t head_dim = c->args.head_dim, value_dim = c->args.value_dim;
+    const attnkit_visibility *const seen = &c->groups.visibility;
+    const attnkit_score_mods *const scores = &c->groups.scores;
+    const bool masks =
+        seen->q_segment_ids || seen->mask.data || seen->mask_bits.data || scores->bias.data;
     int64_t bytes = 4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096;
-    if (a->k_type != ATTNKIT_F32 || masks || a->keep_first)
+    if (c->args.k.type != ATTNKIT_F32 || masks || (seen->window && seen->window->keep_first))
         bytes += 4 * 129 * (head_dim + value_dim);
-    if (masks || (a->flags & ATTNKIT_WINDOW) || a->softcap > 0.0 || a->alibi_slopes ||
-        a->dropout > 0.0)
+    if (masks || seen->window || scores->softcap > 0.0 || scores->alibi_slopes ||
+        scores->dropout > 0.0)
         bytes += 73728;
-    if (a->weights)
+    if (c->groups.weights.weights.data)
         bytes += 4 * (192 * head_dim + 25000);
     return (size_t)bytes;
 }
@@ -1243,7 +1375,7 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                 c->args.head_dim = dims[d % COUNT(dims)];
                 c->args.value_dim = dims[d / COUNT(dims)];
                 if (attnkit_isa_can_run(&isas[i]))
-                    assert_true(workspace_needed(c) <= workspace_bound(&c->args));
+                    assert_true(workspace_needed(c) <= workspace_bound(c));
             }
 }
 
@@ -1277,23 +1409,26 @@ int main(void)
         cmocka_unit_test(what_arrays_and_masks_hold_is_not_looked_at),
         cmocka_unit_test(nothing_to_do_needs_no_pointers),
         cmocka_unit_test(without_keys_masks_and_weights_may_be_null),
-        cmocka_unit_test(fields_of_a_window_without_its_flag_are_refused),
+        cmocka_unit_test(a_window_is_there_where_it_hangs_on_the_call),
         cmocka_unit_test(negative_windows_are_refused),
         cmocka_unit_test(windows_of_any_size_are_taken),
+        cmocka_unit_test(the_largest_bound_is_still_one),
         cmocka_unit_test(what_is_reckoned_from_positions_needs_them),
         cmocka_unit_test(positions_are_any_that_do_not_overflow),
-        cmocka_unit_test(documents_of_queries_or_keys_alone_are_refused),
+        cmocka_unit_test(segments_of_queries_or_keys_alone_are_refused),
         cmocka_unit_test(masks_without_a_kind_and_kinds_without_a_mask_are_refused),
         cmocka_unit_test(unknown_kinds_and_types_are_unsupported),
+        cmocka_unit_test(masks_say_what_they_are_made_of),
         cmocka_unit_test(kinds_are_taken_for_what_they_say),
         cmocka_unit_test(columns_are_at_most_the_keys),
         cmocka_unit_test(dense_rows_of_masks_have_as_many_columns_as_are_said),
         cmocka_unit_test(packed_masks_and_arrays_have_no_batch),
-        cmocka_unit_test(strides_of_masks_without_a_flag_are_refused),
+        cmocka_unit_test(strides_of_masks_without_their_bit_are_refused),
         cmocka_unit_test(bad_strides_of_masks_are_refused),
         cmocka_unit_test(masks_may_repeat_overlap_and_go_backwards),
         cmocka_unit_test(a_mask_of_keys_alone_is_one_row),
-        cmocka_unit_test(either_flag_makes_strides_of_masks_literal),
+        cmocka_unit_test(each_mask_says_by_itself_whether_it_is_strided),
+        cmocka_unit_test(unknown_bits_of_layouts_are_unsupported),
         cmocka_unit_test(strides_of_absent_masks_and_of_one_row_are_not_looked_at),
         cmocka_unit_test(elements_at_odd_addresses_are_refused),
         cmocka_unit_test(outputs_that_overlap_inputs_are_refused),

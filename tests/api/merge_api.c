@@ -56,28 +56,28 @@ static struct call *good_call(void)
         .value_dim = DIM,
         .part_outs = c.outs,
         .part_lses = c.lses,
-        .out = c.out,
-        .lse = c.lse,
+        .out = {.data = c.out},
+        .lse = {.data = c.lse},
     };
     c.exec = (attnkit_exec){.size = sizeof c.exec};
     return &c;
 }
 
-static void set_dense(int64_t strides[3], int64_t row_bytes)
+static void set_dense(attnkit_tensor *t, int64_t row_bytes)
 {
-    strides[2] = row_bytes;
-    strides[1] = Q_LEN * row_bytes;
-    strides[0] = HEADS * Q_LEN * row_bytes;
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = Q_LEN * row_bytes;
+    t->strides[0] = HEADS * Q_LEN * row_bytes;
 }
 
 static struct call *good_strided_call(void)
 {
     struct call *c = good_call();
-    c->args.flags = ATTNKIT_STRIDED;
-    set_dense(c->args.part_out_strides, DIM * 4);
-    set_dense(c->args.part_lse_strides, 4);
-    set_dense(c->args.out_strides, DIM * 4);
-    set_dense(c->args.lse_strides, 4);
+    set_dense(&c->args.part_out, DIM * 4);
+    set_dense(&c->args.part_lse, 4);
+    set_dense(&c->args.out, DIM * 4);
+    set_dense(&c->args.lse, 4);
     return c;
 }
 
@@ -161,7 +161,9 @@ static void bad_values_are_refused(void **state)
         {"value_dim is 0: must be at least 1", {SET(args.value_dim, 0)}},
         {"value_dim is -1: must be at least 1", {SET(args.value_dim, -1)}},
         {"value_dim is 0", {SET(args.value_dim, 0), SET(args.batch, 0)}},
-        {"out is NULL", {SET(args.out, 0)}},
+        {"out is NULL", {SET(args.out.data, 0)}},
+        {"part_out.data is given: addresses are in part_outs", {SET(args.part_out.data, 64)}},
+        {"part_lse.data is given: addresses are in part_lses", {SET(args.part_lse.data, 64)}},
         {"part_outs is NULL: parts is 3", {SET(args.part_outs, 0)}},
         {"part_lses is NULL: parts is 3", {SET(args.part_lses, 0)}},
         {"part_outs[0] is NULL", {SET(outs[0], 0)}},
@@ -174,15 +176,20 @@ static void bad_values_are_refused(void **state)
     expect_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
 }
 
-static void unknown_flags_and_types_are_unsupported(void **state)
+static void unknown_layouts_and_types_are_unsupported(void **state)
 {
     (void)state;
     static const struct refusal table[] = {
-        {"flags is 0x1: bits 0x1 are", {SET(args.flags, 1)}},
-        {"flags is 0xffffffff: bits 0xfffffffb", {SET(args.flags, -1)}},
-        {"out_type is 3", {SET(args.out_type, ATTNKIT_I8)}},
-        {"out_type is -1", {SET(args.out_type, -1)}},
-        {"out_type is 77", {SET(args.out_type, 77)}},
+        {"out.layout is 0x2: out is not stored in tiles", {SET(args.out.layout, 2)}},
+        {"lse.layout is 0xffffffff: bits 0xfffffffe", {SET(args.lse.layout, -1)}},
+        {"part_out.layout is 0x4: bits 0x4 are", {SET(args.part_out.layout, 4)}},
+        {"part_lse.layout is 0x2: part_lse is not", {SET(args.part_lse.layout, 2)}},
+        {"out.type is 3", {SET(args.out.type, ATTNKIT_I8)}},
+        {"out.type is -1", {SET(args.out.type, -1)}},
+        {"out.type is 77", {SET(args.out.type, 77)}},
+        {"lse.type is 1: must be ATTNKIT_F32 (0)", {SET(args.lse.type, 1)}},
+        {"part_out.type is 2: must be ATTNKIT_F32 (0)", {SET(args.part_out.type, 2)}},
+        {"part_lse.type is -1: must be ATTNKIT_F32 (0)", {SET(args.part_lse.type, -1)}},
     };
     expect_refusals(table, COUNT(table), ATTNKIT_UNSUPPORTED);
 }
@@ -226,14 +233,14 @@ static void other_structs_are_refused(void **state)
 /* The tensors, to go through them by number. */
 enum { OUT, LSE, PART_OUT, PART_LSE, TENSORS };
 
-static const char *const strides_names[TENSORS] = {"out_strides", "lse_strides", "part_out_strides",
-                                                   "part_lse_strides"};
+static const char *const strides_names[TENSORS] = {"out.strides", "lse.strides", "part_out.strides",
+                                                   "part_lse.strides"};
 static const char *const axis_names[3] = {"batch", "head", "row"};
 
 static int64_t *strides_of(struct call *c, int tensor)
 {
-    int64_t *const strides[TENSORS] = {c->args.out_strides, c->args.lse_strides,
-                                       c->args.part_out_strides, c->args.part_lse_strides};
+    int64_t *const strides[TENSORS] = {c->args.out.strides, c->args.lse.strides,
+                                       c->args.part_out.strides, c->args.part_lse.strides};
     return strides[tensor];
 }
 
@@ -273,10 +280,10 @@ static void outputs_whose_rows_overlap_are_refused(void **state)
     (void)state;
     for (int axis = 0; axis < 3; axis++) {
         struct call *c = good_strided_call();
-        c->args.out_strides[axis] = DIM * 4 - 4;
+        c->args.out.strides[axis] = DIM * 4 - 4;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rows of out (20 bytes) overlap");
         c = good_strided_call();
-        c->args.lse_strides[axis] = 0;
+        c->args.lse.strides[axis] = 0;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rows of lse (4 bytes) overlap");
     }
 }
@@ -286,10 +293,10 @@ static void misaligned_tensors_are_refused(void **state)
     (void)state;
     for (int offset = 1; offset < 4; offset++) {
         struct call *c = good_call();
-        c->args.out = (char *)c->out + offset;
+        c->args.out.data = (char *)c->out + offset;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 4");
         c = good_call();
-        c->args.lse = (float *)((uintptr_t)c->lse + (uintptr_t)offset);
+        c->args.lse.data = (float *)((uintptr_t)c->lse + (uintptr_t)offset);
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "lse is 0x");
         c = good_call();
         c->outs[1] = (const float *)((uintptr_t)c->outs[1] + (uintptr_t)offset);
@@ -314,7 +321,7 @@ static void outputs_that_overlap_are_refused(void **state)
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps part_lses[2] (");
     }
     struct call *c = good_call();
-    c->args.lse = c->out + ROWS * DIM - 1;
+    c->args.lse.data = c->out + ROWS * DIM - 1;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps lse (");
     c = good_call();
     c->lses[0] = c->out;
@@ -331,12 +338,12 @@ static void in_place_with_other_strides_is_refused(void **state)
     for (int axis = 0; axis < 2; axis++) {
         struct call *c = good_strided_call();
         c->outs[0] = c->out;
-        c->args.out_strides[0] += 4 * DIM * HEADS;
-        c->args.out_strides[1] += axis * 4 * DIM;
+        c->args.out.strides[0] += 4 * DIM * HEADS;
+        c->args.out.strides[1] += axis * 4 * DIM;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps part_outs[0] (");
         c = good_strided_call();
         c->lses[1] = c->lse;
-        c->args.part_lse_strides[axis] = 0;
+        c->args.part_lse.strides[axis] = 0;
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps part_lses[1] (");
     }
 }
@@ -355,7 +362,7 @@ static void a_call_without_rows_does_nothing(void **state)
         expect_ok(&c->args, &c->exec);
         assert_memory_equal(c, &before, sizeof before);
         c->args.part_outs = c->args.part_lses = NULL;
-        c->args.out = c->args.lse = NULL;
+        c->args.out.data = c->args.lse.data = NULL;
         expect_ok(&c->args, NULL);
     }
 }
@@ -365,7 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_right),
         cmocka_unit_test(bad_values_are_refused),
-        cmocka_unit_test(unknown_flags_and_types_are_unsupported),
+        cmocka_unit_test(unknown_layouts_and_types_are_unsupported),
         cmocka_unit_test(sizes_beyond_63_bits_are_refused),
         cmocka_unit_test(other_structs_are_refused),
         cmocka_unit_test(bad_strides_are_refused),

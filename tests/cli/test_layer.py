@@ -667,9 +667,9 @@ class Refusals(LayerTest):
             self.refuse(pattern, "--context", self.store("c", context))
 
     def test_what_the_library_refuses(self):
-        self.refuse("rope_dim", "--rope", "half", "--rope-dim", 3)
-        self.refuse("rope_dim", "--rope", "half", "--rope-dim", 10)
-        self.refuse("rope_base", "--rope", "half", "--rope-base", "inf")
+        self.refuse(r"rotation\.dim", "--rope", "half", "--rope-dim", 3)
+        self.refuse(r"rotation\.dim", "--rope", "half", "--rope-dim", 10)
+        self.refuse(r"rotation\.base", "--rope", "half", "--rope-base", "inf")
         self.refuse("softcap", "--softcap", -1)
         self.refuse("scalar", "--isa", "mmx")
         weights = make_weights(d_model=20)

@@ -70,11 +70,11 @@ static bool attend(int q_len, uint64_t *hash)
         .kv_len = KV_LEN,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = out,
-        .lse = lse,
+        .q = {.data = q},
+        .k = {.data = k},
+        .v = {.data = v},
+        .out = {.data = out},
+        .lse = {.data = lse},
     };
     const attnkit_exec exec = {
         .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};

@@ -30,7 +30,7 @@
 enum {
     MAX_ISAS = 8,
     MAX_BATCH = 4,
-    MAX_TABLE = 64, /* entries of the page table */
+    MAX_TABLE = 64, /* entries of the block table */
     MAX_DIM = 256,
     DRAWS = 6,    /* cases of each type, rotation and layout */
     REPORTED = 5, /* differences that are printed */
@@ -44,11 +44,19 @@ static bool rounds_f16 = true; /* as it ought to */
 
 /* --- A call and all it points to ---------------------------------------------------------- */
 
+/* The same numbers in both widths, of which a call is given one. */
+struct numbers {
+    int64_t wide[MAX_BATCH];
+    int32_t narrow[MAX_BATCH];
+};
+
 struct call {
     attnkit_append_args args;
+    attnkit_rotation rotation;
+    attnkit_pages pages;
     struct tensor src, dst, scales;
-    int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
-    int32_t page_table[MAX_TABLE];
+    struct numbers starts, lens, positions;
+    int32_t block_table[MAX_TABLE];
     float *cos, *sin; /* tables; or NULL */
     uint64_t random;
 };
@@ -87,12 +95,25 @@ static void draw_dims(struct call *c, const struct kind *k)
         a->dim = k->rope || random_below(&c->random, 2) ? pick(c, even, 13) : pick(c, any, 12);
     if (k->rope && random_below(&c->random, 2)) {
         a->dim += k->dst_type != ATTNKIT_Q8_0 && a->dim < most; /* odd, too */
-        a->rope_dim = 2 * (1 + random_below(&c->random, a->dim / 2));
+        c->rotation.dim = 2 * (1 + random_below(&c->random, a->dim / 2));
     }
     if (k->dst_type == ATTNKIT_I8) {
         const int64_t parts = 1 + random_below(&c->random, 4);
         a->scale_group = a->dim % parts == 0 ? a->dim / parts : 0;
     }
+}
+
+static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbers)
+{
+    const bool narrow = random_below(&c->random, 2);
+    ints->data = narrow ? (const void *)numbers->narrow : numbers->wide;
+    ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
+}
+
+static void set_number(struct numbers *numbers, int b, int64_t value)
+{
+    numbers->wide[b] = value;
+    numbers->narrow[b] = (int32_t)value;
 }
 
 static void draw_rows(struct call *c)
@@ -101,59 +122,61 @@ static void draw_rows(struct call *c)
     a->batch = 1 + random_below(&c->random, MAX_BATCH);
     a->heads = 1 + random_below(&c->random, 3);
     a->len = 1 + random_below(&c->random, 5);
-    a->capacity = a->len + random_below(&c->random, a->flags & ATTNKIT_TILED ? 40 : 9);
+    a->capacity = a->len + random_below(&c->random, a->dst.layout & ATTNKIT_TILED ? 40 : 9);
     for (int b = 0; b < MAX_BATCH; b++) {
-        c->lens[b] = random_below(&c->random, a->len + 1);
-        c->starts[b] = random_below(&c->random, a->capacity - a->len + 1);
-        c->positions[b] = random_below(&c->random, 3000);
+        set_number(&c->lens, b, random_below(&c->random, a->len + 1));
+        set_number(&c->starts, b, random_below(&c->random, a->capacity - a->len + 1));
+        set_number(&c->positions, b, random_below(&c->random, 3000));
     }
     if (random_below(&c->random, 2))
-        a->lens = c->lens;
+        give(c, &a->lens, &c->lens);
     if (random_below(&c->random, 3))
-        a->starts = c->starts;
-    if (a->rope && random_below(&c->random, 2))
-        a->positions = c->positions;
+        give(c, &a->starts, &c->starts);
+    if (c->rotation.kind && random_below(&c->random, 2))
+        give(c, &c->rotation.positions, &c->positions);
 }
 
 static int64_t len_of(const struct call *c, int64_t b)
 {
-    return c->args.lens ? c->args.lens[b] : c->args.len;
+    return c->args.lens.data ? c->lens.wide[b] : c->args.len;
 }
 
 static int64_t start_of(const struct call *c, int64_t b)
 {
-    return c->args.starts ? c->args.starts[b] : 0;
+    return c->args.starts.data ? c->starts.wide[b] : 0;
 }
 
 static int64_t position_of(const struct call *c, int64_t b)
 {
-    return c->args.positions ? c->args.positions[b] : start_of(c, b);
+    return c->rotation.positions.data ? c->positions.wide[b] : start_of(c, b);
 }
 
 /* Every page has one user; entries that no row needs are no pages. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
-    attnkit_append_args *a = &c->args;
+    attnkit_append_args *const a = &c->args;
     const int64_t pages_each = (a->capacity + page_size - 1) / page_size;
     const int64_t used = a->batch * pages_each;
-    a->page_table = c->page_table;
-    a->page_size = page_size;
-    a->pages = used + random_below(&c->random, 3);
-    a->page_table_stride = pages_each;
+    a->pages = &c->pages;
+    c->pages = (attnkit_pages){.size = sizeof c->pages,
+                               .block_table = c->block_table,
+                               .block_table_stride = pages_each,
+                               .page_size = page_size,
+                               .pages = used + random_below(&c->random, 3)};
     assert_true(used <= MAX_TABLE);
     for (int64_t i = 0; i < used; i++)
-        c->page_table[i] = (int32_t)i;
+        c->block_table[i] = (int32_t)i;
     for (int64_t i = used - 1; i > 0; i--) {
         const int64_t j = random_below(&c->random, i + 1);
-        const int32_t page = c->page_table[i];
-        c->page_table[i] = c->page_table[j];
-        c->page_table[j] = page;
+        const int32_t page = c->block_table[i];
+        c->block_table[i] = c->block_table[j];
+        c->block_table[j] = page;
     }
     for (int64_t i = 0; i < used; i++) {
         const int64_t b = i / pages_each, first = i % pages_each * page_size;
         const int64_t start = start_of(c, b), end = start + len_of(c, b);
         if (len_of(c, b) == 0 || first >= end || first + page_size <= start)
-            c->page_table[i] = random_below(&c->random, 2) ? -1 : INT32_MAX;
+            c->block_table[i] = random_below(&c->random, 2) ? -1 : INT32_MAX;
     }
 }
 
@@ -166,14 +189,14 @@ static void fill_src(struct call *c)
                 const bool plain = random_below(&c->random, 2);
                 for (int64_t d = 0; d < c->args.dim; d++)
                     x[d] = plain ? random_normal(&c->random) : random_number(&c->random);
-                scalar->narrow((enum type)c->args.src_type, x, c->args.dim, 0,
+                scalar->narrow((enum type)c->args.src.type, x, c->args.dim, 0,
                                tensor_row(&c->src, b, h, i), NULL);
             }
 }
 
 static int64_t rope_dim(const struct call *c)
 {
-    return c->args.rope_dim ? c->args.rope_dim : c->args.dim;
+    return c->rotation.dim ? c->rotation.dim : c->args.dim;
 }
 
 /* Tables of anything, as long as positions need, with NaN for positions that no row has; or a base.
@@ -181,19 +204,20 @@ static int64_t rope_dim(const struct call *c)
 static void draw_rope(struct call *c)
 {
     static const double bases[] = {0.0, 10000.0, 500000.0, 1.0, 1e300};
-    attnkit_append_args *a = &c->args;
-    if (!a->rope)
+    attnkit_rotation *const r = &c->rotation;
+    const attnkit_append_args *a = &c->args;
+    if (!r->kind)
         return;
     if (attnkit_rope_has_angles() && random_below(&c->random, 2)) {
-        a->rope_base = bases[random_below(&c->random, 5)];
+        r->base = bases[random_below(&c->random, 5)];
         return;
     }
     for (int64_t b = 0; b < a->batch; b++) {
         const int64_t end = position_of(c, b) + len_of(c, b);
-        a->rope_positions = end > a->rope_positions ? end : a->rope_positions;
+        r->table_positions = end > r->table_positions ? end : r->table_positions;
     }
     const int64_t pairs = rope_dim(c) / 2;
-    const size_t bytes = (size_t)(a->rope_positions * pairs) * sizeof *c->cos;
+    const size_t bytes = (size_t)(r->table_positions * pairs) * sizeof *c->cos;
     c->cos = memset(malloc(bytes + 1), 0xff, bytes);
     c->sin = memset(malloc(bytes + 1), 0xff, bytes);
     for (int64_t b = 0; b < a->batch; b++)
@@ -201,39 +225,44 @@ static void draw_rope(struct call *c)
             c->cos[position_of(c, b) * pairs + i] = random_number(&c->random);
             c->sin[position_of(c, b) * pairs + i] = random_number(&c->random);
         }
-    a->rope_cos = c->cos;
-    a->rope_sin = c->sin;
+    r->cos = c->cos;
+    r->sin = c->sin;
+}
+
+static void set_strided(attnkit_tensor *t, const int64_t strides[3])
+{
+    t->layout |= ATTNKIT_STRIDED;
+    memcpy(t->strides, strides, sizeof t->strides);
 }
 
 static void place_tensors(struct call *c, const struct kind *k)
 {
     attnkit_append_args *a = &c->args;
-    const int64_t outer = a->page_table ? a->pages : a->batch;
-    const int64_t rows = a->page_table ? a->page_size : a->capacity;
+    const int64_t outer = a->pages ? c->pages.pages : a->batch;
+    const int64_t rows = a->pages ? c->pages.page_size : a->capacity;
     const int64_t group = a->scale_group ? a->scale_group : a->dim;
     c->src = (struct tensor){.count = {a->batch, a->heads, a->len},
-                             .row_bytes = bytes_of((enum type)a->src_type, a->dim)};
+                             .row_bytes = bytes_of((enum type)a->src.type, a->dim)};
     /* What is a row of these is a tile, if there are tiles. */
-    const int64_t together = a->flags & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
+    const int64_t together = a->dst.layout & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
     const int64_t lines = (rows + together - 1) / together;
     c->dst = (struct tensor){.count = {outer, a->heads, lines},
-                             .row_bytes = together * bytes_of((enum type)a->dst_type, a->dim)};
+                             .row_bytes = together * bytes_of((enum type)a->dst.type, a->dim)};
     c->scales = (struct tensor){.count = {outer, a->heads, lines},
                                 .row_bytes = together * 4 * (a->dim / group)};
     const int first_dst = (int)tensor_rows(&c->src) + 1;
-    tensor_place(&c->src, k->layout, 0, 0, alignment_of(a->src_type));
-    tensor_place(&c->dst, k->layout, 1, first_dst, alignment_of(a->dst_type));
+    tensor_place(&c->src, k->layout, 0, 0, alignment_of(a->src.type));
+    tensor_place(&c->dst, k->layout, 1, first_dst, alignment_of(a->dst.type));
     tensor_place(&c->scales, k->layout, 2, first_dst + (int)tensor_rows(&c->dst) + 1, 4);
-    a->src = c->src.first;
-    a->dst = c->dst.first;
-    if (a->dst_type == ATTNKIT_I8)
-        a->dst_scales = (float *)c->scales.first;
+    a->src.data = c->src.first;
+    a->dst.data = c->dst.first;
+    if (a->dst.type == ATTNKIT_I8)
+        a->dst_scales.data = c->scales.first;
     if (k->layout == DENSE)
         return;
-    a->flags |= ATTNKIT_STRIDED;
-    memcpy(a->src_strides, c->src.strides, sizeof a->src_strides);
-    memcpy(a->dst_strides, c->dst.strides, sizeof a->dst_strides);
-    memcpy(a->dst_scale_strides, c->scales.strides, sizeof a->dst_scale_strides);
+    set_strided(&a->src, c->src.strides);
+    set_strided(&a->dst, c->dst.strides);
+    set_strided(&a->dst_scales, c->scales.strides);
 }
 
 /* The only call whose memory is valid, until the next. */
@@ -241,11 +270,14 @@ static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
     c->random = seed;
-    c->args = (attnkit_append_args){.size = sizeof c->args,
-                                    .flags = k->tiled ? ATTNKIT_TILED : 0,
-                                    .rope = k->rope,
-                                    .src_type = k->src_type,
-                                    .dst_type = k->dst_type};
+    c->args = (attnkit_append_args){
+        .size = sizeof c->args,
+        .src.type = k->src_type,
+        .dst = {.type = k->dst_type, .layout = k->tiled ? ATTNKIT_TILED : 0},
+    };
+    c->rotation = (attnkit_rotation){.size = sizeof c->rotation, .kind = k->rope};
+    if (k->rope || random_below(&c->random, 2)) /* one without a kind is none */
+        c->args.rotation = &c->rotation;
     draw_dims(c, k);
     draw_rows(c);
     draw_rope(c);
@@ -304,20 +336,21 @@ static void expected_row(const struct call *c, const char *src, int64_t position
                          float *scales)
 {
     const attnkit_append_args *a = &c->args;
-    if (!a->rope && a->src_type == a->dst_type) {
+    if (!c->rotation.kind && a->src.type == a->dst.type) {
         memcpy(dst, src, (size_t)c->src.row_bytes);
         return;
     }
     float x[MAX_DIM + 1], cos[MAX_DIM], sin[MAX_DIM];
     double frequency[MAX_DIM];
-    const int64_t pairs = a->rope ? rope_dim(c) / 2 : 0;
-    scalar->widen((enum type)a->src_type, src, NULL, 0, a->dim, x);
-    if (a->rope && !c->cos) {
-        attnkit_rope_frequencies(a->rope_base == 0 ? 10000 : a->rope_base, pairs, frequency);
+    const int64_t pairs = c->rotation.kind ? rope_dim(c) / 2 : 0;
+    scalar->widen((enum type)a->src.type, src, NULL, 0, a->dim, x);
+    if (c->rotation.kind && !c->cos) {
+        attnkit_rope_frequencies(c->rotation.base == 0 ? 10000 : c->rotation.base, pairs,
+                                 frequency);
         attnkit_rope_cos_sin(position, frequency, pairs, cos, sin);
     }
     for (int64_t i = 0; i < pairs; i++) {
-        const bool interleaved = a->rope == ATTNKIT_ROPE_INTERLEAVED;
+        const bool interleaved = c->rotation.kind == ATTNKIT_ROPE_INTERLEAVED;
         const int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : pairs + i;
         const float co = c->cos ? c->cos[position * pairs + i] : cos[i];
         const float si = c->sin ? c->sin[position * pairs + i] : sin[i];
@@ -327,7 +360,7 @@ static void expected_row(const struct call *c, const char *src, int64_t position
         memcpy(&x[first], isnan(y[0]) ? (const void *)&nan_bits : &y[0], sizeof y[0]);
         memcpy(&x[second], isnan(y[1]) ? (const void *)&nan_bits : &y[1], sizeof y[1]);
     }
-    scalar->narrow((enum type)a->dst_type, x, a->dim, a->scale_group ? a->scale_group : a->dim, dst,
+    scalar->narrow((enum type)a->dst.type, x, a->dim, a->scale_group ? a->scale_group : a->dim, dst,
                    scales);
 }
 
@@ -336,7 +369,7 @@ static void expected_in_tile(const struct call *c, const char *src, int64_t posi
                              char *tile, char *scales)
 {
     _Alignas(4) char row[4 * MAX_DIM], row_scales[4 * MAX_DIM];
-    const attnkit_type type = c->args.dst_type;
+    const attnkit_type type = c->args.dst.type;
     expected_row(c, src, position, row, (float *)row_scales);
     for (int64_t n = 0; n < c->dst.row_bytes / 16; n++)
         tile[byte_in_tile((enum type)type, n, key)] = row[n];
@@ -352,16 +385,17 @@ static void expected_memory(const struct call *c, char *dst, char *scales)
         for (int64_t i = 0; i < len_of(c, b); i++)
             for (int64_t h = 0; h < a->heads; h++) {
                 int64_t outer = b, row = start_of(c, b) + i;
-                if (a->page_table) {
-                    outer = a->page_table[b * a->page_table_stride + row / a->page_size];
-                    row %= a->page_size;
+                if (a->pages) {
+                    const attnkit_pages *const p = &c->pages;
+                    outer = p->block_table[b * p->block_table_stride + row / p->page_size];
+                    row %= p->page_size;
                 }
-                const int64_t line = a->flags & ATTNKIT_TILED ? row / 16 : row;
+                const int64_t line = a->dst.layout & ATTNKIT_TILED ? row / 16 : row;
                 const char *from = tensor_row(&c->src, b, h, i);
                 char *to = tensor_in_copy(&c->dst, dst, tensor_row(&c->dst, outer, h, line));
                 char *its_scales =
                     tensor_in_copy(&c->scales, scales, tensor_row(&c->scales, outer, h, line));
-                if (a->flags & ATTNKIT_TILED)
+                if (a->dst.layout & ATTNKIT_TILED)
                     expected_in_tile(c, from, position_of(c, b) + i, row % 16, to, its_scales);
                 else
                     expected_row(c, from, position_of(c, b) + i, to, (float *)its_scales);
@@ -411,7 +445,7 @@ static int check_kind(const struct kind *k, const char *isa)
             printf("# %s: %s: src %d dst %d rope %d layout %d page_size %d tiled %d dim %lld "
                    "rope_dim %lld draw %d\n",
                    isa, wrong, (int)k->src_type, (int)k->dst_type, (int)k->rope, (int)k->layout,
-                   k->page_size, k->tiled, (long long)c->args.dim, (long long)c->args.rope_dim,
+                   k->page_size, k->tiled, (long long)c->args.dim, (long long)c->rotation.dim,
                    (int)draw);
         free_call(c);
     }
@@ -426,10 +460,9 @@ static int check_kinds(const char *isa, const int page_sizes[4], bool tiled)
             for (int rope = 0; rope < ROPES; rope++)
                 for (int layout = 0; layout < TENSOR_LAYOUTS; layout++)
                     for (int p = 0; p < 4 && differ < REPORTED; p++)
-                        differ += check_kind(
-                            &(struct kind){(attnkit_type)src, (attnkit_type)dst, (attnkit_rope)rope,
-                                           tensor_layouts[layout], page_sizes[p], tiled},
-                            isa);
+                        differ += check_kind(&(struct kind){src, dst, rope, tensor_layouts[layout],
+                                                            page_sizes[p], tiled},
+                                             isa);
     return differ;
 }
 
@@ -481,18 +514,24 @@ static void isa_rotates_every_number_of_pairs(void **state)
 
 enum { ROWS = 7, DIM = 64, HEADS = 2, BATCH = 2, COUNT = BATCH * HEADS * ROWS * DIM };
 
+static attnkit_rotation small_rotation(attnkit_rope kind)
+{
+    return (attnkit_rotation){.size = sizeof(attnkit_rotation), .kind = kind};
+}
+
 /* A small dense call on floats. */
-static attnkit_append_args small_args(const void *src, void *dst)
+static attnkit_append_args small_args(const attnkit_rotation *rotation, const void *src,
+                                      const void *dst)
 {
     return (attnkit_append_args){.size = sizeof(attnkit_append_args),
-                                 .rope = ATTNKIT_ROPE_HALF,
+                                 .rotation = rotation,
                                  .batch = BATCH,
                                  .heads = HEADS,
                                  .len = ROWS,
                                  .dim = DIM,
                                  .capacity = ROWS,
-                                 .src = src,
-                                 .dst = dst};
+                                 .src = {.data = src},
+                                 .dst = {.data = dst}};
 }
 
 static void fill(float *x, int64_t count, uint64_t seed)
@@ -521,10 +560,11 @@ static void interleaved_and_half_differ_by_the_order_of_elements(void **state)
     fill(src, COUNT, 1);
     for (int i = 0; i < COUNT; i++)
         permuted[i] = src[i / DIM * DIM + order(i % DIM)];
-    attnkit_append_args args = small_args(src, half);
+    const attnkit_rotation in_halves = small_rotation(ATTNKIT_ROPE_HALF);
+    attnkit_append_args args = small_args(&in_halves, src, half);
     run(&args, isa->name, 1);
-    args = small_args(permuted, interleaved);
-    args.rope = ATTNKIT_ROPE_INTERLEAVED;
+    const attnkit_rotation in_pairs = small_rotation(ATTNKIT_ROPE_INTERLEAVED);
+    args = small_args(&in_pairs, permuted, interleaved);
     run(&args, isa->name, 1);
     for (int i = 0; i < COUNT; i++)
         assert_memory_equal(&interleaved[i], &half[i / DIM * DIM + order(i % DIM)], sizeof(float));
@@ -538,8 +578,9 @@ static void rotation_keeps_lengths(void **state)
     static const int64_t positions[BATCH] = {0, 100000};
     skip_without_angles();
     fill(src, COUNT, 2);
-    attnkit_append_args args = small_args(src, dst);
-    args.positions = positions;
+    attnkit_rotation rotation = small_rotation(ATTNKIT_ROPE_HALF);
+    rotation.positions.data = positions;
+    const attnkit_append_args args = small_args(&rotation, src, dst);
     run(&args, isa->name, 1);
     for (int row = 0; row < COUNT / DIM; row++)
         for (int i = row * DIM; i < row * DIM + DIM / 2; i++) {
@@ -628,12 +669,13 @@ static void rotation_in_place_has_the_same_result(void **state)
             fill(x, COUNT, 4);
             scalar->narrow((enum type)type, x, COUNT, 0, src, NULL);
             memcpy(dst, src, sizeof dst);
-            attnkit_append_args args = small_args(src, dst);
-            args.src_type = args.dst_type = (attnkit_type)type;
-            args.lens = lens;
-            args.positions = positions;
+            attnkit_rotation rotation = small_rotation(ATTNKIT_ROPE_HALF);
+            rotation.positions.data = positions;
+            attnkit_append_args args = small_args(&rotation, src, dst);
+            args.src.type = args.dst.type = type;
+            args.lens.data = lens;
             run(&args, isa->name, threads);
-            args.dst = src;
+            args.dst.data = src;
             run(&args, isa->name, threads);
             assert_memory_equal(src, dst, sizeof dst);
         }
@@ -649,19 +691,16 @@ static void rotation_in_place_may_be_strided(void **state)
     memcpy(expected, x, sizeof x);
     const int64_t strides[3] = {3 * HEADS * ROWS * DIM * 4, DIM * 4, 3 * HEADS * DIM * 4};
     static float dense[COUNT];
-    attnkit_append_args args = small_args(x, dense);
-    args.flags = ATTNKIT_STRIDED;
-    memcpy(args.src_strides, strides, sizeof strides);
-    const int64_t dense_strides[3] = {HEADS * ROWS * DIM * 4, ROWS * DIM * 4, DIM * 4};
-    memcpy(args.dst_strides, dense_strides, sizeof dense_strides);
+    const attnkit_rotation rotation = small_rotation(ATTNKIT_ROPE_HALF);
+    attnkit_append_args args = small_args(&rotation, x, dense);
+    set_strided(&args.src, strides);
     run(&args, isa->name, 1);
     for (int b = 0; b < BATCH; b++)
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < ROWS; i++)
                 memcpy((char *)expected + b * strides[0] + h * strides[1] + i * strides[2],
                        dense + ((b * HEADS + h) * ROWS + i) * DIM, DIM * sizeof(float));
-    args.dst = x;
-    memcpy(args.dst_strides, strides, sizeof strides);
+    args.dst = args.src;
     run(&args, isa->name, 2);
     assert_memory_equal(x, expected, sizeof x);
 }
@@ -671,20 +710,21 @@ static void append_one_row(const struct call *whole, int64_t i, const char *isa)
 {
     int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
     attnkit_append_args args = whole->args;
-    args.flags |= ATTNKIT_STRIDED;
+    attnkit_rotation rotation = whole->rotation;
     args.len = 1;
-    args.src = tensor_row(&whole->src, 0, 0, i);
-    memcpy(args.src_strides, whole->src.strides, sizeof args.src_strides);
-    memcpy(args.dst_strides, whole->dst.strides, sizeof args.dst_strides);
-    memcpy(args.dst_scale_strides, whole->scales.strides, sizeof args.dst_scale_strides);
+    args.src.data = tensor_row(&whole->src, 0, 0, i);
+    set_strided(&args.src, whole->src.strides);
+    set_strided(&args.dst, whole->dst.strides);
+    set_strided(&args.dst_scales, whole->scales.strides);
+    args.rotation = &rotation;
     for (int64_t b = 0; b < args.batch; b++) {
         lens[b] = i < len_of(whole, b);
         starts[b] = start_of(whole, b) + (lens[b] ? i : 0);
         positions[b] = position_of(whole, b) + i;
     }
-    args.starts = starts;
-    args.lens = lens;
-    args.positions = args.rope ? positions : NULL;
+    args.starts = (attnkit_ints){.data = starts};
+    args.lens = (attnkit_ints){.data = lens};
+    rotation.positions = (attnkit_ints){.data = rotation.kind ? positions : NULL};
     run(&args, isa, 1);
 }
 
@@ -711,8 +751,7 @@ static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
         for (int rope = 0; rope < ROPES; rope++)
             for (int page_size = 0; page_size < 4; page_size++)
                 for (int tiled = 0; tiled < 2; tiled++)
-                    check_row_at_a_time(&(struct kind){ATTNKIT_F32, (attnkit_type)dst,
-                                                       (attnkit_rope)rope, DENSE,
+                    check_row_at_a_time(&(struct kind){ATTNKIT_F32, dst, rope, DENSE,
                                                        page_size * (tiled ? 16 : 1), tiled},
                                         isa->name);
 }
@@ -725,9 +764,10 @@ static void rounding_modes_do_not_matter(void **state)
     static float src[COUNT], expected[COUNT], dst[COUNT];
     skip_without_angles();
     fill(src, COUNT, 6);
-    attnkit_append_args args = small_args(src, expected);
+    const attnkit_rotation rotation = small_rotation(ATTNKIT_ROPE_HALF);
+    attnkit_append_args args = small_args(&rotation, src, expected);
     run(&args, isa->name, 1);
-    args.dst = dst;
+    args.dst.data = dst;
     for (int i = 0; i < 3; i++) {
         memset(dst, PATTERN, sizeof dst);
         fesetround(modes[i]);

@@ -16,9 +16,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dispatch/cpu/isa.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/attention/schedule.h"
-#include "tests/support/case.h"
+#include "dispatch/cpu/isa.h"
+#include "tests/cases/case.h"
 
 enum {
     CASES = 600,
@@ -68,10 +69,10 @@ static const char *check_case(const struct test_case *c, const char *isa)
 static bool heads_go_together(const struct test_case *c, const struct kernels *kernels)
 {
     struct setting s;
-    struct problem p;
+    struct attention a;
     setting_make(&s, c, DENSE);
-    return attnkit_check(&s.args, &p, NULL) == ATTNKIT_OK && !p.empty &&
-           attnkit_schedule(&p.a, kernels, 1).heads_per_item > 1;
+    return attnkit_attention_problem(&s.args, &a, NULL) == ATTNKIT_OK && a.batch > 0 &&
+           attnkit_schedule(&a, kernels, 1).heads_per_item > 1;
 }
 
 static void few_keys_have_the_bits_of_the_reference(void **state)
@@ -101,20 +102,16 @@ static void without_keys_there_need_be_no_tensors(void **state)
     float q[HEADS][DIM] = {{1.0f}}, out[HEADS][DIM], lse[HEADS];
     attnkit_attention_args args = {
         .size = sizeof args,
-        .flags = ATTNKIT_STRIDED,
         .batch = 2,
         .q_heads = HEADS / 2,
         .kv_heads = HEADS / 2,
         .q_len = 1,
         .head_dim = DIM,
-        .q = q,
-        .out = out,
-        .lse = lse,
-        .q_strides = {sizeof q / 2, sizeof q[0]},
-        .k_strides = {-400, 20},
-        .v_strides = {400, 20},
-        .out_strides = {sizeof out / 2, sizeof out[0]},
-        .lse_strides = {sizeof lse / 2, sizeof lse[0]},
+        .q = {q, {sizeof q / 2, sizeof q[0]}, ATTNKIT_F32, ATTNKIT_STRIDED},
+        .k = {NULL, {-400, 20}, ATTNKIT_F32, ATTNKIT_STRIDED},
+        .v = {NULL, {400, 20}, ATTNKIT_F32, ATTNKIT_STRIDED},
+        .out = {out, {sizeof out / 2, sizeof out[0]}, ATTNKIT_F32, ATTNKIT_STRIDED},
+        .lse = {lse, {sizeof lse / 2, sizeof lse[0]}, ATTNKIT_F32, ATTNKIT_STRIDED},
     };
     static char workspace[1 << 17];
     const attnkit_exec exec = {

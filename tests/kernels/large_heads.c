@@ -64,8 +64,8 @@ static void run(attnkit_attention_args args, const char *isa, struct results *re
                                .workspace = workspace,
                                .workspace_size = sizeof workspace};
     memset(results, 0, sizeof *results);
-    args.out = results->out;
-    args.lse = results->lse;
+    args.out.data = results->out;
+    args.lse.data = results->lse;
     if (attnkit_attention(&args, &exec, message) != ATTNKIT_OK)
         fail_msg("%s: %s", isa, message);
 }
@@ -80,9 +80,9 @@ static attnkit_attention_args args_of(int dim, int group)
         .q_len = 1,
         .kv_len = KEYS,
         .head_dim = dim,
-        .q = q,
-        .k = k,
-        .v = v,
+        .q = {.data = q},
+        .k = {.data = k},
+        .v = {.data = v},
     };
 }
 
@@ -91,11 +91,12 @@ static void set_strides(attnkit_attention_args *args, int64_t row_bytes, bool by
     const int64_t dense = args->head_dim * (int64_t)sizeof(float);
     const int64_t head = by_token ? row_bytes : KEYS * row_bytes;
     const int64_t row = by_token ? HEADS * row_bytes : row_bytes;
-    args->flags = ATTNKIT_STRIDED;
+    args->q.layout = args->k.layout = args->v.layout = ATTNKIT_STRIDED;
+    args->out.layout = args->lse.layout = ATTNKIT_STRIDED;
     for (int i = 1; i < 3; i++) {
-        args->q_strides[i] = args->out_strides[i] = dense;
-        args->k_strides[i] = args->v_strides[i] = i == 1 ? head : row;
-        args->lse_strides[i] = sizeof(float);
+        args->q.strides[i] = args->out.strides[i] = dense;
+        args->k.strides[i] = args->v.strides[i] = i == 1 ? head : row;
+        args->lse.strides[i] = sizeof(float);
     }
 }
 
@@ -106,9 +107,9 @@ static void check(const struct isa *isa, enum type type, int dim, int group, boo
     attnkit_attention_args args = args_of(dim, group);
     store(isa->kernels, type, k, dim, by_token, stored_k);
     store(isa->kernels, type, v, dim, by_token, stored_v);
-    args.k = stored_k;
-    args.v = stored_v;
-    args.k_type = args.v_type = (attnkit_type)type;
+    args.k.data = stored_k;
+    args.v.data = stored_v;
+    args.k.type = args.v.type = (attnkit_type)type;
     set_strides(&args, bytes_of(type, dim), by_token);
     run(args, isa->name, &got);
     if (memcmp(expected, &got, sizeof got) != 0)

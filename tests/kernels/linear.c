@@ -177,8 +177,8 @@ static char *rows_alone(const struct linear_call *c, int64_t first, int64_t coun
 {
     struct linear_call part = *c;
     part.args.rows = part.x.count[2] = part.y.count[2] = count;
-    part.args.x = part.x.first = tensor_row(&c->x, 0, 0, first);
-    part.args.y = part.y.first = tensor_row(&c->y, 0, 0, first);
+    part.args.x.data = part.x.first = tensor_row(&c->x, 0, 0, first);
+    part.args.y.data = part.y.first = tensor_row(&c->y, 0, 0, first);
     linear_call_run(&part, (struct runner){.isa = isa, .threads = 1});
     return linear_call_take(&part);
 }
@@ -224,9 +224,8 @@ static void rows_of_x_may_be_one_row(void **state)
 {
     struct linear_call *const c = linear_call_new(&plain, (struct linear_shape){67, 33, 50}, 1);
     struct linear_call repeated = *c;
-    repeated.args.flags = ATTNKIT_STRIDED;
-    repeated.args.y_stride = c->y.row_bytes;
-    repeated.args.x_stride = repeated.x.strides[2] = 0;
+    repeated.args.x.layout = ATTNKIT_STRIDED;
+    repeated.args.x.strides[2] = repeated.x.strides[2] = 0;
     assert_null(linear_call_check(&repeated, (struct runner){.isa = *state, .threads = 2}));
     linear_call_free(c);
 }

@@ -17,7 +17,7 @@
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/cache/append.h"
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 #include "tests/support/formats.h"
 #include "tests/support/random.h"
 
@@ -129,14 +129,16 @@ static void run(attnkit_attention_args args, const char *isa, struct results *re
                                .workspace = workspace,
                                .workspace_size = sizeof workspace};
     memset(results, 0, sizeof *results);
-    args.out = results->out;
-    args.lse = results->lse;
+    args.out.data = results->out;
+    args.lse.data = results->lse;
     if (attnkit_attention(&args, &exec, message) != ATTNKIT_OK)
         fail_msg("%s: %s", isa, message);
 }
 
 static void check(enum type type, const struct scale *scale, int dim, int q_len)
 {
+    const attnkit_kv_storage storage = {.size = sizeof storage,
+                                        .k_scales = {.data = type == TYPE_I8 ? k_scales : NULL}};
     attnkit_attention_args args = {
         .size = sizeof args,
         .flags = ATTNKIT_SCALE_GIVEN,
@@ -147,19 +149,19 @@ static void check(enum type type, const struct scale *scale, int dim, int q_len)
         .kv_len = KEYS,
         .head_dim = dim,
         .value_dim = VALUES,
-        .q = q,
-        .k = wide_k,
-        .v = v,
+        .q = {.data = q},
+        .k = {.data = wide_k},
+        .v = {.data = v},
         .scale = scale->factor,
     };
     struct results expected, got;
     run(args, "scalar", &expected);
-    args.k_type = (attnkit_type)type;
-    args.k_scales = type == TYPE_I8 ? k_scales : NULL;
+    args.k.type = (attnkit_type)type;
+    args.storage = &storage;
     for (int i = 0; i < 2 * isa_count; i++) {
         const bool tiled = i % 2;
-        args.flags = ATTNKIT_SCALE_GIVEN | (tiled ? ATTNKIT_TILED : 0);
-        args.k = tiled ? tiles : rows;
+        args.k.layout = tiled ? ATTNKIT_TILED : 0;
+        args.k.data = tiled ? tiles : rows;
         run(args, isas[i / 2], &got);
         if (!same_bits(expected.out, got.out, sizeof got.out / sizeof *got.out) ||
             !same_bits(expected.lse, got.lse, sizeof got.lse / sizeof *got.lse))

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "dispatch/cpu/isa.h"
-#include "tests/support/covering.h"
+#include "tests/cases/covering.h"
 #include "tests/support/linear_call.h"
 
 enum {

@@ -18,10 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dispatch/attention/check.h"
 #include "dispatch/cpu/isa.h"
 #include "attnkit.h"
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
 
@@ -57,8 +56,9 @@ struct placed {
 struct drawn {
     uint64_t random;
     attnkit_attention_args args; /* without what depends on how K is stored */
+    struct groups groups;
     int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
-    int32_t page_table[MAX_TABLE];
+    int32_t block_table[MAX_TABLE];
     enum spacing spacing;
     int threads;
     struct placed tensors[TENSORS];
@@ -77,7 +77,7 @@ static bool is_tiled(enum tensor_index t)
 
 static int64_t keys_of(const struct drawn *c, int64_t b)
 {
-    return c->args.kv_lens ? c->kv_lens[b] : c->args.kv_len;
+    return c->groups.visibility.kv_lens.data ? c->kv_lens[b] : c->args.kv_len;
 }
 
 /* --- Drawing it ------------------------------------------------------------------------------- */
@@ -125,28 +125,30 @@ static void draw_options(struct drawn *c)
         c->q_offsets[b] = below(c, a->kv_len + 1) - below(c, 30);
     }
     if (below(c, 2))
-        a->kv_lens = c->kv_lens;
+        c->groups.visibility.kv_lens.data = c->kv_lens;
     if (below(c, 3) == 0)
         return;
     a->flags = ATTNKIT_CAUSAL;
     a->align = below(c, 2) ? ATTNKIT_ALIGN_OFFSETS : ATTNKIT_ALIGN_UPPER_LEFT;
     if (a->align == ATTNKIT_ALIGN_OFFSETS)
-        a->q_offsets = c->q_offsets;
+        a->q_offsets.data = c->q_offsets;
 }
 
 /* Backwards from the last page; entries without keys are no pages. */
 static void draw_pages(struct drawn *c)
 {
     static const int64_t sizes[] = {16, 32, 48, 128, 208};
-    attnkit_attention_args *a = &c->args;
-    a->page_size = sizes[below(c, 5)];
-    a->page_table = c->page_table;
-    a->page_table_stride = (a->kv_len + a->page_size - 1) / a->page_size;
-    a->pages = a->batch * a->page_table_stride;
-    assert_true(a->pages <= MAX_TABLE);
-    for (int64_t i = 0; i < a->pages; i++) {
-        const int64_t b = i / a->page_table_stride, first = i % a->page_table_stride * a->page_size;
-        c->page_table[i] = first < keys_of(c, b) ? (int32_t)(a->pages - 1 - i) : -1;
+    const attnkit_attention_args *const a = &c->args;
+    attnkit_pages *const p = &c->groups.pages;
+    p->page_size = sizes[below(c, 5)];
+    p->block_table = c->block_table;
+    p->block_table_stride = (a->kv_len + p->page_size - 1) / p->page_size;
+    p->pages = a->batch * p->block_table_stride;
+    assert_true(p->pages <= MAX_TABLE);
+    for (int64_t i = 0; i < p->pages; i++) {
+        const int64_t b = i / p->block_table_stride;
+        const int64_t first = i % p->block_table_stride * p->page_size;
+        c->block_table[i] = first < keys_of(c, b) ? (int32_t)(p->pages - 1 - i) : -1;
     }
 }
 
@@ -167,20 +169,22 @@ static int64_t group_of(int64_t group, int64_t dim)
 }
 
 /* Bytes of a row of each of the tensors. */
-static int64_t row_bytes(const attnkit_attention_args *a, enum tensor_index t)
+static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
 {
-    const int64_t k_scales = a->head_dim / group_of(a->k_scale_group, a->head_dim);
-    const int64_t v_scales = a->value_dim / group_of(a->v_scale_group, a->value_dim);
+    const attnkit_attention_args *const a = &c->args;
+    const attnkit_kv_storage *const storage = &c->groups.storage;
+    const int64_t k_scales = a->head_dim / group_of(storage->k_scale_group, a->head_dim);
+    const int64_t v_scales = a->value_dim / group_of(storage->v_scale_group, a->value_dim);
     switch (t) {
     case K_ROWS:
     case K_TILES:
-        return bytes_of((enum type)a->k_type, a->head_dim);
+        return bytes_of((enum type)a->k.type, a->head_dim);
     case V:
-        return bytes_of((enum type)a->v_type, a->value_dim);
+        return bytes_of((enum type)a->v.type, a->value_dim);
     case V_SCALES:
-        return a->v_type == ATTNKIT_I8 ? v_scales * 4 : 0;
+        return a->v.type == ATTNKIT_I8 ? v_scales * 4 : 0;
     default:
-        return a->k_type == ATTNKIT_I8 ? k_scales * 4 : 0;
+        return a->k.type == ATTNKIT_I8 ? k_scales * 4 : 0;
     }
 }
 
@@ -188,7 +192,7 @@ static int64_t row_bytes(const attnkit_attention_args *a, enum tensor_index t)
  * there are more. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
-    const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->args.page_table;
+    const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;
     const int64_t keys = keys_of(c, 0);
     return !is_one ? c->tensors[t].count[2] : is_tiled(t) ? (keys + 15) / 16 : keys;
 }
@@ -206,13 +210,14 @@ static void place(struct drawn *c, enum tensor_index t)
 {
     const attnkit_attention_args *a = &c->args;
     struct placed *p = &c->tensors[t];
-    const int64_t rows = a->page_table ? a->page_size : a->kv_len;
+    const attnkit_pages *const pages = &c->groups.pages;
+    const int64_t rows = pages->block_table ? pages->page_size : a->kv_len;
     const int64_t gap = c->spacing == GAPS ? 4 * (t + 1) : 0;
     const int inner = c->spacing == HEADS_INSIDE ? 1 : 2, outer = 3 - inner;
-    p->count[0] = a->page_table ? a->pages : a->batch;
+    p->count[0] = pages->block_table ? pages->pages : a->batch;
     p->count[1] = a->kv_heads;
     p->count[2] = is_tiled(t) ? (rows + 15) / 16 : rows;
-    p->bytes = row_bytes(a, t) * (is_tiled(t) ? 16 : 1);
+    p->bytes = row_bytes(c, t) * (is_tiled(t) ? 16 : 1);
     p->strides[inner] = p->bytes + gap;
     p->strides[outer] = p->strides[inner] * p->count[inner] + gap;
     p->strides[0] = p->strides[outer] * p->count[outer] + gap;
@@ -226,33 +231,34 @@ static void append(const struct drawn *c, enum tensor_index to, enum tensor_inde
                    const float *src)
 {
     const attnkit_attention_args *a = &c->args;
+    const attnkit_kv_storage *storage = &c->groups.storage;
     char workspace[20 * 256 + 128], message[ATTNKIT_MESSAGE_SIZE];
-    attnkit_append_args append = {.size = sizeof append,
-                                  .flags = is_tiled(to) ? ATTNKIT_TILED : 0,
-                                  .batch = a->batch,
-                                  .heads = a->kv_heads,
-                                  .len = a->kv_len,
-                                  .dim = to == V ? a->value_dim : a->head_dim,
-                                  .capacity = a->kv_len,
-                                  .src = src,
-                                  .dst = c->tensors[to].memory.data,
-                                  .dst_type = to == V ? a->v_type : a->k_type,
-                                  .scale_group = to == V ? a->v_scale_group : a->k_scale_group,
-                                  .lens = a->kv_lens,
-                                  .page_table = a->page_table,
-                                  .page_table_stride = a->page_table_stride,
-                                  .page_size = a->page_size,
-                                  .pages = a->pages};
-    if (append.dst_type == ATTNKIT_I8)
-        append.dst_scales = (float *)c->tensors[scales].memory.data;
+    attnkit_append_args append = {
+        .size = sizeof append,
+        .batch = a->batch,
+        .heads = a->kv_heads,
+        .len = a->kv_len,
+        .dim = to == V ? a->value_dim : a->head_dim,
+        .capacity = a->kv_len,
+        .src = {.data = src},
+        .dst = {.data = c->tensors[to].memory.data,
+                .type = to == V ? a->v.type : a->k.type,
+                .layout = is_tiled(to) ? ATTNKIT_TILED : 0},
+        .scale_group = to == V ? storage->v_scale_group : storage->k_scale_group,
+        .lens = c->groups.visibility.kv_lens,
+        .pages = &c->groups.pages,
+    };
+    if (append.dst.type == ATTNKIT_I8)
+        append.dst_scales.data = c->tensors[scales].memory.data;
     if (c->spacing != DENSE_WITHOUT_STRIDES) {
-        append.flags |= ATTNKIT_STRIDED;
-        append.src_strides[2] = append.dim * 4;
-        append.src_strides[1] = append.src_strides[2] * a->kv_len;
-        append.src_strides[0] = append.src_strides[1] * a->kv_heads;
-        memcpy(append.dst_strides, c->tensors[to].strides, sizeof append.dst_strides);
-        memcpy(append.dst_scale_strides, c->tensors[scales].strides,
-               sizeof append.dst_scale_strides);
+        append.src.layout = append.dst_scales.layout = ATTNKIT_STRIDED;
+        append.dst.layout |= ATTNKIT_STRIDED;
+        append.src.strides[2] = append.dim * 4;
+        append.src.strides[1] = append.src.strides[2] * a->kv_len;
+        append.src.strides[0] = append.src.strides[1] * a->kv_heads;
+        memcpy(append.dst.strides, c->tensors[to].strides, sizeof append.dst.strides);
+        memcpy(append.dst_scales.strides, c->tensors[scales].strides,
+               sizeof append.dst_scales.strides);
     }
     const attnkit_exec exec = {
         .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};
@@ -280,10 +286,11 @@ static struct drawn *new_case(int number)
     attnkit_attention_args *a = &c->args;
     c->random = (uint64_t)number;
     a->size = sizeof *a;
-    a->k_type = (attnkit_type)(number % TYPES);
-    a->v_type = (attnkit_type)(number / TYPES % (TYPES + 1) % TYPES); /* often as prefill has it */
-    a->head_dim = draw_dim(c, a->k_type, &a->k_scale_group);
-    a->value_dim = draw_dim(c, a->v_type, &a->v_scale_group);
+    groups_init(&c->groups);
+    a->k.type = number % TYPES;
+    a->v.type = number / TYPES % (TYPES + 1) % TYPES; /* often as prefill has it */
+    a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
+    a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);
     draw_options(c);
     c->threads = 1 + (int)below(c, 5);
@@ -294,10 +301,10 @@ static struct drawn *new_case(int number)
         place(c, (enum tensor_index)t);
     fill(c);
     c->result = result_new(a);
-    a->q = draw_floats(c, a->batch * a->q_heads * a->q_len * a->head_dim, below(c, 5) == 0);
-    a->v = c->tensors[V].memory.data;
-    a->out = c->result.out;
-    a->lse = c->result.lse;
+    a->q.data = draw_floats(c, a->batch * a->q_heads * a->q_len * a->head_dim, below(c, 5) == 0);
+    a->v.data = c->tensors[V].memory.data;
+    a->out.data = c->result.out;
+    a->lse.data = c->result.lse;
     return c;
 }
 
@@ -305,43 +312,58 @@ static void free_case(struct drawn *c)
 {
     for (int t = 0; t < TENSORS; t++)
         memory_unguard(&c->tensors[t].memory);
-    free((void *)(uintptr_t)c->args.q);
+    free((void *)(uintptr_t)c->args.q.data);
     result_free(&c->result);
     free(c);
 }
 
 /* --- Calls on it ------------------------------------------------------------------------------ */
 
-static void set_dense_strides(int64_t strides[3], const attnkit_attention_args *a, int64_t bytes)
+/* A call with groups of its own. */
+struct request {
+    attnkit_attention_args args;
+    struct groups groups;
+};
+
+static void set_dense_strides(attnkit_tensor *t, const attnkit_attention_args *a, int64_t bytes)
 {
-    strides[2] = bytes;
-    strides[1] = bytes * a->q_len;
-    strides[0] = bytes * a->q_len * a->q_heads;
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[2] = bytes;
+    t->strides[1] = bytes * a->q_len;
+    t->strides[0] = bytes * a->q_len * a->q_heads;
+}
+
+static void set_strides(attnkit_tensor *t, const struct placed *placed)
+{
+    t->layout |= ATTNKIT_STRIDED;
+    memcpy(t->strides, placed->strides, sizeof t->strides);
 }
 
 /* With K as it is stored there. */
-static attnkit_attention_args call_on(const struct drawn *c, enum tensor_index k)
+static void call_on(const struct drawn *c, enum tensor_index k, struct request *r)
 {
-    attnkit_attention_args a = c->args;
     const struct placed *t = c->tensors;
     const enum tensor_index scales = is_tiled(k) ? K_TILE_SCALES : K_ROW_SCALES;
-    a.flags |= (is_tiled(k) ? ATTNKIT_TILED : 0) |
-               (c->spacing == DENSE_WITHOUT_STRIDES ? 0 : ATTNKIT_STRIDED);
-    a.k = t[k].memory.data;
-    if (a.k_type == ATTNKIT_I8)
-        a.k_scales = (const float *)t[scales].memory.data;
-    if (a.v_type == ATTNKIT_I8)
-        a.v_scales = (const float *)t[V_SCALES].memory.data;
+    attnkit_attention_args *const a = &r->args;
+    attnkit_kv_storage *const storage = &r->groups.storage;
+    *a = c->args;
+    r->groups = c->groups;
+    groups_hang(a, &r->groups);
+    a->k.data = t[k].memory.data;
+    a->k.layout = is_tiled(k) ? ATTNKIT_TILED : 0;
+    if (a->k.type == ATTNKIT_I8)
+        storage->k_scales.data = t[scales].memory.data;
+    if (a->v.type == ATTNKIT_I8)
+        storage->v_scales.data = t[V_SCALES].memory.data;
     if (c->spacing == DENSE_WITHOUT_STRIDES)
-        return a;
-    set_dense_strides(a.q_strides, &a, 4 * a.head_dim);
-    set_dense_strides(a.out_strides, &a, 4 * a.value_dim);
-    set_dense_strides(a.lse_strides, &a, 4);
-    memcpy(a.k_strides, t[k].strides, sizeof a.k_strides);
-    memcpy(a.v_strides, t[V].strides, sizeof a.v_strides);
-    memcpy(a.k_scale_strides, t[scales].strides, sizeof a.k_scale_strides);
-    memcpy(a.v_scale_strides, t[V_SCALES].strides, sizeof a.v_scale_strides);
-    return a;
+        return;
+    set_dense_strides(&a->q, a, 4 * a->head_dim);
+    set_dense_strides(&a->out, a, 4 * a->value_dim);
+    set_dense_strides(&a->lse, a, 4);
+    set_strides(&a->k, &t[k]);
+    set_strides(&a->v, &t[V]);
+    set_strides(&storage->k_scales, &t[scales]);
+    set_strides(&storage->v_scales, &t[V_SCALES]);
 }
 
 static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
@@ -364,61 +386,64 @@ static void attend(const attnkit_attention_args *args, const char *isa, int thre
     free(exec.workspace);
 }
 
+static void skip_rows(attnkit_tensor *t, int64_t rows)
+{
+    if (t->data)
+        t->data = (const char *)t->data + rows * t->strides[2];
+}
+
 /* Keys from `first` on of a call with strides, at the edge of a chunk and of a page. */
-static void skip_keys(const struct drawn *c, int64_t first, attnkit_attention_args *a,
+static void skip_keys(const struct drawn *c, int64_t first, struct request *r,
                       int64_t kv_lens[MAX_BATCH])
 {
-    a->first_key = first;
+    attnkit_attention_args *const a = &r->args;
+    attnkit_pages *const pages = &r->groups.pages;
+    r->groups.states.first_key = first;
     a->kv_len -= first;
     for (int64_t b = 0; b < a->batch; b++)
         kv_lens[b] = keys_of(c, b) > first ? keys_of(c, b) - first : 0;
-    a->kv_lens = kv_lens;
-    if (a->page_table) {
-        a->page_table += first / a->page_size;
+    r->groups.visibility.kv_lens.data = kv_lens;
+    if (pages->block_table) {
+        pages->block_table += first / pages->page_size;
         return;
     }
-    const int64_t step = first / (a->flags & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1);
-    a->k = (const char *)a->k + step * a->k_strides[2];
-    a->v = (const char *)a->v + first * a->v_strides[2];
-    if (a->k_scales)
-        a->k_scales = (const float *)((const char *)a->k_scales + step * a->k_scale_strides[2]);
-    if (a->v_scales)
-        a->v_scales = (const float *)((const char *)a->v_scales + first * a->v_scale_strides[2]);
+    const int64_t step = first / (a->k.layout & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1);
+    skip_rows(&a->k, step);
+    skip_rows(&a->v, first);
+    skip_rows(&r->groups.storage.k_scales, step);
+    skip_rows(&r->groups.storage.v_scales, first);
 }
 
 static bool can_be_cut(const struct drawn *c, int64_t at)
 {
     return c->spacing != DENSE_WITHOUT_STRIDES && c->args.kv_len >= at &&
-           (!c->args.page_table || at % c->args.page_size == 0);
+           (!c->groups.pages.block_table || at % c->groups.pages.page_size == 0);
 }
 
 /* A call to the state of the first keys, and one from there to the result. */
-static void attend_in_parts(const struct drawn *c, const attnkit_attention_args *whole,
-                            const char *isa, int64_t at)
+static void attend_in_parts(const struct drawn *c, enum tensor_index k, const char *isa, int64_t at)
 {
     const size_t rows = c->result.lse_count * sizeof(float);
-    float *const row_max = malloc(rows), *const row_sum = malloc(rows);
-    float *const out = malloc(rows * (size_t)whole->value_dim);
+    const attnkit_state state = {malloc(rows), malloc(rows),
+                                 malloc(rows * (size_t)c->args.value_dim)};
     int64_t kv_lens[MAX_BATCH];
-    attnkit_attention_args first = *whole, second = *whole;
-    for (int64_t b = 0; b < whole->batch; b++)
+    struct request first, second;
+    call_on(c, k, &first);
+    call_on(c, k, &second);
+    for (int64_t b = 0; b < c->args.batch; b++)
         kv_lens[b] = keys_of(c, b) < at ? keys_of(c, b) : at;
-    first.kv_len = at;
-    first.kv_lens = kv_lens;
-    first.out = NULL;
-    first.lse = NULL;
-    first.after_max = row_max;
-    first.after_sum = row_sum;
-    first.after_out = out;
-    attend(&first, isa, c->threads);
+    first.args.kv_len = at;
+    first.groups.visibility.kv_lens.data = kv_lens;
+    first.args.out.data = NULL;
+    first.args.lse.data = NULL;
+    first.groups.states.state_out = state;
+    attend(&first.args, isa, c->threads);
     skip_keys(c, at, &second, kv_lens);
-    second.before_max = row_max;
-    second.before_sum = row_sum;
-    second.before_out = out;
-    attend(&second, isa, c->threads);
-    free(row_max);
-    free(row_sum);
-    free(out);
+    second.groups.states.state_in = state;
+    attend(&second.args, isa, c->threads);
+    free(state.max);
+    free(state.sum);
+    free(state.out);
 }
 
 /* --- Tests ------------------------------------------------------------------------------------ */
@@ -443,10 +468,10 @@ static int compare(struct drawn *c, int number, const struct result *expected, c
     if (!same) {
         printf("# %s: %s differs: types %d %d, D %d/%d, groups %d %d, heads %d/%d, B %d, Lq %d, "
                "Lkv %d, pages of %d, spacing %d, threads %d; again: tiled %s %d\n",
-               isa, what, (int)a->k_type, (int)a->v_type, (int)a->head_dim, (int)a->value_dim,
-               (int)a->k_scale_group, (int)a->v_scale_group, (int)a->q_heads, (int)a->kv_heads,
-               (int)a->batch, (int)a->q_len, (int)a->kv_len, (int)a->page_size, (int)c->spacing,
-               c->threads, isa, number);
+               isa, what, (int)a->k.type, (int)a->v.type, (int)a->head_dim, (int)a->value_dim,
+               (int)c->groups.storage.k_scale_group, (int)c->groups.storage.v_scale_group,
+               (int)a->q_heads, (int)a->kv_heads, (int)a->batch, (int)a->q_len, (int)a->kv_len,
+               (int)c->groups.pages.page_size, (int)c->spacing, c->threads, isa, number);
         result_print_difference(expected, &c->result);
     }
     forget(&c->result);
@@ -455,14 +480,16 @@ static int compare(struct drawn *c, int number, const struct result *expected, c
 
 static int check_isa(struct drawn *c, int number, const struct result *expected, const char *isa)
 {
-    const attnkit_attention_args rows = call_on(c, K_ROWS), tiles = call_on(c, K_TILES);
-    attend(&rows, isa, c->threads);
+    struct request rows, tiles;
+    call_on(c, K_ROWS, &rows);
+    call_on(c, K_TILES, &tiles);
+    attend(&rows.args, isa, c->threads);
     int differing = compare(c, number, expected, "K in rows", isa);
-    attend(&tiles, isa, c->threads);
+    attend(&tiles.args, isa, c->threads);
     differing += compare(c, number, expected, "K in tiles", isa);
     const int64_t at = ATTNKIT_CHUNK_KEYS * (1 + number % 2);
     if (can_be_cut(c, at)) {
-        attend_in_parts(c, &tiles, isa, at);
+        attend_in_parts(c, K_TILES, isa, at);
         differing += compare(c, number, expected, "K in tiles, in two parts", isa);
     }
     return differing;
@@ -471,11 +498,13 @@ static int check_isa(struct drawn *c, int number, const struct result *expected,
 static int check_case(int number)
 {
     struct drawn *c = new_case(number);
-    const attnkit_attention_args rows = call_on(c, K_ROWS), tiles = call_on(c, K_TILES);
+    struct request rows, tiles;
+    call_on(c, K_ROWS, &rows);
+    call_on(c, K_TILES, &tiles);
     struct result expected = result_new(&c->args);
     forget(&c->result);
-    result_from_reference(&expected, &rows);
-    result_from_reference(&c->result, &tiles);
+    result_from_reference(&expected, &rows.args);
+    result_from_reference(&c->result, &tiles.args);
     int differing = compare(c, number, &expected, "the reference on tiles", "scalar");
     for (int i = 0; i < options.isas; i++)
         differing += check_isa(c, number, &expected, options.isa[i]);
@@ -507,14 +536,13 @@ static void a_tile_has_element_d_of_key_i_at_16_d_plus_i(void **state)
             src[i][d] = (float)(100 * i + d);
     memset(tiles, 0, sizeof tiles);
     const attnkit_append_args args = {.size = sizeof args,
-                                      .flags = ATTNKIT_TILED,
                                       .batch = 1,
                                       .heads = 1,
                                       .len = KEYS,
                                       .dim = DIM,
                                       .capacity = KEYS,
-                                      .src = src,
-                                      .dst = tiles};
+                                      .src = {.data = src},
+                                      .dst = {.data = tiles, .layout = ATTNKIT_TILED}};
     const attnkit_exec exec = {
         .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};
     assert_int_equal(attnkit_append(&args, &exec, NULL), ATTNKIT_OK);

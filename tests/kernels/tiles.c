@@ -19,7 +19,7 @@
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/scalar.h"
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 #include "tests/support/memory.h"
 
 enum {

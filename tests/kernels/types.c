@@ -18,8 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 #include "tests/support/formats.h"
 #include "tests/support/memory.h"
 
@@ -74,7 +75,8 @@ enum data { PLAIN, TINY, SPECIAL, DATA };
 struct sample {
     int number;
     uint64_t random;
-    attnkit_attention_args args; /* without tensors */
+    attnkit_attention_args args; /* with the types of tensors, without their data */
+    struct groups groups;
     int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
     int threads;
     bool shared; /* K and V are the same for all batch entries and heads */
@@ -91,17 +93,17 @@ static bool is_kv(enum tensor_index t)
 
 static enum type type_of(const struct sample *s, enum tensor_index t)
 {
-    const attnkit_type types[TENSORS] = {s->args.q_type, s->args.k_type, s->args.v_type,
-                                         s->args.out_type};
+    const attnkit_type types[TENSORS] = {s->args.q.type, s->args.k.type, s->args.v.type,
+                                         s->args.out.type};
     return (enum type)types[t]; /* of lse and scales F32, which is 0 */
 }
 
 static int64_t group_of(const struct sample *s, enum tensor_index t)
 {
-    const attnkit_attention_args *a = &s->args;
+    const attnkit_kv_storage *const storage = &s->groups.storage;
     if (t == K)
-        return a->k_scale_group ? a->k_scale_group : a->head_dim;
-    return a->v_scale_group ? a->v_scale_group : a->value_dim;
+        return storage->k_scale_group ? storage->k_scale_group : s->args.head_dim;
+    return storage->v_scale_group ? storage->v_scale_group : s->args.value_dim;
 }
 
 /* Elements of a row; 0 if the case has no such tensor. */
@@ -148,7 +150,7 @@ static char *stored_row(const struct sample *s, enum tensor_index t, int64_t b, 
 
 static int64_t kv_len_of(const struct sample *s, int64_t b)
 {
-    return s->args.kv_lens ? s->kv_lens[b] : s->args.kv_len;
+    return s->groups.visibility.kv_lens.data ? s->kv_lens[b] : s->args.kv_len;
 }
 
 static int64_t q_offset_of(const struct sample *s, int64_t b)
@@ -217,11 +219,11 @@ static void draw_options(struct sample *s)
     const int64_t scale = below(s, 3);
     a->scale = scales[scale];
     a->flags = (scale ? ATTNKIT_SCALE_GIVEN : 0) | (below(s, 3) ? ATTNKIT_CAUSAL : 0);
-    a->align = (attnkit_align)(1 + below(s, 3));
+    a->align = 1 + (attnkit_align)below(s, 3);
     if (below(s, 2))
-        a->kv_lens = s->kv_lens;
+        s->groups.visibility.kv_lens.data = s->kv_lens;
     if (a->align == ATTNKIT_ALIGN_OFFSETS)
-        a->q_offsets = s->q_offsets;
+        a->q_offsets.data = s->q_offsets;
     for (int b = 0; b < MAX_BATCH; b++) {
         s->kv_lens[b] = below(s, a->kv_len + 1);
         s->q_offsets[b] = below(s, a->kv_len + a->q_len + 4) - a->q_len - 1;
@@ -339,16 +341,17 @@ static void expect_reference(struct sample *s)
 {
     float *q = widened(s, Q), *k = widened(s, K), *v = widened(s, V);
     attnkit_attention_args plain = s->args;
+    struct groups groups = s->groups;
     s->expected = result_new(&plain);
-    plain.q_type = plain.k_type = plain.v_type = plain.out_type = ATTNKIT_F32;
-    plain.k_scale_group = plain.v_scale_group = 0;
-    plain.q = q;
-    plain.k = k;
-    plain.v = v;
-    plain.out = s->expected.out;
-    plain.lse = s->expected.lse;
-    struct problem p;
-    assert_int_equal(attnkit_check(&plain, &p, NULL), ATTNKIT_OK);
+    groups_hang(&plain, &groups);
+    groups.storage.k_scale_group = groups.storage.v_scale_group = 0;
+    plain.q = (attnkit_tensor){.data = q};
+    plain.k = (attnkit_tensor){.data = k};
+    plain.v = (attnkit_tensor){.data = v};
+    plain.out = (attnkit_tensor){.data = s->expected.out};
+    plain.lse = (attnkit_tensor){.data = s->expected.lse};
+    struct attention problem;
+    assert_int_equal(attnkit_attention_problem(&plain, &problem, NULL), ATTNKIT_OK);
     result_from_reference(&s->expected, &plain);
     free(q);
     free(k);
@@ -366,12 +369,13 @@ static struct sample *new_sample(int number, bool shared)
     s->shared = shared || s->layout == REPEATED;
     attnkit_attention_args *a = &s->args;
     a->size = sizeof *a;
-    a->k_type = (attnkit_type)(number % TYPES);
-    a->v_type = (attnkit_type)(number / TYPES % TYPES);
-    a->q_type = (attnkit_type)(number / (TYPES * TYPES) % ROUNDED_TYPES);
-    a->out_type = (attnkit_type)(number / (TYPES * TYPES * ROUNDED_TYPES) % ROUNDED_TYPES);
-    a->head_dim = draw_dim(s, a->k_type, &a->k_scale_group);
-    a->value_dim = draw_dim(s, a->v_type, &a->v_scale_group);
+    groups_init(&s->groups);
+    a->k.type = number % TYPES;
+    a->v.type = number / TYPES % TYPES;
+    a->q.type = number / (TYPES * TYPES) % ROUNDED_TYPES;
+    a->out.type = number / (TYPES * TYPES * ROUNDED_TYPES) % ROUNDED_TYPES;
+    a->head_dim = draw_dim(s, a->k.type, &s->groups.storage.k_scale_group);
+    a->value_dim = draw_dim(s, a->v.type, &s->groups.storage.v_scale_group);
     draw_lengths(s);
     draw_options(s);
     for (int t = 0; t < TENSORS; t++)
@@ -405,8 +409,9 @@ struct tensor {
 struct call {
     const struct sample *s;
     attnkit_attention_args args;
+    struct groups groups;
     struct tensor tensors[TENSORS];
-    int32_t page_table[MAX_TABLE];
+    int32_t block_table[MAX_TABLE];
 };
 
 static struct call call;
@@ -424,36 +429,39 @@ static char *row_at(const struct tensor *t, int64_t outer, int64_t head, int64_t
 /* A row of a tensor of the call, wherever its page is. */
 static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_t h, int64_t i)
 {
-    const attnkit_attention_args *a = &c->args;
-    if (!a->page_table || !is_kv(t))
+    const attnkit_pages *const p = &c->groups.pages;
+    if (!p->block_table || !is_kv(t))
         return row_at(&c->tensors[t], b, h, i);
-    const int32_t page = c->page_table[b * a->page_table_stride + i / a->page_size];
-    return row_at(&c->tensors[t], page, h, i % a->page_size);
+    const int32_t page = c->block_table[b * p->block_table_stride + i / p->page_size];
+    return row_at(&c->tensors[t], page, h, i % p->page_size);
 }
 
 /* Every page has one user, or as many as there are batch entries where those share all. Entries
  * without keys are no pages. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
-    attnkit_attention_args *a = &c->args;
+    const attnkit_attention_args *const a = &c->args;
+    attnkit_pages *const p = &c->groups.pages;
     uint64_t random = c->s->random;
     int32_t numbers[MAX_PAGES];
     const int64_t each = (a->kv_len + page_size - 1) / page_size;
-    a->page_table = c->page_table;
-    a->page_size = page_size;
-    a->page_table_stride = each * (a->batch > 1) + random_below(&random, 3);
-    a->pages = (c->s->shared ? each : each * a->batch) + random_below(&random, 4);
-    assert_true(a->page_table_stride * (a->batch - 1) + each <= MAX_TABLE && a->pages <= MAX_PAGES);
-    for (int32_t i = 0; i < a->pages; i++) {
+    p->block_table = c->block_table;
+    p->page_size = page_size;
+    p->block_table_stride = each * (a->batch > 1) + random_below(&random, 3);
+    p->pages = (c->s->shared ? each : each * a->batch) + random_below(&random, 4);
+    assert_true(p->block_table_stride * (a->batch - 1) + each <= MAX_TABLE &&
+                p->pages <= MAX_PAGES);
+    for (int32_t i = 0; i < p->pages; i++) {
         const int64_t j = random_below(&random, i + 1);
         numbers[i] = numbers[j];
         numbers[j] = i;
     }
     for (int64_t i = 0; i < MAX_TABLE; i++)
-        c->page_table[i] = i % 2 ? -1 : INT32_MAX;
+        c->block_table[i] = i % 2 ? -1 : INT32_MAX;
     for (int64_t b = 0; b < a->batch; b++)
         for (int64_t i = 0; i * page_size < kv_len_of(c->s, b); i++)
-            c->page_table[b * a->page_table_stride + i] = numbers[c->s->shared ? i : b * each + i];
+            c->block_table[b * p->block_table_stride + i] =
+                numbers[c->s->shared ? i : b * each + i];
 }
 
 static void place_in_slots(struct tensor *t, bool at_end, int *slot)
@@ -496,10 +504,11 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 {
     const struct sample *s = c->s;
     struct tensor *t = &c->tensors[index];
-    const bool paged = c->args.page_table && is_kv(index);
+    const attnkit_pages *const pages = &c->groups.pages;
+    const bool paged = pages->block_table && is_kv(index);
     const bool repeated = layout == REPEATED && is_kv(index);
-    const int64_t count[3] = {paged ? c->args.pages : s->args.batch, heads_of(s, index),
-                              paged ? c->args.page_size : rows_of(s, index)};
+    const int64_t count[3] = {paged ? pages->pages : s->args.batch, heads_of(s, index),
+                              paged ? pages->page_size : rows_of(s, index)};
     *t = (struct tensor){.row_bytes = row_bytes_of(s, index)};
     memcpy(t->count, count, sizeof count);
     if (repeated) {
@@ -569,19 +578,20 @@ static void fill_output(const struct tensor *t)
 static void set_tensors(struct call *c, enum rows_layout layout)
 {
     attnkit_attention_args *a = &c->args;
-    int64_t *const strides[TENSORS] = {a->q_strides,      a->k_strides,   a->v_strides,
-                                       a->out_strides,    a->lse_strides, a->k_scale_strides,
-                                       a->v_scale_strides};
-    for (int t = 0; t < TENSORS && layout != TIGHT; t++)
-        memcpy(strides[t], c->tensors[t].strides, sizeof c->tensors[t].strides);
-    a->flags |= layout == TIGHT ? 0 : ATTNKIT_STRIDED;
-    a->q = c->tensors[Q].first;
-    a->k = c->tensors[K].first;
-    a->v = c->tensors[V].first;
-    a->out = c->tensors[OUT].first;
-    a->lse = (float *)c->tensors[LSE].first;
-    a->k_scales = (const float *)c->tensors[K_SCALES].first;
-    a->v_scales = (const float *)c->tensors[V_SCALES].first;
+    attnkit_tensor *const tensors[TENSORS] = {&a->q,
+                                              &a->k,
+                                              &a->v,
+                                              &a->out,
+                                              &a->lse,
+                                              &c->groups.storage.k_scales,
+                                              &c->groups.storage.v_scales};
+    for (int t = 0; t < TENSORS; t++) {
+        tensors[t]->data = c->tensors[t].first;
+        if (layout == TIGHT)
+            continue;
+        tensors[t]->layout = ATTNKIT_STRIDED;
+        memcpy(tensors[t]->strides, c->tensors[t].strides, sizeof tensors[t]->strides);
+    }
 }
 
 /* About as many rows as there are slots for. */
@@ -604,6 +614,8 @@ static struct call *lay_out(const struct sample *s, enum rows_layout layout, int
     memset(c, 0, sizeof *c);
     c->s = s;
     c->args = s->args;
+    c->groups = s->groups;
+    groups_hang(&c->args, &c->groups);
     if (page_size > 0)
         draw_pages(c, page_size);
     for (int t = 0; t < TENSORS; t++) {
@@ -641,13 +653,13 @@ static void run_rows(const struct call *c, const struct row_run *rows, const cha
     int64_t offsets[MAX_BATCH];
     if (rows->count < part.q_len) {
         part.q_len = rows->count;
-        part.q = row_in(c, Q, 0, 0, rows->first);
-        part.out = row_in(c, OUT, 0, 0, rows->first);
-        part.lse = (float *)row_in(c, LSE, 0, 0, rows->first);
+        part.q.data = row_in(c, Q, 0, 0, rows->first);
+        part.out.data = row_in(c, OUT, 0, 0, rows->first);
+        part.lse.data = row_in(c, LSE, 0, 0, rows->first);
         for (int64_t b = 0; b < part.batch; b++)
             offsets[b] = q_offset_of(c->s, b) + rows->first;
         part.align = ATTNKIT_ALIGN_OFFSETS;
-        part.q_offsets = offsets;
+        part.q_offsets.data = offsets;
     }
     run_attention(&part, (struct runner){.isa = isa, .threads = threads});
 }
@@ -722,10 +734,10 @@ static void report(const struct call *c, const char *what, const char *isa, cons
         return;
     printf("# %s, types %d %d %d %d, D %d/%d, heads %d/%d, B %d, Lq %d, Lkv %d, layout %s, pages "
            "of %d: %s %s; again: types %s %d\n",
-           isa, (int)a->q_type, (int)a->k_type, (int)a->v_type, (int)a->out_type, (int)a->head_dim,
+           isa, (int)a->q.type, (int)a->k.type, (int)a->v.type, (int)a->out.type, (int)a->head_dim,
            (int)a->value_dim, (int)a->q_heads, (int)a->kv_heads, (int)a->batch, (int)a->q_len,
-           (int)a->kv_len, a->flags & ATTNKIT_STRIDED ? "strided" : "dense", (int)a->page_size,
-           what, wrong, isa, c->s->number);
+           (int)a->kv_len, a->q.layout & ATTNKIT_STRIDED ? "strided" : "dense",
+           (int)c->groups.pages.page_size, what, wrong, isa, c->s->number);
 }
 
 /* Every instruction set on the case as it lies. */
@@ -740,7 +752,7 @@ static void check_whole(const struct call *c)
 static void check_parts(const struct call *c)
 {
     uint64_t random = c->s->random;
-    if (!(c->args.flags & ATTNKIT_STRIDED))
+    if (!(c->args.q.layout & ATTNKIT_STRIDED))
         return;
     const int64_t first = random_below(&random, c->args.q_len);
     const struct row_run one = all_of(first, 1);

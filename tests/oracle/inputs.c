@@ -11,93 +11,102 @@ enum { MAX_TILED_DIM = 1024 };
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-static int64_t position_of_row_0(const attnkit_attention_args *args, int64_t batch, int64_t rows,
-                                 int64_t keys)
+static int64_t position_of_row_0(const struct query *q, int64_t rows)
 {
-    switch (args->align) {
+    switch (q->args->align) {
     case ATTNKIT_ALIGN_BOTTOM_RIGHT:
-        return args->first_key + keys - rows;
+        return q->groups.states.first_key + q->keys - rows;
     case ATTNKIT_ALIGN_OFFSETS:
-        return args->q_offsets[batch];
+        return ints_at(q->args->q_offsets, q->batch);
     default:
         return 0;
     }
 }
 
+/* Of packed entry b. */
+static int64_t length_of(attnkit_ints cu_seqlens, int64_t b)
+{
+    return ints_at(cu_seqlens, b + 1) - ints_at(cu_seqlens, b);
+}
+
 struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t head, int64_t row)
 {
-    const int64_t *const starts = args->q_starts, *const kv_starts = args->kv_starts;
-    const int64_t rows = starts ? starts[batch + 1] - starts[batch] : args->q_len;
     struct query q = {
         .args = args,
+        .groups = groups_of(args),
         .batch = batch,
         .head = head,
         .kv_head = head / (args->q_heads / args->kv_heads),
-        .outer = starts ? 0 : batch,
-        .row = starts ? starts[batch] + row : row,
-        .keys = args->kv_lens ? args->kv_lens[batch] : args->kv_len,
+        .outer = batch,
+        .row = row,
+        .keys = args->kv_len,
         .value_dim = args->value_dim ? args->value_dim : args->head_dim,
     };
-    if (kv_starts)
-        q.keys = kv_starts[batch + 1] - kv_starts[batch];
-    q.position = (__int128_t)position_of_row_0(args, batch, rows, q.keys) + row;
+    const attnkit_ints starts = q.groups.storage.cu_seqlens_q;
+    const attnkit_ints kv_starts = q.groups.storage.cu_seqlens_kv;
+    const attnkit_ints lens = q.groups.visibility.kv_lens;
+    int64_t rows = args->q_len;
+    if (starts.data) {
+        rows = length_of(starts, batch);
+        q.outer = 0;
+        q.row = ints_at(starts, batch) + row;
+    }
+    if (lens.data)
+        q.keys = ints_at(lens, batch);
+    if (kv_starts.data)
+        q.keys = length_of(kv_starts, batch);
+    q.position = (__int128_t)position_of_row_0(&q, rows) + row;
     return q;
 }
 
 /* --- Rows as they are stored ------------------------------------------------------------------ */
 
 /* Where index {outer, head, row} of a tensor begins, which is dense unless its strides count. */
-static const char *element_at(const void *tensor, const int64_t *strides, bool strided,
-                              const int64_t count[2], int64_t row_bytes, const int64_t index[3])
+static const char *element_at(const attnkit_tensor *tensor, const int64_t count[2],
+                              int64_t row_bytes, const int64_t index[3])
 {
     const int64_t dense[3] = {count[0] * count[1] * row_bytes, count[1] * row_bytes, row_bytes};
-    const int64_t *const s = strided ? strides : dense;
-    return (const char *)tensor + index[0] * s[0] + index[1] * s[1] + index[2] * s[2];
+    const int64_t *const s = tensor->layout & ATTNKIT_STRIDED ? tensor->strides : dense;
+    return (const char *)tensor->data + index[0] * s[0] + index[1] * s[1] + index[2] * s[2];
 }
 
 void query_q(const struct query *q, float *out)
 {
     const attnkit_attention_args *const a = q->args;
-    const enum type type = (enum type)a->q_type;
+    const enum type type = (enum type)a->q.type;
     const int64_t count[2] = {a->q_heads, a->q_len}, index[3] = {q->outer, q->head, q->row};
-    widen_row(type,
-              element_at(a->q, a->q_strides, a->flags & ATTNKIT_STRIDED, count,
-                         bytes_of(type, a->head_dim), index),
-              NULL, 0, a->head_dim, out);
+    widen_row(type, element_at(&a->q, count, bytes_of(type, a->head_dim), index), NULL, 0,
+              a->head_dim, out);
 }
 
 /* K or V. */
 struct stored {
-    const void *data;
-    const float *scales;
-    const int64_t *strides, *scale_strides;
+    const attnkit_tensor *rows, *scales;
     enum type type;
     int64_t dim, group;
     bool tiled;
 };
 
-static struct stored stored_k(const attnkit_attention_args *a)
+static struct stored stored_k(const struct query *q)
 {
-    return (struct stored){.data = a->k,
-                           .scales = a->k_scales,
-                           .strides = a->k_strides,
-                           .scale_strides = a->k_scale_strides,
-                           .type = (enum type)a->k_type,
+    const attnkit_attention_args *const a = q->args;
+    const attnkit_kv_storage *const storage = &q->groups.storage;
+    return (struct stored){.rows = &a->k,
+                           .scales = &storage->k_scales,
+                           .type = (enum type)a->k.type,
                            .dim = a->head_dim,
-                           .group = a->k_scale_group ? a->k_scale_group : a->head_dim,
-                           .tiled = a->flags & ATTNKIT_TILED};
+                           .group = storage->k_scale_group ? storage->k_scale_group : a->head_dim,
+                           .tiled = a->k.layout & ATTNKIT_TILED};
 }
 
 static struct stored stored_v(const struct query *q)
 {
-    const attnkit_attention_args *const a = q->args;
-    return (struct stored){.data = a->v,
-                           .scales = a->v_scales,
-                           .strides = a->v_strides,
-                           .scale_strides = a->v_scale_strides,
-                           .type = (enum type)a->v_type,
+    const attnkit_kv_storage *const storage = &q->groups.storage;
+    return (struct stored){.rows = &q->args->v,
+                           .scales = &storage->v_scales,
+                           .type = (enum type)q->args->v.type,
                            .dim = q->value_dim,
-                           .group = a->v_scale_group ? a->v_scale_group : q->value_dim};
+                           .group = storage->v_scale_group ? storage->v_scale_group : q->value_dim};
 }
 
 /* Row `at` of a tile as one that is not in a tile: elements and, for TYPE_I8, scales. */
@@ -122,40 +131,40 @@ static void take_out_of_tile(const struct stored *s, const char *tile, const flo
 /* Where the row of a key is, in pages, packed or neither. */
 static void locate(const struct query *q, int64_t key, int64_t index[3])
 {
-    const attnkit_attention_args *const a = q->args;
+    const attnkit_pages *const pages = &q->groups.pages;
+    const attnkit_ints starts = q->groups.storage.cu_seqlens_kv;
     index[0] = q->batch;
     index[1] = q->kv_head;
     index[2] = key;
-    if (a->page_table) {
-        index[0] = a->page_table[q->batch * a->page_table_stride + key / a->page_size];
-        index[2] = key % a->page_size;
+    if (pages->block_table) {
+        index[0] =
+            pages->block_table[q->batch * pages->block_table_stride + key / pages->page_size];
+        index[2] = key % pages->page_size;
     }
-    if (a->kv_starts) {
+    if (starts.data) {
         index[0] = 0;
-        index[2] += a->kv_starts[q->batch];
+        index[2] += ints_at(starts, q->batch);
     }
 }
 
 static void widen_stored(const struct query *q, const struct stored *s, int64_t key, float *out)
 {
     const attnkit_attention_args *const a = q->args;
-    const bool strided = a->flags & ATTNKIT_STRIDED;
     const int64_t lines = s->tiled ? ATTNKIT_TILE_KEYS : 1; /* keys of a tile, or of a row */
-    const int64_t keys = a->page_table ? a->page_size : a->kv_len;
+    const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : a->kv_len;
     const int64_t count[2] = {a->kv_heads, (keys + lines - 1) / lines};
     int64_t index[3];
     locate(q, key, index);
     const int64_t at = index[2] % lines;
     index[2] /= lines;
 
-    const char *row =
-        element_at(s->data, s->strides, strided, count, lines * bytes_of(s->type, s->dim), index);
+    const char *row = element_at(s->rows, count, lines * bytes_of(s->type, s->dim), index);
     const void *scales = NULL;
     char own_row[4 * MAX_TILED_DIM];
     float own_scales[MAX_TILED_DIM];
     if (s->type == TYPE_I8)
-        scales = element_at(s->scales, s->scale_strides, strided, count,
-                            lines * (s->dim / s->group) * (int64_t)sizeof(float), index);
+        scales = element_at(s->scales, count, lines * (s->dim / s->group) * (int64_t)sizeof(float),
+                            index);
     if (s->tiled) {
         take_out_of_tile(s, row, scales, at, own_row, own_scales);
         row = own_row;
@@ -166,7 +175,7 @@ static void widen_stored(const struct query *q, const struct stored *s, int64_t 
 
 void query_k(const struct query *q, int64_t key, float *out)
 {
-    const struct stored k = stored_k(q->args);
+    const struct stored k = stored_k(q);
     widen_stored(q, &k, key, out);
 }
 
@@ -179,15 +188,14 @@ void query_v(const struct query *q, int64_t key, float *out)
 /* --- Masks ------------------------------------------------------------------------------------ */
 
 /* The row's line of a mask, or NULL where that has no column for the key. */
-static const char *mask_line(const struct query *q, const void *mask, const int64_t *strides,
-                             int64_t columns, int64_t line_bytes, int64_t key)
+static const char *mask_line(const struct query *q, const attnkit_tensor *mask, int64_t columns,
+                             int64_t line_bytes, int64_t key)
 {
     const attnkit_attention_args *const a = q->args;
     const int64_t count[2] = {a->q_heads, a->q_len}, index[3] = {q->outer, q->head, q->row};
     if (key >= columns)
         return NULL;
-    return element_at(mask, strides, a->flags & (ATTNKIT_STRIDED | ATTNKIT_MASK_STRIDED), count,
-                      line_bytes, index);
+    return element_at(mask, count, line_bytes, index);
 }
 
 static int64_t columns_of(const struct query *q, int64_t columns)
@@ -195,37 +203,35 @@ static int64_t columns_of(const struct query *q, int64_t columns)
     return columns ? columns : q->args->kv_len;
 }
 
-static bool is_let_through(attnkit_mask kind, bool value)
+static bool is_let_through(attnkit_mask_kind kind, bool value)
 {
     return value == (kind == ATTNKIT_MASK_ATTEND);
 }
 
 static bool passes_bytes(const struct query *q, int64_t key)
 {
-    const attnkit_attention_args *const a = q->args;
-    const int64_t columns = columns_of(q, a->mask_columns);
-    const char *const line = mask_line(q, a->mask, a->mask_strides, columns, columns, key);
-    return line && is_let_through(a->mask_kind, line[key]);
+    const attnkit_visibility *const v = &q->groups.visibility;
+    const int64_t columns = columns_of(q, v->mask_columns);
+    const char *const line = mask_line(q, &v->mask, columns, columns, key);
+    return line && is_let_through(v->mask_kind, line[key]);
 }
 
 static bool passes_bits(const struct query *q, int64_t key)
 {
-    const attnkit_attention_args *const a = q->args;
-    const int64_t columns = columns_of(q, a->mask_bits_columns);
-    const char *const line =
-        mask_line(q, a->mask_bits, a->mask_bits_strides, columns, (columns + 7) / 8, key);
-    return line && is_let_through(a->mask_bits_kind, (unsigned char)line[key / 8] >> key % 8 & 1);
+    const attnkit_visibility *const v = &q->groups.visibility;
+    const int64_t columns = columns_of(q, v->mask_bits_columns);
+    const char *const line = mask_line(q, &v->mask_bits, columns, (columns + 7) / 8, key);
+    return line && is_let_through(v->mask_bits_kind, (unsigned char)line[key / 8] >> key % 8 & 1);
 }
 
 float query_bias(const struct query *q, int64_t key)
 {
-    const attnkit_attention_args *const a = q->args;
-    if (!a->bias)
+    const attnkit_score_mods *const s = &q->groups.scores;
+    if (!s->bias.data)
         return 0.0f;
-    const enum type type = (enum type)a->bias_type;
-    const int64_t columns = columns_of(q, a->bias_columns);
-    const char *const line =
-        mask_line(q, a->bias, a->bias_strides, columns, bytes_of(type, columns), key);
+    const enum type type = (enum type)s->bias.type;
+    const int64_t columns = columns_of(q, s->bias_columns);
+    const char *const line = mask_line(q, &s->bias, columns, bytes_of(type, columns), key);
     float bias = -INFINITY;
     if (line)
         widen_row(type, line + bytes_of(type, key), NULL, 0, 1, &bias);
@@ -234,33 +240,37 @@ float query_bias(const struct query *q, int64_t key)
 
 static bool is_in_window(const struct query *q, int64_t key)
 {
-    const attnkit_attention_args *const a = q->args;
+    const attnkit_window *const w = &q->groups.window;
     const __int128_t distance = query_distance(q, key);
-    if (a->first_key + key < a->keep_first)
+    if (q->groups.states.first_key + key < w->keep_first)
         return true;
-    return (a->window_left < 0 || distance >= -(__int128_t)a->window_left) &&
-           (a->window_right < 0 || distance <= a->window_right);
+    return (w->left < 0 || distance >= -(__int128_t)w->left) &&
+           (w->right < 0 || distance <= w->right);
 }
 
-static bool is_of_same_document(const struct query *q, int64_t key)
+static bool is_of_same_segment(const struct query *q, int64_t key)
 {
     const attnkit_attention_args *const a = q->args;
-    const int64_t first = a->kv_starts ? a->kv_starts[q->batch] : q->batch * a->kv_len;
-    return a->q_docs[q->outer * a->q_len + q->row] == a->kv_docs[first + key];
+    const attnkit_visibility *const v = &q->groups.visibility;
+    const attnkit_ints starts = q->groups.storage.cu_seqlens_kv;
+    const int64_t first = starts.data ? ints_at(starts, q->batch) : q->batch * a->kv_len;
+    return v->q_segment_ids[q->outer * a->q_len + q->row] == v->kv_segment_ids[first + key];
 }
 
 __int128_t query_distance(const struct query *q, int64_t key)
 {
-    return (__int128_t)q->args->first_key + key - q->position;
+    return (__int128_t)q->groups.states.first_key + key - q->position;
 }
 
 bool query_sees(const struct query *q, int64_t key)
 {
-    const attnkit_attention_args *const a = q->args;
-    return key < q->keys && (!(a->flags & ATTNKIT_CAUSAL) || query_distance(q, key) <= 0) &&
-           (!(a->flags & ATTNKIT_WINDOW) || is_in_window(q, key)) &&
-           (!a->q_docs || is_of_same_document(q, key)) && (!a->mask || passes_bytes(q, key)) &&
-           (!a->mask_bits || passes_bits(q, key)) && query_bias(q, key) != -INFINITY;
+    const attnkit_visibility *const v = &q->groups.visibility;
+    const bool causal = q->args->flags & ATTNKIT_CAUSAL;
+    return key < q->keys && (!causal || query_distance(q, key) <= 0) &&
+           (!v->window || is_in_window(q, key)) &&
+           (!v->q_segment_ids || is_of_same_segment(q, key)) &&
+           (!v->mask.data || passes_bytes(q, key)) && (!v->mask_bits.data || passes_bits(q, key)) &&
+           query_bias(q, key) != -INFINITY;
 }
 
 /* --- Dropout ---------------------------------------------------------------------------------- */
@@ -276,14 +286,15 @@ static void philox_round(uint32_t w[4], uint32_t key_0, uint32_t key_1)
 
 bool query_drops(const struct query *q, int64_t key)
 {
-    const attnkit_attention_args *const a = q->args;
-    if (!(a->dropout > 0.0))
+    const attnkit_score_mods *const s = &q->groups.scores;
+    if (!(s->dropout > 0.0))
         return false;
-    const uint64_t seed = a->dropout_seeds[q->batch];
-    const uint64_t four = (uint64_t)(a->first_key + key) / 4, position = (uint64_t)q->position;
+    const uint64_t seed = s->dropout_seeds[q->batch];
+    const uint64_t four = (uint64_t)(q->groups.states.first_key + key) / 4;
+    const uint64_t position = (uint64_t)q->position;
     uint32_t w[4] = {(uint32_t)four, (uint32_t)position, (uint32_t)q->head,
                      (uint32_t)(four >> 32 & 0xffff) | (uint32_t)(position >> 32 & 0xffff) << 16};
     for (uint32_t i = 0; i < 10; i++)
         philox_round(w, (uint32_t)seed + i * 0x9e3779b9, (uint32_t)(seed >> 32) + i * 0xbb67ae85);
-    return (double)w[key % 4] < a->dropout * 0x1p32;
+    return (double)w[key % 4] < s->dropout * 0x1p32;
 }

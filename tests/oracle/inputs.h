@@ -10,11 +10,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "attnkit.h"
+#include "tests/support/groups.h"
 
 /* A query row and the keys of its batch entry. */
 struct query {
     const attnkit_attention_args *args;
+    struct groups groups; /* of args, empty where there are none */
     int64_t batch, head, kv_head;
     int64_t outer,
         row;           /* in tensors of query rows: 0 and the row among all where they are packed */

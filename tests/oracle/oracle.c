@@ -145,7 +145,7 @@ static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 
 static struct value alibi(const struct query *q, int64_t key, bool in_log2)
 {
-    const real x = (real)query_distance(q, key), slope = q->args->alibi_slopes[q->head];
+    const real x = (real)query_distance(q, key), slope = q->groups.scores.alibi_slopes[q->head];
     const struct value distance = {x, fabsl(x) > 0x1p24L ? U * fabsl(x) : 0};
     if (in_log2)
         return rounded(scaled(distance, slope / LN_2));
@@ -154,9 +154,9 @@ static struct value alibi(const struct query *q, int64_t key, bool in_log2)
 
 static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
 {
-    if (!q->args->alibi_slopes)
+    if (!q->groups.scores.alibi_slopes)
         return given_bias(q, key, in_log2);
-    if (!q->args->bias)
+    if (!q->groups.scores.bias.data)
         return alibi(q, key, in_log2);
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
@@ -165,14 +165,14 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
-    const attnkit_attention_args *const args = s->query.args;
+    const attnkit_score_mods *const mods = &s->query.groups.scores;
     const real unit = in_log2 ? 1 / LN_2 : 1;
     struct value x;
     if (s->cap > 0 && step != SCALED)
         x = scaled(tanh_of(rounded(scaled(dot_product, s->scale / s->cap))), s->cap * unit);
     else
         x = scaled(dot_product, s->scale * unit);
-    if (step == BIASED && (args->bias || args->alibi_slopes))
+    if (step == BIASED && (mods->bias.data || mods->alibi_slopes))
         x = sum(x, bias_of(&s->query, key, in_log2));
     return rounded(x);
 }
@@ -180,18 +180,18 @@ static struct value score(const struct scoring *s, struct value dot_product, int
 /* What a score is made of: |scale| sum_d |q_d k_d| + |bias| + |slope * distance|. */
 static real score_magnitude(const struct scoring *s, int64_t key, real dot_magnitude)
 {
-    const attnkit_attention_args *const args = s->query.args;
+    const attnkit_score_mods *const mods = &s->query.groups.scores;
     real magnitude = fabsl(s->scale) * dot_magnitude;
-    if (args->bias)
+    if (mods->bias.data)
         magnitude += fabsl(given_bias(&s->query, key, false).x);
-    if (args->alibi_slopes)
+    if (mods->alibi_slopes)
         magnitude += fabsl(alibi(&s->query, key, false).x);
     return magnitude;
 }
 
 static struct scoring new_scoring(const attnkit_attention_args *args, struct query query)
 {
-    struct scoring s = {.query = query, .cap = args->softcap};
+    struct scoring s = {.query = query, .cap = query.groups.scores.softcap};
     s.scale =
         args->flags & ATTNKIT_SCALE_GIVEN ? (real)args->scale : 1 / sqrtl((real)args->head_dim);
     s.chain = expm1l(args->head_dim * U);
@@ -265,8 +265,8 @@ static void add_sink(struct row *r, real sink)
 
 static struct row see_keys(const struct scoring *s)
 {
-    const attnkit_attention_args *const args = s->query.args;
-    struct row r = {.value_dim = s->query.value_dim, .drops = args->dropout > 0.0};
+    const attnkit_score_mods *const mods = &s->query.groups.scores;
+    struct row r = {.value_dim = s->query.value_dim, .drops = mods->dropout > 0.0};
     r.keys = malloc((size_t)(s->query.keys + 1) * sizeof *r.keys);
     r.v = malloc((size_t)(s->query.keys * r.value_dim + 1) * sizeof *r.v);
     r.best_x = r.top = -INFINITY;
@@ -277,12 +277,12 @@ static struct row see_keys(const struct scoring *s)
         const struct value product = dot(s, j, &magnitude);
         struct key key =
             new_key(j, score(s, product, j, BIASED, true), score_magnitude(s, j, magnitude));
-        key.keep = query_drops(&s->query, j) ? 0 : 1 / (1 - (real)args->dropout);
+        key.keep = query_drops(&s->query, j) ? 0 : 1 / (1 - (real)mods->dropout);
         add_key(&r, key);
         query_v(&s->query, j, r.v + r.count++ * r.value_dim);
     }
-    if (args->sinks)
-        add_sink(&r, args->sinks[s->query.head]);
+    if (mods->sinks)
+        add_sink(&r, mods->sinks[s->query.head]);
     return r;
 }
 
@@ -476,10 +476,9 @@ static void score_weights(const struct scoring *s, enum step step, struct oracle
 
 static void weights_of(const struct scoring *s, const struct row *r, struct oracle_element *weights)
 {
-    const attnkit_attention_args *const args = s->query.args;
-    switch (args->weights_kind) {
+    switch (s->query.groups.weights.kind) {
     case ATTNKIT_WEIGHTS_SOFTMAX:
-        softmax_weights(r, args->kv_len, weights);
+        softmax_weights(r, s->query.args->kv_len, weights);
         break;
     case ATTNKIT_WEIGHTS_BIASED:
         score_weights(s, BIASED, weights);

@@ -29,8 +29,8 @@ struct oracle_row {
 };
 
 /* Row `row` of query head `head` of batch entry `batch`; `out` has value_dim elements, of before
- * they are rounded to out_type, and `weights` is NULL or has kv_len, of the kind that args ask for.
- * Takes about 5 ns for each key and each of head_dim + 2 value_dim. */
+ * they are rounded to the type of out, and `weights` is NULL or has kv_len, of the kind that args
+ * ask for. Takes about 5 ns for each key and each of head_dim + 2 value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);

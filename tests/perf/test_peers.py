@@ -35,7 +35,7 @@ import layers  # noqa: E402
 import tensors  # noqa: E402
 import workloads  # noqa: E402
 from columns import PEERS as LIBRARIES  # noqa: E402
-from libraries import forms, layers_with_attnkit, with_attnkit  # noqa: E402
+from libraries import forms  # noqa: E402
 
 MISSING = {"torch": 'raise ImportError("no torch here")',
            "matplotlib": 'raise ImportError("no matplotlib here")',
@@ -174,17 +174,6 @@ class Refusals(PeersTest):
 
 
 class Parts(unittest.TestCase):
-    def test_structs_are_those_of_the_header(self):
-        header = re.sub(r"/\*.*?\*/", "", (ROOT / "include" / "attnkit.h").read_text(), flags=re.S)
-        structs = ("Args", "Exec", "IsaInfo"), ("PackArgs", "LinearArgs", "LayerWeights", "LayerArgs")
-        for struct in (getattr(module, name) for module, names in
-                       zip((with_attnkit, layers_with_attnkit), structs) for name in names):
-            name = struct.__doc__
-            body = re.search(rf"typedef struct {name} {{(.*?)}} {name};", header, re.S)[1]
-            members = [re.search(r"\(\*(\w+)\)|(\w+)(?:\[\d\])?$", member.strip())
-                       for member in body.split(";")[:-1]]
-            self.assertEqual([m[1] or m[2] for m in members], [name for name, *_ in struct._fields_])
-
     def test_costs(self):
         by_name = {w.name: w for w in workloads.WORKLOADS}
         self.assertEqual(by_name["W1"].flops, 4 * 8 * 128 * 256 * 512)

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "tests/support/call.h"
-#include "tests/support/kinds.h"
+#include "tests/cases/kinds.h"
 #include "tests/support/memory.h"
 
 enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
@@ -58,8 +58,8 @@ static struct call *copy_of(const struct call *c)
     struct call *const d = call_like(c);
     const size_t k_bytes = 2 * 2 * KEYS * DIM * sizeof *d->k,
                  v_bytes = 2 * 2 * KEYS * VALUES * sizeof *d->v;
-    d->args.k = d->k = memcpy(call_memory(d, k_bytes), c->k, k_bytes);
-    d->args.v = d->v = memcpy(call_memory(d, v_bytes), c->v, v_bytes);
+    d->args.k.data = d->k = memcpy(call_memory(d, k_bytes), c->k, k_bytes);
+    d->args.v.data = d->v = memcpy(call_memory(d, v_bytes), c->v, v_bytes);
     return d;
 }
 
@@ -81,7 +81,7 @@ static void poison_unseen(struct call *c, const struct kind *kind, struct at row
 
 static const float *weights_row(const struct call *c, struct at at)
 {
-    return c->args.weights + ((at.b * c->args.q_heads + at.h) * c->args.q_len + at.i) * KEYS;
+    return c->weights + ((at.b * c->args.q_heads + at.h) * c->args.q_len + at.i) * KEYS;
 }
 
 static void check_row(const struct call *clean, const struct call *c, struct at row,
@@ -92,7 +92,8 @@ static void check_row(const struct call *clean, const struct call *c, struct at 
     if (!same)
         fail_msg("%s: entry %lld head %lld row %lld of %lld%s, pages of %lld", kind,
                  (long long)row.b, (long long)row.h, (long long)row.i, (long long)c->args.q_len,
-                 c->args.flags & ATTNKIT_TILED ? ", tiles" : "", (long long)c->args.page_size);
+                 c->args.k.layout & ATTNKIT_TILED ? ", tiles" : "",
+                 (long long)c->groups.pages.page_size);
 }
 
 static void what_a_masked_key_holds_changes_no_bit(void **state)
@@ -162,9 +163,9 @@ static void check_unmapped(const struct kind *kind, int64_t rows, bool tiled, co
 {
     struct call *const clean = new_call(kind, rows), *const c = call_like(clean);
     const int unit = tiled ? ATTNKIT_TILE_KEYS : 1;
-    c->args.flags |= tiled ? ATTNKIT_TILED : 0;
-    c->args.k = into_slots(c, kind, true, unit, 0, c->args.k_strides);
-    c->args.v = into_slots(c, kind, false, 1, 2 * 2 * KEYS, c->args.v_strides);
+    c->args.k.layout |= tiled ? ATTNKIT_TILED : 0;
+    c->args.k.data = into_slots(c, kind, true, unit, 0, c->args.k.strides);
+    c->args.v.data = into_slots(c, kind, false, 1, 2 * 2 * KEYS, c->args.v.strides);
     call_run(clean, isa);
     call_run(c, isa);
     for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
@@ -202,17 +203,18 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     struct call *const calls[2] = {clean, c};
     for (int i = 0; i < 2; i++) {
         attnkit_attention_args *const a = &calls[i]->args;
-        int64_t *const strides = is_k ? a->k_strides : a->v_strides;
-        int64_t *const scale_strides = is_k ? a->k_scale_strides : a->v_scale_strides;
-        *(is_k ? &a->k : &a->v) = i == 0 ? (const void *)bytes : slots;
-        *(is_k ? &a->k_scales : &a->v_scales) = scales;
-        *(is_k ? &a->k_type : &a->v_type) = ATTNKIT_I8;
-        *(is_k ? &a->k_scale_group : &a->v_scale_group) = group;
-        strides[2] = i == 0 ? dim : SLOT_STRIDE;
-        scale_strides[2] = dim / group * 4;
+        attnkit_kv_storage *const storage = &calls[i]->groups.storage;
+        attnkit_tensor *const rows = is_k ? &a->k : &a->v;
+        attnkit_tensor *const row_scales = is_k ? &storage->k_scales : &storage->v_scales;
+        rows->data = i == 0 ? (const void *)bytes : slots;
+        rows->type = ATTNKIT_I8;
+        row_scales->data = scales;
+        *(is_k ? &storage->k_scale_group : &storage->v_scale_group) = group;
+        rows->strides[2] = i == 0 ? dim : SLOT_STRIDE;
+        row_scales->strides[2] = dim / group * 4;
         for (int64_t step = 0; step < 2; step++) {
-            strides[1 - step] = strides[2 - step] * (step ? 2 : KEYS);
-            scale_strides[1 - step] = scale_strides[2 - step] * (step ? 2 : KEYS);
+            rows->strides[1 - step] = rows->strides[2 - step] * (step ? 2 : KEYS);
+            row_scales->strides[1 - step] = row_scales->strides[2 - step] * (step ? 2 : KEYS);
         }
     }
 }
@@ -246,14 +248,14 @@ static void pages_that_no_row_sees_may_be_unmapped(void **state)
             struct call *const clean = new_call(&kinds[k], row_counts[n]);
             struct call *const c = call_like(clean);
             char *const slots = memory_slots(0, 2 * 2 * PAGES);
-            c->args.page_table = table;
-            c->args.page_table_stride = PAGES;
-            c->args.page_size = PAGE;
-            c->args.pages = 2 * PAGES;
-            c->args.k = slots;
-            c->args.v = slots + SLOT_BYTES / 2;
+            c->groups.pages.block_table = table;
+            c->groups.pages.block_table_stride = PAGES;
+            c->groups.pages.page_size = PAGE;
+            c->groups.pages.pages = 2 * PAGES;
+            c->args.k.data = slots;
+            c->args.v.data = slots + SLOT_BYTES / 2;
             for (int i = 0; i < 2; i++) {
-                int64_t *const strides = i == 0 ? c->args.k_strides : c->args.v_strides;
+                int64_t *const strides = i == 0 ? c->args.k.strides : c->args.v.strides;
                 strides[2] = 4 * (i == 0 ? DIM : VALUES);
                 strides[1] = SLOT_STRIDE;
                 strides[0] = 2 * SLOT_STRIDE;
@@ -293,13 +295,15 @@ static void nothing_is_read_after_the_last_row_of_a_mask(void **state)
             struct guarded memory[MASKS];
             struct call *const clean = new_call(&kinds[k], row_counts[n]);
             struct call *const c = call_like(clean);
-            attnkit_attention_args *const a = &c->args;
-            a->mask = at_a_guard(&memory[0], a->mask, 2 * a->mask_strides[0]);
-            a->mask_bits = at_a_guard(&memory[1], a->mask_bits, 2 * a->mask_bits_strides[0]);
-            a->bias = at_a_guard(&memory[2], a->bias, 2 * a->bias_strides[0]);
-            a->q_docs = at_a_guard(&memory[3], a->q_docs, 2 * a->q_len * 4);
-            a->kv_docs = at_a_guard(&memory[4], a->kv_docs, 2 * KEYS * 4);
-            a->kv_lens = at_a_guard(&memory[5], a->kv_lens, 2 * 8);
+            attnkit_visibility *const see = &c->groups.visibility;
+            attnkit_tensor *const bias = &c->groups.scores.bias;
+            see->mask.data = at_a_guard(&memory[0], see->mask.data, 2 * see->mask.strides[0]);
+            see->mask_bits.data =
+                at_a_guard(&memory[1], see->mask_bits.data, 2 * see->mask_bits.strides[0]);
+            bias->data = at_a_guard(&memory[2], bias->data, 2 * bias->strides[0]);
+            see->q_segment_ids = at_a_guard(&memory[3], see->q_segment_ids, 2 * c->args.q_len * 4);
+            see->kv_segment_ids = at_a_guard(&memory[4], see->kv_segment_ids, 2 * KEYS * 4);
+            see->kv_lens.data = at_a_guard(&memory[5], see->kv_lens.data, 2 * 8);
             call_run(clean, *state);
             call_run(c, *state);
             assert_true(call_same(clean, c));

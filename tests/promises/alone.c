@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "tests/support/call.h"
-#include "tests/support/kinds.h"
+#include "tests/cases/kinds.h"
 
 enum {
     KEYS = 700, /* more than a chunk */
@@ -44,9 +44,9 @@ static struct call *new_call(const struct kind *kind, int64_t batch, int64_t row
     kind->set(c);
     if (kind->field == BYTES) { /* and all functions of the score, with one of the kinds */
         call_set_positions(c);
-        c->args.alibi_slopes = slopes;
-        c->args.sinks = sinks;
-        c->args.softcap = 2.0;
+        c->groups.scores.alibi_slopes = slopes;
+        c->groups.scores.sinks = sinks;
+        c->groups.scores.softcap = 2.0;
     }
     kinds_vary_bias(c);
     return c;
@@ -74,8 +74,8 @@ static void row_alone_has_the_bits_it_has_among_many(void **state)
             call_run(row, *state);
             check_rows(row, c, b, i, kinds[k].name);
             for (int64_t h = 0; h < HEADS; h++)
-                assert_memory_equal(row->args.weights + h * count * KEYS,
-                                    c->args.weights + ((b * HEADS + h) * 35 + i) * KEYS,
+                assert_memory_equal(row->weights + h * count * KEYS,
+                                    c->weights + ((b * HEADS + h) * 35 + i) * KEYS,
                                     (size_t)(count * KEYS) * sizeof(float));
             call_free(row);
         }
@@ -123,33 +123,35 @@ static int64_t clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-static const void *moved(const void *tensor, int64_t bytes)
+static const void *moved(const void *data, int64_t bytes)
 {
-    return tensor ? (const char *)tensor + bytes : NULL;
+    return data ? (const char *)data + bytes : NULL;
 }
 
 /* A call over the keys from `first` to `end` of another one with a single entry: columns of masks
  * are of these keys. */
 static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 {
-    const attnkit_attention_args *const all = &c->args;
     struct call *const part = call_like(c);
     attnkit_attention_args *const a = &part->args;
+    attnkit_visibility *const see = &part->groups.visibility;
+    attnkit_score_mods *const scores = &part->groups.scores;
     const int64_t keys = a->kv_len = end - first;
-    a->first_key = first;
-    a->k = moved(all->k, first * all->k_strides[2]);
-    a->v = moved(all->v, first * all->v_strides[2]);
-    a->mask = moved(all->mask, first);
-    a->mask_bits = moved(all->mask_bits, first / 8);
-    a->bias = moved(all->bias, first * (all->bias_type == ATTNKIT_F32 ? 4 : 2));
-    a->kv_docs = moved(all->kv_docs, first * 4);
-    a->mask_columns = clamp(all->mask_columns - first, 0, keys);
-    a->mask_bits_columns = clamp(all->mask_bits_columns - first, 0, keys);
-    a->bias_columns = clamp(all->bias_columns - first, 0, keys);
-    if (all->kv_lens) {
+    part->groups.states.first_key = first;
+    a->k.data = moved(a->k.data, first * a->k.strides[2]);
+    a->v.data = moved(a->v.data, first * a->v.strides[2]);
+    see->mask.data = moved(see->mask.data, first);
+    see->mask_bits.data = moved(see->mask_bits.data, first / 8);
+    scores->bias.data =
+        moved(scores->bias.data, first * (scores->bias.type == ATTNKIT_F32 ? 4 : 2));
+    see->kv_segment_ids = moved(see->kv_segment_ids, first * 4);
+    see->mask_columns = clamp(see->mask_columns - first, 0, keys);
+    see->mask_bits_columns = clamp(see->mask_bits_columns - first, 0, keys);
+    scores->bias_columns = clamp(scores->bias_columns - first, 0, keys);
+    if (see->kv_lens.data) {
         int64_t *const len = call_memory(part, sizeof *len);
-        *len = clamp(*all->kv_lens - first, 0, keys);
-        a->kv_lens = len;
+        *len = clamp(ints_at(see->kv_lens, 0) - first, 0, keys);
+        see->kv_lens = (attnkit_ints){.data = len};
     }
     return part;
 }
@@ -163,15 +165,15 @@ static void parts_of_the_keys_make_the_whole(void **state)
             const size_t rows = (size_t)(HEADS * row_counts[n]) * sizeof(float);
             float *const max = call_memory(c, rows), *const sum = call_memory(c, rows),
                          *const out = call_memory(c, rows * VALUES);
-            head->args.out = NULL;
-            head->args.lse = NULL;
-            head->args.sinks = NULL;
-            head->args.after_max = max;
-            head->args.after_sum = sum;
-            head->args.after_out = out;
-            tail->args.before_max = max;
-            tail->args.before_sum = sum;
-            tail->args.before_out = out;
+            head->args.out.data = NULL;
+            head->args.lse.data = NULL;
+            head->groups.scores.sinks = NULL;
+            head->groups.states.state_out.max = max;
+            head->groups.states.state_out.sum = sum;
+            head->groups.states.state_out.out = out;
+            tail->groups.states.state_in.max = max;
+            tail->groups.states.state_in.sum = sum;
+            tail->groups.states.state_in.out = out;
             call_run(c, *state);
             call_run(head, *state);
             call_run(tail, *state);
@@ -190,20 +192,19 @@ static void set_buffers(struct call *c, int64_t room, int32_t *table)
 {
     attnkit_attention_args *const a = &c->args;
     const int64_t dims[2] = {DIM, VALUES};
-    const void **const tensors[2] = {&a->k, &a->v};
-    int64_t *const strides[2] = {a->k_strides, a->v_strides};
+    attnkit_tensor *const tensors[2] = {&a->k, &a->v};
     for (int i = 0; i < 2; i++) {
         const size_t bytes = (size_t)(a->batch * KV_HEADS * room * dims[i]) * sizeof(float);
         void *const buffer = call_memory(c, bytes);
         memset(buffer, 0xff, bytes);
-        *tensors[i] = buffer;
-        strides[i][2] = strides[i][0] = dims[i] * 4;
-        strides[i][1] = room * dims[i] * 4;
+        tensors[i]->data = buffer;
+        tensors[i]->strides[2] = tensors[i]->strides[0] = dims[i] * 4;
+        tensors[i]->strides[1] = room * dims[i] * 4;
     }
-    a->page_size = 1;
-    a->page_table = table;
-    a->page_table_stride = KEYS;
-    a->pages = (a->batch - 1) * KV_HEADS * room + room;
+    c->groups.pages.page_size = 1;
+    c->groups.pages.block_table = table;
+    c->groups.pages.block_table_stride = KEYS;
+    c->groups.pages.pages = (a->batch - 1) * KV_HEADS * room + room;
 }
 
 /* The number of the page that is a row of an entry's buffer. */
@@ -212,16 +213,20 @@ static int32_t page_of(int64_t b, int64_t room, int64_t row)
     return (int32_t)(b * KV_HEADS * room + row);
 }
 
+/* To be written to. */
+static char *row_of_page(const attnkit_tensor *t, int32_t page, int64_t head)
+{
+    return (char *)(uintptr_t)t->data + page * t->strides[0] + head * t->strides[1];
+}
+
 /* Puts a key of another call into a page. */
 static void put_key(struct call *c, int32_t page, const struct call *from, struct at at)
 {
     const attnkit_attention_args *const a = &c->args;
     for (int64_t head = 0; head < KV_HEADS; head++) {
         at.h = head * (HEADS / KV_HEADS);
-        memcpy((char *)(uintptr_t)a->k + page * a->k_strides[0] + head * a->k_strides[1],
-               call_k(from, at), DIM * sizeof(float));
-        memcpy((char *)(uintptr_t)a->v + page * a->v_strides[0] + head * a->v_strides[1],
-               call_v(from, at), VALUES * sizeof(float));
+        memcpy(row_of_page(&a->k, page, head), call_k(from, at), DIM * sizeof(float));
+        memcpy(row_of_page(&a->v, page, head), call_v(from, at), VALUES * sizeof(float));
     }
 }
 
@@ -257,10 +262,7 @@ static struct call *new_windowed_call(int kind, int64_t rows)
 {
     struct call *const c = new_call(&kinds[kind], 1, rows);
     call_set_positions(c);
-    c->args.flags |= ATTNKIT_WINDOW;
-    c->args.window_left = 20;
-    c->args.window_right = 1;
-    c->args.keep_first = 0;
+    groups_set_window(&c->args, &c->groups, 20, 1, 0);
     return c;
 }
 
@@ -325,9 +327,10 @@ static struct call *new_tree(int64_t prefix)
         for (int on = node; on >= 0; on = parents[on])
             row[(prefix + on) / 8] |= (unsigned char)(1 << (prefix + on) % 8);
     }
-    c->args.mask_bits = bits;
-    c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
-    c->args.mask_bits_strides[2] = row_bytes;
+    c->groups.visibility.mask_bits.data = bits;
+    c->groups.visibility.mask_bits.type = ATTNKIT_BITS;
+    c->groups.visibility.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+    c->groups.visibility.mask_bits.strides[2] = row_bytes;
     return c;
 }
 
@@ -387,11 +390,10 @@ static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
     for (int64_t left = FIRST_LEFT; left < LAST_LEFT; left++) {
         struct call *const rows =
             call_new((struct shape){.kv_len = LEN, .head_dim = DIM, .value_dim = VALUES});
-        rows->args.flags |= ATTNKIT_CAUSAL | ATTNKIT_WINDOW;
+        rows->args.flags |= ATTNKIT_CAUSAL;
         rows->args.align = ATTNKIT_ALIGN_OFFSETS;
-        rows->args.q_offsets = &last;
-        rows->args.window_left = left;
-        rows->args.keep_first = 4;
+        rows->args.q_offsets = (attnkit_ints){.data = &last};
+        groups_set_window(&rows->args, &rows->groups, left, 0, 4);
         for (int64_t page = 0; page <= LEN; page += LEN) {
             struct call *const tiles = call_like(rows);
             call_store(tiles, true, page);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "tests/support/call.h"
-#include "tests/support/kinds.h"
+#include "tests/cases/kinds.h"
 
 enum { KEYS = 150, ROW_COUNTS = 3 };
 
@@ -94,8 +94,8 @@ static struct call *new_call(struct shape shape, double rate)
         for (int64_t column = 0; column < a->kv_len; column++)
             c->v[row * a->kv_len + column] = column == row % a->kv_len ? 1.0f : 0.0f;
     call_set_positions(c);
-    c->args.dropout = rate;
-    c->args.dropout_seeds = seeds;
+    c->groups.scores.dropout = rate;
+    c->groups.scores.dropout_seeds = seeds;
     return c;
 }
 
@@ -103,13 +103,15 @@ static struct call *new_call(struct shape shape, double rate)
 static int64_t check(const struct call *c)
 {
     const attnkit_attention_args *const a = &c->args;
-    const float kept = (float)(1.0 / (1.0 - a->dropout)) / (float)a->kv_len;
+    const attnkit_score_mods *const scores = &c->groups.scores;
+    const float kept = (float)(1.0 / (1.0 - scores->dropout)) / (float)a->kv_len;
     int64_t count = 0;
     for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
         for (int64_t j = 0; j < a->kv_len; j++) {
-            const uint32_t word = random_word(a->dropout_seeds[at.b], at.h,
-                                              a->q_offsets[at.b] + at.i, a->first_key + j);
-            const float expected = is_dropped(a->dropout, word) ? 0.0f : kept;
+            const uint32_t word =
+                random_word(scores->dropout_seeds[at.b], at.h, ints_at(a->q_offsets, at.b) + at.i,
+                            c->groups.states.first_key + j);
+            const float expected = is_dropped(scores->dropout, word) ? 0.0f : kept;
             if (call_out(c, at)[j] != expected)
                 fail_msg("entry %lld head %lld row %lld key %lld: %g, not %g", (long long)at.b,
                          (long long)at.h, (long long)at.i, (long long)j, (double)call_out(c, at)[j],
@@ -144,7 +146,7 @@ static void all_48_bits_of_a_position_count(void **state)
     for (int n = 0; n < ROW_COUNTS; n++)
         for (int i = 0; i < 3; i++) {
             struct call *const c = new_call(shape_of(row_counts[n]), 0.3);
-            c->args.q_offsets = offsets + i;
+            c->args.q_offsets = (attnkit_ints){.data = offsets + i};
             call_run(c, *state);
             check(c);
             call_free(c);
@@ -157,7 +159,7 @@ static void keys_count_from_the_first_of_the_sequence(void **state)
     for (int n = 0; n < ROW_COUNTS; n++)
         for (int i = 0; i < 2; i++) {
             struct call *const c = new_call(shape_of(row_counts[n]), 0.3);
-            c->args.first_key = first_keys[i];
+            c->groups.states.first_key = first_keys[i];
             call_run(c, *state);
             check(c);
             call_free(c);
@@ -170,8 +172,8 @@ static void word_just_below_the_rate_drops_its_key(void **state)
     for (int n = 0; n < ROW_COUNTS; n++)
         for (int64_t j = 0; j < KEYS; j += 11) {
             struct call *const c = new_call(shape_of(row_counts[n]), 0.5);
-            const uint32_t word = random_word(seeds[0], 0, c->args.q_offsets[0], j);
-            c->args.dropout = ((double)word + 0.5) * 0x1p-32;
+            const uint32_t word = random_word(seeds[0], 0, ints_at(c->args.q_offsets, 0), j);
+            c->groups.scores.dropout = ((double)word + 0.5) * 0x1p-32;
             call_run(c, *state);
             assert_true(call_out(c, (struct at){0})[j] == 0.0f);
             check(c);
@@ -184,8 +186,8 @@ static void word_at_the_rate_keeps_its_key(void **state)
     for (int n = 0; n < ROW_COUNTS; n++)
         for (int64_t j = 0; j < KEYS; j += 11) {
             struct call *const c = new_call(shape_of(row_counts[n]), 0.5);
-            const uint32_t word = random_word(seeds[0], 0, c->args.q_offsets[0], j);
-            c->args.dropout = (double)word * 0x1p-32;
+            const uint32_t word = random_word(seeds[0], 0, ints_at(c->args.q_offsets, 0), j);
+            c->groups.scores.dropout = (double)word * 0x1p-32;
             call_run(c, *state);
             assert_true(call_out(c, (struct at){0})[j] > 0.0f);
             check(c);
@@ -199,13 +201,13 @@ static void tiny_rate_drops_next_to_nothing(void **state)
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = new_call(shape_of(row_counts[n]), 0x1p-60);
         struct call *const d = call_like(c);
-        d->args.dropout = 0.0;
-        d->args.dropout_seeds = NULL;
+        d->groups.scores.dropout = 0.0;
+        d->groups.scores.dropout_seeds = NULL;
         call_run(c, *state);
         call_run(d, *state);
         assert_true(call_same(c, d));
         check(c);
-        c->args.dropout = 0x1p-13;
+        c->groups.scores.dropout = 0x1p-13;
         call_run(c, *state);
         check(c);
         call_free(d);
@@ -241,8 +243,8 @@ static struct call *new_masked_call(int64_t rows)
     for (int i = 0; i < KINDS; i++)
         if (strcmp(kinds[i].name, "causal") == 0 || strcmp(kinds[i].name, "f32 bias") == 0)
             kinds[i].set(c);
-    c->args.dropout = 0.25;
-    c->args.dropout_seeds = seeds;
+    c->groups.scores.dropout = 0.25;
+    c->groups.scores.dropout_seeds = seeds;
     return c;
 }
 
@@ -283,11 +285,11 @@ static void lse_and_weights_out_are_those_before_dropout(void **state)
         float *const weights = call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
         struct call *const d = call_like(c);
         const size_t rows = (size_t)(3 * 4 * row_counts[n]);
-        d->args.dropout = 0.0;
-        d->args.dropout_seeds = NULL;
+        d->groups.scores.dropout = 0.0;
+        d->groups.scores.dropout_seeds = NULL;
         call_run(c, *state);
         call_run(d, *state);
-        assert_memory_equal(weights, d->args.weights, rows * 1100 * sizeof *weights);
+        assert_memory_equal(weights, d->weights, rows * 1100 * sizeof *weights);
         assert_memory_equal(c->lse, d->lse, rows * sizeof *c->lse);
         assert_false(call_same(c, d));
         call_free(d);

@@ -16,7 +16,8 @@
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/scalar.h"
-#include "attnkit.h"
+#include "tests/support/groups.h"
+#include "tests/cases/planned.h"
 #include "tests/support/random.h"
 
 /* --- Modes ------------------------------------------------------------------------------- */
@@ -138,11 +139,11 @@ static attnkit_attention_args make_args(const struct data *data, int batch, int 
         .kv_len = KV_LEN,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = r->out,
-        .lse = r->lse,
+        .q = {q},
+        .k = {k},
+        .v = {v},
+        .out = {r->out},
+        .lse = {r->lse},
         .scale = data->scale,
     };
 }
@@ -178,8 +179,8 @@ static void compare_modes(const char *isa, const struct data *data, int q_len)
     const attnkit_exec exec = make_exec(isa);
     memset(&expected, 0, sizeof expected);
     assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
-    args.out = got.out;
-    args.lse = got.lse;
+    args.out.data = got.out;
+    args.lse.data = got.lse;
     for (int mode = 1; mode < MODES; mode++) {
         memset(&got, 0, sizeof got);
         assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_OK);
@@ -219,8 +220,9 @@ enum {
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
 static float k_scales[FLOATS], v_scales[FLOATS];
 
-/* make_args with all rows stored. */
-static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r)
+/* make_args with all rows stored, and the groups that say how. */
+static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r,
+                                          struct groups *groups)
 {
     attnkit_attention_args args = make_args(&as->data, 1, q_len, r);
     const bool has_scales = as->k == ATTNKIT_I8;
@@ -230,15 +232,14 @@ static attnkit_attention_args make_stored(const struct storage *as, int q_len, s
     attnkit_scalar_narrow((enum type)as->v, v, KV_HEADS * KV_LEN * STORED_DIM, STORED_DIM, stored_v,
                           v_scales);
     args.head_dim = args.value_dim = STORED_DIM;
-    args.q_type = as->q;
-    args.k_type = as->k;
-    args.v_type = as->v;
-    args.out_type = as->out;
-    args.q = stored_q;
-    args.k = stored_k;
-    args.v = stored_v;
-    args.k_scales = has_scales ? k_scales : NULL;
-    args.v_scales = has_scales ? v_scales : NULL;
+    args.q = (attnkit_tensor){.data = stored_q, .type = as->q};
+    args.k = (attnkit_tensor){.data = stored_k, .type = as->k};
+    args.v = (attnkit_tensor){.data = stored_v, .type = as->v};
+    args.out.type = as->out;
+    groups_init(groups);
+    groups->storage.k_scales.data = has_scales ? k_scales : NULL;
+    groups->storage.v_scales.data = has_scales ? v_scales : NULL;
+    groups_hang(&args, groups);
     return args;
 }
 
@@ -248,11 +249,12 @@ static void compare_modes_of_stored(const struct isa *isa, const struct storage 
     static const struct result nothing;
     memset(&expected, 0, sizeof expected);
     const attnkit_exec scalar = make_exec("scalar"), exec = make_exec(isa->name);
-    attnkit_attention_args args = make_stored(as, q_len, &expected);
+    struct groups groups;
+    attnkit_attention_args args = make_stored(as, q_len, &expected, &groups);
     assert_int_equal(run_in_mode(0, &args, &scalar), ATTNKIT_OK);
     assert_memory_not_equal(expected.out, nothing.out, sizeof nothing.out);
-    args.out = got.out;
-    args.lse = got.lse;
+    args.out.data = got.out;
+    args.lse.data = got.lse;
     for (int mode = 0; mode < MODES; mode++) {
         memset(&got, 0, sizeof got);
         assert_int_equal(run_in_mode(mode, &args, &exec), ATTNKIT_OK);
@@ -274,6 +276,51 @@ static void no_mode_changes_a_bit_of_stored_types(void **state)
         }
 }
 
+/* A plan of the call in a mode, and a run of it in another. */
+static attnkit_status run_planned(int planning, int running, const attnkit_attention_args *args,
+                                  const attnkit_exec *exec)
+{
+    static _Alignas(16) char plan[1 << 14];
+    struct brought brought;
+    plan_bring(args, &brought);
+    set_mode(planning);
+    const uint64_t before = get_modes();
+    attnkit_status status = attnkit_attention_plan(args, exec, plan, sizeof plan, NULL);
+    const uint64_t after = get_modes();
+    set_mode(running);
+    const uint64_t before_run = get_modes();
+    if (status == ATTNKIT_OK)
+        status = attnkit_attention_run(plan, &brought.data, exec, NULL);
+    const uint64_t after_run = get_modes();
+    set_default_mode();
+    assert_int_equal(after, before);
+    assert_int_equal(after_run, before_run);
+    return status;
+}
+
+static void no_mode_changes_a_bit_of_a_planned_run(void **state)
+{
+    (void)state;
+    static struct result expected, got;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    assert_true(attnkit_attention_plan_size() <= 1 << 14);
+    for (int i = 0; i < count; i++)
+        for (int kind = 0; attnkit_isa_can_run(&isas[i]) && kind < DATA_KINDS; kind++) {
+            attnkit_attention_args args = make_args(&data_kinds[kind], 1, MOST_ROWS, &expected);
+            const attnkit_exec exec = make_exec(isas[i].name);
+            memset(&expected, 0, sizeof expected);
+            assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
+            args.out.data = got.out;
+            args.lse.data = got.lse;
+            for (int mode = 0; mode < MODES; mode++) {
+                memset(&got, 0, sizeof got);
+                assert_int_equal(run_planned(mode, (mode + 3) % MODES, &args, &exec), ATTNKIT_OK);
+                assert_memory_equal(&got, &expected, sizeof got);
+            }
+        }
+}
+
 /* Two parts whose product with their weights, sum or quotient is subnormal, or rounds. */
 static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
 {
@@ -292,8 +339,8 @@ static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
         .value_dim = VALUE_DIM,
         .part_outs = outs,
         .part_lses = lse_rows,
-        .out = r->out,
-        .lse = r->lse,
+        .out = {r->out},
+        .lse = {r->lse},
     };
     const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
     set_mode(mode);
@@ -335,7 +382,7 @@ static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struc
     const attnkit_pack_args pack = {.size = sizeof pack,
                                     .out_dim = OUT_DIM,
                                     .in_dim = IN_DIM,
-                                    .w = k,
+                                    .w = {k},
                                     .packed_type = ATTNKIT_F16,
                                     .packed = packed,
                                     .packed_size = sizeof packed};
@@ -343,19 +390,17 @@ static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struc
                                         .rows = rows,
                                         .in_dim = IN_DIM,
                                         .out_dim = OUT_DIM,
-                                        .x = v,
-                                        .w = packed,
-                                        .bias = v,
-                                        .y = r->out,
-                                        .w_type = ATTNKIT_F16};
+                                        .x = {v},
+                                        .w = {.data = packed, .type = ATTNKIT_F16},
+                                        .y = {r->out},
+                                        .bias = v};
     const attnkit_embed_args embed = {.size = sizeof embed,
                                       .count = 3,
                                       .vocab = 6,
                                       .dim = IN_DIM,
-                                      .ids = ids,
-                                      .table = k,
-                                      .out = r->lse,
-                                      .out_type = ATTNKIT_F16};
+                                      .ids = {.data = ids, .type = ATTNKIT_INT32},
+                                      .table = {k},
+                                      .out = {.data = r->lse, .type = ATTNKIT_F16}};
     const attnkit_exec exec = make_exec(isa);
     set_mode(mode);
     const uint64_t before = get_modes();
@@ -447,8 +492,8 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     attnkit_attention_args args = make_args(&data_kinds[0], MOST_BATCH, 1, &expected);
     attnkit_exec exec = make_exec(NULL);
     assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
-    args.out = got.out;
-    args.lse = got.lse;
+    args.out.data = got.out;
+    args.lse.data = got.lse;
     exec.threads = 12;
     for (int first = 0; first < ROUNDINGS; first++) {
         memset(&got, 0, sizeof got);
@@ -480,8 +525,8 @@ static void parallel_for_runs_in_the_modes_of_its_caller_and_tasks_in_any(void *
     attnkit_attention_args args = make_args(&data_kinds[1], 2, MOST_ROWS, &expected);
     attnkit_exec exec = make_exec(NULL);
     assert_int_equal(run_in_mode(0, &args, &exec), ATTNKIT_OK);
-    args.out = got.out;
-    args.lse = got.lse;
+    args.out.data = got.out;
+    args.lse.data = got.lse;
     exec.threads = 4;
     exec.parallel_for = run_in_other_modes;
     uint64_t seen;
@@ -537,8 +582,8 @@ static void a_layer_of_a_caller_that_traps_is_not_stopped(void **state)
                                      .packed_size = sizeof packed,
                                      .batch = 1,
                                      .q_len = 4,
-                                     .x = q,
-                                     .out = r.out};
+                                     .x = {q},
+                                     .out = {r.out}};
     attnkit_exec exec = {.size = sizeof exec, .workspace = workspace};
     assert_int_equal(attnkit_layer_pack(&weights, packed, sizeof packed, NULL, NULL), ATTNKIT_OK);
     feclearexcept(FE_ALL_EXCEPT);
@@ -559,6 +604,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_mode_changes_a_bit_on_any_instruction_set),
         cmocka_unit_test(no_mode_changes_a_bit_of_stored_types),
+        cmocka_unit_test(no_mode_changes_a_bit_of_a_planned_run),
         cmocka_unit_test(no_mode_changes_a_bit_of_a_merge),
         cmocka_unit_test(no_mode_changes_a_bit_of_a_linear_map),
         cmocka_unit_test(the_data_has_subnormal_results),

@@ -20,7 +20,7 @@
 #include <string.h>
 
 #include "dispatch/cpu/isa.h"
-#include "tests/support/covering.h"
+#include "tests/cases/covering.h"
 
 static const uint64_t SEED = 7;
 static const double CASE_COST = 2e5; /* multiply-adds, about: an emulator does 10^7 a second */

@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 
 #include "dispatch/cpu/isa.h"
-#include "attnkit.h"
+#include "tests/support/groups.h"
 #include "tests/support/random.h"
 
 enum {
@@ -33,6 +33,7 @@ struct problem_data {
     float q[HEADS][ROWS][DIM], k[KEYS][DIM], v[KEYS][VALUES];
     float out[HEADS][ROWS][VALUES], lse[HEADS][ROWS];
     attnkit_attention_args args;
+    struct groups groups;
     int64_t offset;
 };
 
@@ -52,7 +53,7 @@ static struct problem_data *new_problem(int rows, int64_t offset, bool causal)
     p->offset = offset;
     p->args = (attnkit_attention_args){
         .size = sizeof p->args,
-        .flags = ATTNKIT_STRIDED | (causal ? ATTNKIT_CAUSAL : 0),
+        .flags = causal ? ATTNKIT_CAUSAL : 0,
         .align = causal ? ATTNKIT_ALIGN_OFFSETS : ATTNKIT_ALIGN_NONE,
         .batch = 1,
         .q_heads = HEADS,
@@ -61,18 +62,16 @@ static struct problem_data *new_problem(int rows, int64_t offset, bool causal)
         .kv_len = KEYS,
         .head_dim = DIM,
         .value_dim = VALUES,
-        .q = p->q,
-        .k = p->k,
-        .v = p->v,
-        .out = p->out,
-        .lse = p->lse[0],
-        .q_strides = {0, sizeof p->q[0], sizeof p->q[0][0]},
-        .k_strides = {0, 0, sizeof p->k[0]},
-        .v_strides = {0, 0, sizeof p->v[0]},
-        .out_strides = {0, sizeof p->out[0], sizeof p->out[0][0]},
-        .lse_strides = {0, sizeof p->lse[0], sizeof p->lse[0][0]},
-        .q_offsets = causal ? &p->offset : NULL,
+        .q = {.data = p->q, .strides = {0, sizeof p->q[0], sizeof p->q[0][0]}},
+        .k = {.data = p->k, .strides = {0, 0, sizeof p->k[0]}},
+        .v = {.data = p->v, .strides = {0, 0, sizeof p->v[0]}},
+        .out = {.data = p->out, .strides = {0, sizeof p->out[0], sizeof p->out[0][0]}},
+        .lse = {.data = p->lse, .strides = {0, sizeof p->lse[0], sizeof p->lse[0][0]}},
+        .q_offsets = {.data = causal ? &p->offset : NULL},
     };
+    groups_init(&p->groups);
+    groups_hang(&p->args, &p->groups);
+    groups_set_strided(&p->args, &p->groups);
     return p;
 }
 
@@ -149,7 +148,7 @@ static void keys_beyond_kv_len_are_absent(void **state)
         struct problem_data *padded = new_problem(row_counts[n], 0, false);
         const int64_t length = 531;
         exact->args.kv_len = length;
-        padded->args.kv_lens = &length;
+        padded->groups.visibility.kv_lens = (attnkit_ints){.data = &length};
         for (int key = (int)length; key < KEYS; key++)
             padded->k[key][0] = padded->v[key][0] = NAN;
         run(exact, *state);
@@ -180,8 +179,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
         const size_t keys = (size_t)(offset + row_counts[n]);
         struct problem_data *p = new_problem(row_counts[n], offset, true);
         struct problem_data *cut = new_problem(row_counts[n], offset, true);
-        cut->args.k = ending_at_a_guard(p->k, sizeof p->k[0], keys);
-        cut->args.v = ending_at_a_guard(p->v, sizeof p->v[0], keys);
+        cut->args.k.data = ending_at_a_guard(p->k, sizeof p->k[0], keys);
+        cut->args.v.data = ending_at_a_guard(p->v, sizeof p->v[0], keys);
         run(p, *state);
         run(cut, *state);
         assert_memory_equal(p->out, cut->out, sizeof p->out);
@@ -214,7 +213,7 @@ static void no_keys_at_all_give_zero_with_lse_minus_infinity(void **state)
     for (size_t n = 0; n < ROW_COUNTS; n++) {
         struct problem_data *p = new_problem(row_counts[n], 0, false);
         p->args.kv_len = 0;
-        p->args.k = p->args.v = NULL;
+        p->args.k.data = p->args.v.data = NULL;
         run(p, *state);
         for (int h = 0; h < HEADS; h++)
             for (int row = 0; row < row_counts[n]; row++) {

@@ -20,7 +20,7 @@
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/scalar.h"
 #include "attnkit.h"
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
 
@@ -328,12 +328,17 @@ static void place_all(struct trial *s, uint64_t *random)
         s->lse = s->part_lses[random_below(random, shape->parts)];
 }
 
+static void set_strided(attnkit_tensor *to, const struct tensor *t)
+{
+    to->layout = ATTNKIT_STRIDED;
+    memcpy(to->strides, t->strides, sizeof to->strides);
+}
+
 static void set_args(struct trial *s)
 {
     const struct shape *shape = &s->shape;
     s->args = (attnkit_merge_args){
         .size = sizeof s->args,
-        .flags = shape->layout == DENSE ? 0 : ATTNKIT_STRIDED,
         .parts = shape->parts,
         .batch = shape->batch,
         .q_heads = shape->heads,
@@ -341,15 +346,15 @@ static void set_args(struct trial *s)
         .value_dim = shape->dim,
         .part_outs = shape->parts > 0 ? s->outs : NULL,
         .part_lses = shape->parts > 0 ? s->lses : NULL,
-        .out = s->out.first,
-        .lse = shape->with_lse ? (float *)s->lse.first : NULL,
+        .out = {.data = s->out.first},
+        .lse = {.data = shape->with_lse ? s->lse.first : NULL},
     };
     if (shape->layout == DENSE)
         return;
-    memcpy(s->args.out_strides, s->out.strides, sizeof s->out.strides);
-    memcpy(s->args.lse_strides, s->lse.strides, sizeof s->lse.strides);
-    memcpy(s->args.part_out_strides, s->part_outs[0].strides, sizeof s->out.strides);
-    memcpy(s->args.part_lse_strides, s->part_lses[0].strides, sizeof s->lse.strides);
+    set_strided(&s->args.out, &s->out);
+    set_strided(&s->args.lse, &s->lse);
+    set_strided(&s->args.part_out, &s->part_outs[0]);
+    set_strided(&s->args.part_lse, &s->part_lses[0]);
 }
 
 static void fill_parts(struct trial *s, uint64_t *random)
@@ -433,7 +438,7 @@ static bool take_result(struct trial *s)
     copy_rows(&s->out, s->rows, got);
     bool right = same_bits(got, s->expected_out, floats);
     copy_rows(&s->lse, s->rows, got);
-    right &= same_bits(got, s->args.lse ? s->expected_lse : s->old_lse, (size_t)s->rows);
+    right &= same_bits(got, s->args.lse.data ? s->expected_lse : s->old_lse, (size_t)s->rows);
     free(got);
     put_rows(&s->out, s->rows, s->old_out);
     put_rows(&s->lse, s->rows, s->old_lse);
@@ -670,8 +675,8 @@ static struct small_result merge_row(int64_t parts, float out[][DIM], float *lse
         .value_dim = DIM,
         .part_outs = outs,
         .part_lses = lses,
-        .out = r.out,
-        .lse = &r.lse,
+        .out = {.data = r.out},
+        .lse = {.data = &r.lse},
     };
     expect_ok(&args, NULL);
     return r;
@@ -811,10 +816,9 @@ static void results_of_16_bits_are_those_of_32_rounded_once(void **state)
                                        .value_dim = widths[w],
                                        .part_outs = (const float *const *)part_outs,
                                        .part_lses = (const float *const *)lse_rows,
-                                       .out = whole};
+                                       .out = {.data = whole}};
             expect_ok(&args, &exec);
-            args.out = rounded;
-            args.out_type = type;
+            args.out = (attnkit_tensor){.data = rounded, .type = type};
             expect_ok(&args, &exec);
             attnkit_scalar_narrow((enum type)type, whole, (int64_t)count, 0, expected, NULL);
             assert_memory_equal(rounded, expected, (count + MARGIN) * sizeof *expected);

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "dispatch/cpu/isa.h"
-#include "attnkit.h"
+#include "tests/support/groups.h"
 #include "tests/support/random.h"
 
 enum {
@@ -28,7 +28,8 @@ enum {
 
 struct drawn {
     attnkit_attention_args args;
-    int64_t q_starts[MAX_BATCH + 1], kv_starts[MAX_BATCH + 1];
+    struct groups groups;
+    int64_t cu_seqlens_q[MAX_BATCH + 1], cu_seqlens_kv[MAX_BATCH + 1];
     int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
     size_t out_bytes, lse_bytes;
     int threads;
@@ -52,11 +53,12 @@ static void draw_starts(int64_t *starts, int64_t batch, int64_t most, uint64_t *
 }
 
 /* {batch, head, row}: heads inside or rows inside. */
-static void set_strides(int64_t strides[3], int64_t heads, int64_t rows, int64_t dim, bool tokens)
+static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t dim, bool tokens)
 {
-    strides[tokens ? 1 : 2] = dim * 4;
-    strides[tokens ? 2 : 1] = dim * 4 * (tokens ? heads : rows);
-    strides[0] = dim * 4 * heads * rows;
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[tokens ? 1 : 2] = dim * 4;
+    t->strides[tokens ? 2 : 1] = dim * 4 * (tokens ? heads : rows);
+    t->strides[0] = dim * 4 * heads * rows;
 }
 
 static void draw_case(struct drawn *c, int number)
@@ -65,59 +67,61 @@ static void draw_case(struct drawn *c, int number)
     uint64_t random = (uint64_t)number + 1;
     attnkit_attention_args *const a = &c->args;
     a->size = sizeof *a;
-    a->flags = ATTNKIT_STRIDED;
+    groups_init(&c->groups);
+    groups_hang(a, &c->groups);
     a->batch = 1 + random_below(&random, MAX_BATCH);
     a->q_heads = Q_HEADS;
     a->kv_heads = KV_HEADS;
     a->head_dim = 1 + random_below(&random, 20);
     a->value_dim = 1 + random_below(&random, 40);
-    draw_starts(c->q_starts, a->batch, number % 4 ? 40 : 200, &random);
-    draw_starts(c->kv_starts, a->batch, number % 5 ? 600 : 2000, &random);
+    draw_starts(c->cu_seqlens_q, a->batch, number % 4 ? 40 : 200, &random);
+    draw_starts(c->cu_seqlens_kv, a->batch, number % 5 ? 600 : 2000, &random);
     a->q_len = 1 + random_below(&random, 40);
     a->kv_len = random_below(&random, 600);
     if (number % 3 != 1) {
-        a->q_starts = c->q_starts;
-        a->q_len = c->q_starts[a->batch];
+        c->groups.storage.cu_seqlens_q.data = c->cu_seqlens_q;
+        a->q_len = c->cu_seqlens_q[a->batch];
     }
     for (int b = 0; b < a->batch; b++)
         c->kv_lens[b] = random_below(&random, a->kv_len + 1);
     if (number % 3 != 2) {
-        a->kv_starts = c->kv_starts;
-        a->kv_len = c->kv_starts[a->batch];
+        c->groups.storage.cu_seqlens_kv.data = c->cu_seqlens_kv;
+        a->kv_len = c->cu_seqlens_kv[a->batch];
     } else if (random_below(&random, 2)) {
-        a->kv_lens = c->kv_lens;
+        c->groups.visibility.kv_lens.data = c->kv_lens;
     }
     for (int b = 0; b < a->batch; b++)
         c->q_offsets[b] = random_below(&random, 600) - 40;
     if (random_below(&random, 4)) {
         a->flags |= ATTNKIT_CAUSAL;
         a->align = (attnkit_align)(1 + random_below(&random, 3));
-        a->q_offsets = a->align == ATTNKIT_ALIGN_OFFSETS ? c->q_offsets : NULL;
+        a->q_offsets.data = a->align == ATTNKIT_ALIGN_OFFSETS ? c->q_offsets : NULL;
     }
-    const int64_t rows = a->q_len * Q_HEADS * (a->q_starts ? 1 : a->batch);
-    const int64_t keys = a->kv_len * KV_HEADS * (a->kv_starts ? 1 : a->batch);
+    const bool packed_rows = c->groups.storage.cu_seqlens_q.data;
+    const bool packed_keys = c->groups.storage.cu_seqlens_kv.data;
+    const int64_t rows = a->q_len * Q_HEADS * (packed_rows ? 1 : a->batch);
+    const int64_t keys = a->kv_len * KV_HEADS * (packed_keys ? 1 : a->batch);
     c->out_bytes = (size_t)(rows * a->value_dim) * sizeof(float);
     c->lse_bytes = (size_t)rows * sizeof(float);
-    a->q = random_floats(rows * a->head_dim, &random);
-    a->k = random_floats(keys * a->head_dim, &random);
-    a->v = random_floats(keys * a->value_dim, &random);
-    a->out = malloc(c->out_bytes + 1);
-    a->lse = malloc(c->lse_bytes + 1);
+    a->q.data = random_floats(rows * a->head_dim, &random);
+    a->k.data = random_floats(keys * a->head_dim, &random);
+    a->v.data = random_floats(keys * a->value_dim, &random);
+    a->out.data = malloc(c->out_bytes + 1);
+    a->lse.data = malloc(c->lse_bytes + 1);
     const bool tokens = random_below(&random, 2);
-    set_strides(a->q_strides, Q_HEADS, a->q_len, a->head_dim, tokens);
-    set_strides(a->k_strides, KV_HEADS, a->kv_len, a->head_dim, tokens);
-    set_strides(a->v_strides, KV_HEADS, a->kv_len, a->value_dim, tokens);
-    set_strides(a->out_strides, Q_HEADS, a->q_len, a->value_dim, tokens);
-    set_strides(a->lse_strides, Q_HEADS, a->q_len, 1, tokens);
+    set_strides(&a->q, Q_HEADS, a->q_len, a->head_dim, tokens);
+    set_strides(&a->k, KV_HEADS, a->kv_len, a->head_dim, tokens);
+    set_strides(&a->v, KV_HEADS, a->kv_len, a->value_dim, tokens);
+    set_strides(&a->out, Q_HEADS, a->q_len, a->value_dim, tokens);
+    set_strides(&a->lse, Q_HEADS, a->q_len, 1, tokens);
 }
 
 static void free_case(struct drawn *c)
 {
-    free((void *)(uintptr_t)c->args.q);
-    free((void *)(uintptr_t)c->args.k);
-    free((void *)(uintptr_t)c->args.v);
-    free(c->args.out);
-    free(c->args.lse);
+    const attnkit_tensor *const tensors[] = {&c->args.q, &c->args.k, &c->args.v, &c->args.out,
+                                             &c->args.lse};
+    for (int i = 0; i < 5; i++)
+        free((void *)(uintptr_t)tensors[i]->data);
 }
 
 static void forwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
@@ -142,24 +146,36 @@ static void attend(const attnkit_attention_args *args, const char *isa, int thre
     free(exec.workspace);
 }
 
+/* Makes a row of an entry the first one. */
+static void move_to(attnkit_tensor *t, int64_t entry, int64_t row)
+{
+    t->data = (const char *)t->data + entry * t->strides[0] + row * t->strides[2];
+}
+
 /* Entry b by itself, its result into out and lse in the same place as in the whole. */
 static void attend_alone(const struct drawn *c, int64_t b, const char *isa, char *out, char *lse)
 {
     attnkit_attention_args a = c->args;
-    const bool packed_rows = a.q_starts, packed_keys = a.kv_starts;
-    const int64_t row = packed_rows ? c->q_starts[b] : 0, key = packed_keys ? c->kv_starts[b] : 0;
+    struct groups g = c->groups;
+    attnkit_kv_storage *const storage = &g.storage;
+    const bool packed_rows = storage->cu_seqlens_q.data, packed_keys = storage->cu_seqlens_kv.data;
+    const int64_t row = packed_rows ? c->cu_seqlens_q[b] : 0;
+    const int64_t key = packed_keys ? c->cu_seqlens_kv[b] : 0;
     const int64_t row_entry = packed_rows ? 0 : b, key_entry = packed_keys ? 0 : b;
+    groups_hang(&a, &g);
     a.batch = 1;
-    a.q_len = packed_rows ? c->q_starts[b + 1] - row : a.q_len;
-    a.kv_len = packed_keys ? c->kv_starts[b + 1] - key : a.kv_len;
-    a.q_starts = a.kv_starts = NULL;
-    a.kv_lens = a.kv_lens ? a.kv_lens + b : NULL;
-    a.q_offsets = a.q_offsets ? a.q_offsets + b : NULL;
-    a.q = (const char *)a.q + row_entry * a.q_strides[0] + row * a.q_strides[2];
-    a.out = out + row_entry * a.out_strides[0] + row * a.out_strides[2];
-    a.lse = (float *)(void *)(lse + row_entry * a.lse_strides[0] + row * a.lse_strides[2]);
-    a.k = (const char *)a.k + key_entry * a.k_strides[0] + key * a.k_strides[2];
-    a.v = (const char *)a.v + key_entry * a.v_strides[0] + key * a.v_strides[2];
+    a.q_len = packed_rows ? c->cu_seqlens_q[b + 1] - row : a.q_len;
+    a.kv_len = packed_keys ? c->cu_seqlens_kv[b + 1] - key : a.kv_len;
+    storage->cu_seqlens_q.data = storage->cu_seqlens_kv.data = NULL;
+    g.visibility.kv_lens.data = g.visibility.kv_lens.data ? c->kv_lens + b : NULL;
+    a.q_offsets.data = a.q_offsets.data ? c->q_offsets + b : NULL;
+    a.out.data = out;
+    a.lse.data = lse;
+    move_to(&a.q, row_entry, row);
+    move_to(&a.out, row_entry, row);
+    move_to(&a.lse, row_entry, row);
+    move_to(&a.k, key_entry, key);
+    move_to(&a.v, key_entry, key);
     attend(&a, isa, 1);
 }
 
@@ -173,7 +189,8 @@ static void packed_sequences_have_the_bits_of_lone_ones(void **state)
         attend(&c.args, isa->name, c.threads);
         for (int64_t b = 0; b < c.args.batch; b++)
             attend_alone(&c, b, isa->name, out, lse);
-        if (memcmp(out, c.args.out, c.out_bytes) || memcmp(lse, c.args.lse, c.lse_bytes)) {
+        if (memcmp(out, c.args.out.data, c.out_bytes) ||
+            memcmp(lse, c.args.lse.data, c.lse_bytes)) {
             printf("# %s: case %d differs\n", isa->name, i);
             fail();
         }
@@ -202,37 +219,46 @@ static void bad_starts_are_refused(void **state)
     c.args.q_len = c.args.kv_len = 9;
     c.args.flags = 0;
     c.args.align = ATTNKIT_ALIGN_NONE;
-    c.args.q_offsets = NULL;
-    int64_t *const strides[5] = {c.args.q_strides, c.args.k_strides, c.args.v_strides,
-                                 c.args.out_strides, c.args.lse_strides};
+    c.args.q_offsets.data = NULL;
+    attnkit_tensor *const tensors[] = {&c.args.q, &c.args.k, &c.args.v, &c.args.out, &c.args.lse};
     for (int i = 0; i < 5; i++)
-        memset(strides[i], 0, 3 * sizeof(int64_t));
+        *tensors[i] = (attnkit_tensor){.data = tensors[i]->data};
     static const int64_t good[4] = {0, 4, 4, 9}, late[4] = {1, 4, 4, 9}, back[4] = {0, 5, 4, 9},
                          less[4] = {0, 4, 4, 8}, more[4] = {0, 4, 4, INT64_MAX},
                          negative[4] = {0, -1, 4, 9};
     attnkit_attention_args a = c.args;
-    a.q_starts = a.kv_starts = good;
+    attnkit_ints *const starts = &c.groups.storage.cu_seqlens_q;
+    attnkit_ints *const kv_starts = &c.groups.storage.cu_seqlens_kv;
+    starts->data = kv_starts->data = good;
     expect(&a, ATTNKIT_BAD_WORKSPACE, "exec.workspace is NULL");
-    a.q_starts = late;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "q_starts[0] is 1: must be 0");
-    a.q_starts = back;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "q_starts[2] is 4: must be at least the one before it (5)");
-    a.q_starts = negative;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "q_starts[1] is -1");
-    a.q_starts = less;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "q_starts[3] is 8: must be q_len (9)");
-    a.q_starts = good;
-    a.kv_starts = more;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "kv_starts[3] is 9223372036854775807: must be kv_len (9)");
-    a.kv_starts = good;
-    a.kv_lens = good;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "kv_lens is given, but kv_starts, too");
-    a.kv_lens = NULL;
+    starts->data = late;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[0] is 1: must be 0");
+    starts->data = back;
+    expect(&a, ATTNKIT_BAD_ARGUMENT,
+           "cu_seqlens_q[2] is 4: must be at least the one before it (5)");
+    starts->data = negative;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[1] is -1");
+    starts->data = less;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[3] is 8: must be q_len (9)");
+    starts->data = good;
+    kv_starts->data = more;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_kv[3] is 9223372036854775807: must be kv_len (9)");
+    kv_starts->data = good;
+    c.groups.visibility.kv_lens.data = good;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "kv_lens is given, but cu_seqlens_kv, too");
+    c.groups.visibility.kv_lens.data = NULL;
+    static const int32_t narrow[4] = {0, 5, 4, 9}, narrow_negative[4] = {0, -1, 4, 9};
+    *starts = (attnkit_ints){.data = narrow, .type = ATTNKIT_INT32};
+    expect(&a, ATTNKIT_BAD_ARGUMENT,
+           "cu_seqlens_q[2] is 4: must be at least the one before it (5)");
+    starts->data = narrow_negative;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[1] is -1");
+    *starts = (attnkit_ints){.data = good};
     const int32_t table[1] = {0};
-    a.page_table = table;
-    a.page_size = a.page_table_stride = 9;
-    a.pages = 1;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "kv_starts is given, but page_table, too");
+    c.groups.pages.block_table = table;
+    c.groups.pages.page_size = c.groups.pages.block_table_stride = 9;
+    c.groups.pages.pages = 1;
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_kv is given, but block_table, too");
     free_case(&c);
 }
 

@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "dispatch/attention/steal.h"
 #include "attnkit.h"
@@ -60,15 +60,47 @@ static attnkit_status attend(int64_t rows, const char *isa, void *workspace, siz
         .q_len = rows,
         .kv_len = ROWS,
         .head_dim = DIM,
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = out,
-        .lse = lse,
+        .q = {q},
+        .k = {k},
+        .v = {v},
+        .out = {out},
+        .lse = {lse},
     };
     const attnkit_exec exec = {
         .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
     return attnkit_attention(&args, &exec, NULL);
+}
+
+/* The same of a decoding step, planned and run. */
+static attnkit_status attend_planned(const char *isa, void *workspace, size_t size)
+{
+    static _Alignas(16) char plan[1 << 14];
+    static float q[DIM], k[ROWS * DIM], v[ROWS * DIM], out[DIM];
+    const attnkit_attention_args args = {
+        .size = sizeof args,
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = 1,
+        .kv_len = ROWS,
+        .head_dim = DIM,
+        .q = {ATTNKIT_LATER},
+        .k = {ATTNKIT_LATER},
+        .v = {ATTNKIT_LATER},
+        .out = {ATTNKIT_LATER},
+    };
+    const attnkit_attention_data data = {.size = sizeof data,
+                                         .batch = 1,
+                                         .q_len = 1,
+                                         .kv_len = ROWS,
+                                         .q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .out = out};
+    const attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
+    const attnkit_status status = attnkit_attention_plan(&args, &exec, plan, sizeof plan, NULL);
+    return status == ATTNKIT_OK ? attnkit_attention_run(plan, &data, &exec, NULL) : status;
 }
 
 /* Two parts into the first of them. */
@@ -85,8 +117,8 @@ static attnkit_status merge(const char *isa)
         .value_dim = DIM,
         .part_outs = part_outs,
         .part_lses = part_lses,
-        .out = outs[0],
-        .lse = lses,
+        .out = {outs[0]},
+        .lse = {lses},
     };
     const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
     return attnkit_merge(&args, &exec, NULL);
@@ -97,26 +129,26 @@ static attnkit_status append(int64_t rows, const char *isa, void *workspace, siz
 {
     static float src[ROWS * DIM], dst[ROWS * DIM];
     static const float cos[ROWS * DIM], sin[ROWS * DIM];
-    attnkit_append_args args = {
+    attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_HALF};
+    const attnkit_append_args args = {
         .size = sizeof args,
-        .rope = ATTNKIT_ROPE_HALF,
         .batch = 1,
         .heads = 1,
         .len = rows,
         .dim = DIM,
         .capacity = ROWS,
-        .src = src,
-        .dst = dst,
-        .dst_type = ATTNKIT_F16,
+        .src = {src},
+        .dst = {.data = dst, .type = ATTNKIT_F16},
+        .rotation = &rotation,
     };
     const attnkit_exec exec = {
         .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
     const attnkit_status status = attnkit_append(&args, &exec, NULL);
     if (status != ATTNKIT_UNSUPPORTED)
         return status;
-    args.rope_cos = cos;
-    args.rope_sin = sin;
-    args.rope_positions = ROWS;
+    rotation.cos = cos;
+    rotation.sin = sin;
+    rotation.table_positions = ROWS;
     return attnkit_append(&args, &exec, NULL);
 }
 
@@ -130,7 +162,7 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
         .size = sizeof pack,
         .out_dim = DIM,
         .in_dim = DIM,
-        .w = w,
+        .w = {w},
         .packed_type = ATTNKIT_BF16,
         .packed = packed,
         .packed_size = sizeof packed,
@@ -140,20 +172,18 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
         .rows = rows,
         .in_dim = DIM,
         .out_dim = DIM,
-        .x = x,
-        .w = packed,
-        .y = y,
-        .w_type = ATTNKIT_BF16,
+        .x = {x},
+        .w = {.data = packed, .type = ATTNKIT_BF16},
+        .y = {y},
     };
     const attnkit_embed_args embed = {
         .size = sizeof embed,
         .count = rows,
         .vocab = DIM,
         .dim = DIM,
-        .ids = ids,
-        .table = w,
-        .out = y,
-        .out_type = ATTNKIT_F16,
+        .ids = {.data = ids, .type = ATTNKIT_INT32},
+        .table = {w},
+        .out = {.data = y, .type = ATTNKIT_F16},
     };
     const attnkit_exec exec = {
         .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
@@ -179,6 +209,8 @@ static void run_without_system_calls(const char *isa)
         _exit(77);
     for (int64_t rows = 1; rows <= ROWS && status == ATTNKIT_OK; rows++)
         status = attend(rows, isa, workspace, sizeof workspace);
+    if (status == ATTNKIT_OK)
+        status = attend_planned(isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = append(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
@@ -219,7 +251,7 @@ enum {
 /* The first of two threads on a call, whose first block takes until the second one has returned.
  * This is a process of its own, for only of that do we learn how it ended. */
 static struct held_up {
-    struct problem problem;
+    struct attention problem;
     const struct kernels *real;
     struct kernels kernels; /* the same, with our `decode` */
     struct schedule schedule;
@@ -233,7 +265,7 @@ static void run_as(int thread)
 {
     struct held_up *const h = &held_up;
     char *const scratch = h->shared + h->steal.bytes + (size_t)thread * h->schedule.scratch;
-    attnkit_steal_run(&h->problem.a, &h->kernels, &h->schedule, &h->steal, thread, h->shared,
+    attnkit_steal_run(&h->problem, &h->kernels, &h->schedule, &h->steal, thread, h->shared,
                       scratch);
 }
 
@@ -264,12 +296,12 @@ static void run_held_up(const attnkit_attention_args *args, const struct isa *is
     struct held_up *const h = &held_up;
     *h = (struct held_up){.real = isa->kernels, .kernels = *isa->kernels};
     h->kernels.decode = decode_late;
-    assert_int_equal(attnkit_check(args, &h->problem, NULL), ATTNKIT_OK);
-    h->schedule = attnkit_schedule(&h->problem.a, &h->kernels, 2);
-    h->steal = attnkit_steal(&h->problem.a, &h->kernels, &h->schedule, 2);
+    assert_int_equal(attnkit_attention_problem(args, &h->problem, NULL), ATTNKIT_OK);
+    h->schedule = attnkit_schedule(&h->problem, &h->kernels, 2);
+    h->steal = attnkit_steal(&h->problem, &h->kernels, &h->schedule, 2);
     const size_t size = h->steal.bytes + 2 * h->schedule.scratch;
     h->shared = shared_memory(size);
-    attnkit_steal_begin(&h->problem.a, &h->kernels, &h->schedule, &h->steal, h->shared);
+    attnkit_steal_begin(&h->problem, &h->kernels, &h->schedule, &h->steal, h->shared);
     run_as(0);
     munmap(h->shared, size);
 }
@@ -287,10 +319,10 @@ static void wait_without_system_calls(const struct isa *isa)
         .kv_len = WAIT_KEYS,
         .head_dim = 1,
         .value_dim = WAIT_VALUE_DIM,
-        .q = q,
-        .k = k,
-        .v = v,
-        .out = expected,
+        .q = {q},
+        .k = {k},
+        .v = {v},
+        .out = {expected},
     };
     const attnkit_exec exec = {.size = sizeof exec,
                                .isa = isa->name,
@@ -299,10 +331,11 @@ static void wait_without_system_calls(const struct isa *isa)
     for (int64_t i = 0; i < WAIT_KEYS * WAIT_VALUE_DIM; i++)
         v[i] = (float)(i % 1009);
     assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
-    args.out = shared_memory(sizeof expected);
+    void *const out = shared_memory(sizeof expected);
+    args.out.data = out;
     run_held_up(&args, isa);
-    assert_memory_equal(args.out, expected, sizeof expected);
-    munmap(args.out, sizeof expected);
+    assert_memory_equal(out, expected, sizeof expected);
+    munmap(out, sizeof expected);
 }
 
 static void nor_does_a_thread_that_waits(void **state)

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "dispatch/cpu/isa.h"
-#include "attnkit.h"
+#include "tests/support/groups.h"
 #include "tests/support/random.h"
 
 enum {
@@ -30,6 +30,7 @@ enum {
 
 struct drawn {
     attnkit_attention_args args;
+    struct groups groups;
     int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
     size_t rows;
     int threads;
@@ -53,6 +54,8 @@ static void draw_case(struct drawn *c, int number)
     uint64_t *const random = &c->random;
     attnkit_attention_args *const a = &c->args;
     a->size = sizeof *a;
+    groups_init(&c->groups);
+    groups_hang(a, &c->groups);
     a->batch = 1 + random_below(random, MAX_BATCH);
     a->kv_heads = KV_HEADS;
     a->q_heads = KV_HEADS * (1 + random_below(random, 4));
@@ -63,52 +66,51 @@ static void draw_case(struct drawn *c, int number)
     c->threads = 1 + (int)random_below(random, 3);
     if (number % 4 == 0) {
         a->head_dim = a->value_dim = 32;
-        a->k_type = (attnkit_type)random_below(random, 3);
-        a->v_type = random_below(random, 2) ? ATTNKIT_Q8_0 : ATTNKIT_BF16;
+        a->k.type = (attnkit_type)random_below(random, 3);
+        a->v.type = random_below(random, 2) ? ATTNKIT_Q8_0 : ATTNKIT_BF16;
     }
     for (int b = 0; b < a->batch; b++) {
         c->kv_lens[b] = random_below(random, a->kv_len + 1);
         c->q_offsets[b] = random_below(random, a->kv_len + 1) - random_below(random, 30);
     }
     if (random_below(random, 2))
-        a->kv_lens = c->kv_lens;
+        c->groups.visibility.kv_lens.data = c->kv_lens;
     if (random_below(random, 3)) {
         a->flags = ATTNKIT_CAUSAL;
         a->align = random_below(random, 2) ? ATTNKIT_ALIGN_OFFSETS : ATTNKIT_ALIGN_UPPER_LEFT;
         if (a->align == ATTNKIT_ALIGN_OFFSETS)
-            a->q_offsets = c->q_offsets;
+            a->q_offsets.data = c->q_offsets;
     }
     /* Dense rows of a single layout, of which every part is a piece. */
     const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
     c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
-    a->q = random_floats(c->rows * (size_t)a->head_dim, number % 5 == 0, random);
-    a->k = random_floats(keys * (size_t)a->head_dim, number % 5 == 0, random);
-    a->v = random_floats(keys * (size_t)a->value_dim, number % 5 == 0, random);
-    a->out = malloc(c->rows * (size_t)a->value_dim * sizeof(float));
-    a->lse = malloc(c->rows * sizeof(float));
+    a->q.data = random_floats(c->rows * (size_t)a->head_dim, number % 5 == 0, random);
+    a->k.data = random_floats(keys * (size_t)a->head_dim, number % 5 == 0, random);
+    a->v.data = random_floats(keys * (size_t)a->value_dim, number % 5 == 0, random);
+    a->out.data = malloc(c->rows * (size_t)a->value_dim * sizeof(float));
+    a->lse.data = malloc(c->rows * sizeof(float));
 }
 
 static void free_case(struct drawn *c)
 {
-    free((void *)(uintptr_t)c->args.q);
-    free((void *)(uintptr_t)c->args.k);
-    free((void *)(uintptr_t)c->args.v);
-    free(c->args.out);
-    free(c->args.lse);
+    const attnkit_tensor *const tensors[] = {&c->args.q, &c->args.k, &c->args.v, &c->args.out,
+                                             &c->args.lse};
+    for (int i = 0; i < 5; i++)
+        free((void *)(uintptr_t)tensors[i]->data);
 }
 
-static struct state new_state(const struct drawn *c)
+static attnkit_state new_state(const struct drawn *c)
 {
     const size_t bytes = c->rows * sizeof(float);
-    const struct state s = {malloc(bytes), malloc(bytes),
-                            malloc(bytes * (size_t)c->args.value_dim)};
+    const attnkit_state s = {malloc(bytes), malloc(bytes),
+                             malloc(bytes * (size_t)c->args.value_dim)};
     return s;
 }
 
-static void free_state(struct state s)
+static void free_state(attnkit_state s)
 {
-    free(s.row_max);
-    free(s.row_sum);
+    free(s.max);
+    free(s.sum);
     free(s.out);
 }
 
@@ -141,83 +143,72 @@ static int64_t row_bytes(attnkit_type type, int64_t n)
     return type == ATTNKIT_F32 ? 4 * n : type == ATTNKIT_Q8_0 ? n / 32 * 34 : 2 * n;
 }
 
-static void set_key_strides(attnkit_attention_args *a)
+static void set_strides(attnkit_attention_args *a)
 {
-    const int64_t k = row_bytes(a->k_type, a->head_dim), v = row_bytes(a->v_type, a->value_dim);
-    const int64_t q = 4 * a->head_dim, out = 4 * a->value_dim;
-    const int64_t rows[5] = {q, k, v, out, 4};
-    int64_t *const strides[5] = {a->q_strides, a->k_strides, a->v_strides, a->out_strides,
-                                 a->lse_strides};
-    a->flags |= ATTNKIT_STRIDED;
+    attnkit_tensor *const tensors[] = {&a->q, &a->k, &a->v, &a->out, &a->lse};
+    const int64_t dims[] = {a->head_dim, a->head_dim, a->value_dim, a->value_dim, 1};
     for (int i = 0; i < 5; i++) {
         const bool is_key = i == 1 || i == 2;
-        strides[i][2] = rows[i];
-        strides[i][1] = rows[i] * (is_key ? a->kv_len : a->q_len);
-        strides[i][0] = strides[i][1] * (is_key ? a->kv_heads : a->q_heads);
+        int64_t *const strides = tensors[i]->strides;
+        tensors[i]->layout |= ATTNKIT_STRIDED;
+        strides[2] = row_bytes(tensors[i]->type, dims[i]);
+        strides[1] = strides[2] * (is_key ? a->kv_len : a->q_len);
+        strides[0] = strides[1] * (is_key ? a->kv_heads : a->q_heads);
     }
 }
 
-/* The keys from `first` to `end` of the whole, as a call of its own. */
-static attnkit_attention_args part_of(const struct drawn *c, int64_t first, int64_t end,
-                                      int64_t kv_lens[MAX_BATCH])
+/* A call over some of the keys. */
+struct part {
+    attnkit_attention_args args;
+    struct groups groups;
+    int64_t kv_lens[MAX_BATCH];
+};
+
+/* The keys from `first` to `end` of the whole. */
+static void make_part(struct part *part, const struct drawn *c, int64_t first, int64_t end)
 {
-    attnkit_attention_args a = c->args;
-    set_key_strides(&a);
-    a.first_key = first;
-    a.kv_len = end - first;
-    a.k = (const char *)a.k + first * a.k_strides[2];
-    a.v = (const char *)a.v + first * a.v_strides[2];
-    for (int b = 0; b < a.batch; b++) {
-        const int64_t all = c->args.kv_lens ? c->kv_lens[b] : c->args.kv_len;
-        kv_lens[b] = all < first ? 0 : all > end ? end - first : all - first;
+    attnkit_attention_args *const a = &part->args;
+    *part = (struct part){.args = c->args, .groups = c->groups};
+    groups_hang(a, &part->groups);
+    set_strides(a);
+    part->groups.states.first_key = first;
+    a->kv_len = end - first;
+    a->k.data = (const char *)a->k.data + first * a->k.strides[2];
+    a->v.data = (const char *)a->v.data + first * a->v.strides[2];
+    for (int b = 0; b < a->batch; b++) {
+        const int64_t all = c->groups.visibility.kv_lens.data ? c->kv_lens[b] : c->args.kv_len;
+        part->kv_lens[b] = all < first ? 0 : all > end ? end - first : all - first;
     }
-    a.kv_lens = kv_lens;
-    return a;
-}
-
-static void set_before(attnkit_attention_args *a, struct state s)
-{
-    a->before_max = s.row_max;
-    a->before_sum = s.row_sum;
-    a->before_out = s.out;
-}
-
-static void set_after(attnkit_attention_args *a, struct state s)
-{
-    a->after_max = s.row_max;
-    a->after_sum = s.row_sum;
-    a->after_out = s.out;
-    a->out = NULL;
-    a->lse = NULL;
+    part->groups.visibility.kv_lens.data = part->kv_lens;
 }
 
 /* One part of the keys: the state so far to the next one, or with `out` to the result. */
 static void attend_part(const struct drawn *c, const char *isa, int64_t first, int64_t end,
-                        const struct state *before, const struct state *after, float *out,
+                        const attnkit_state *before, const attnkit_state *after, float *out,
                         float *lse)
 {
-    int64_t kv_lens[MAX_BATCH];
-    attnkit_attention_args a = part_of(c, first, end, kv_lens);
-    a.out = out;
-    a.lse = lse;
+    struct part part;
+    make_part(&part, c, first, end);
+    part.args.out.data = after ? NULL : out;
+    part.args.lse.data = after ? NULL : lse;
     if (before)
-        set_before(&a, *before);
+        part.groups.states.state_in = *before;
     if (after)
-        set_after(&a, *after);
-    attend(&a, isa, c->threads);
+        part.groups.states.state_out = *after;
+    attend(&part.args, isa, c->threads);
 }
 
 /* Parts of one or more chunks, drawn; half the time the result comes from a call without keys. */
 static void attend_in_parts(struct drawn *c, const char *isa, float *out, float *lse)
 {
-    struct state states[2] = {new_state(c), new_state(c)};
+    attnkit_state states[2] = {new_state(c), new_state(c)};
     const int64_t keys = c->args.kv_len;
     const bool empty_last = random_below(&c->random, 2);
     int part = 0;
     for (int64_t first = 0; first < keys || part == 0; part++) {
         const int64_t length = CHUNK * (1 + random_below(&c->random, 3));
         const int64_t end = first + length < keys ? first + length : keys;
-        const struct state *before = part > 0 ? &states[part % 2] : NULL;
+        const attnkit_state *before = part > 0 ? &states[part % 2] : NULL;
         const bool is_result = end == keys && !empty_last;
         attend_part(c, isa, first, end, before, is_result ? NULL : &states[(part + 1) % 2], out,
                     lse);
@@ -247,8 +238,8 @@ static void parts_have_the_bits_of_the_whole(void **state)
         float *out = malloc(c.rows * (size_t)c.args.value_dim * sizeof *out);
         float *lse = malloc(c.rows * sizeof *lse);
         attend_in_parts(&c, isa->name, out, lse);
-        if (!same_floats(out, c.args.out, c.rows * (size_t)c.args.value_dim) ||
-            !same_floats(lse, c.args.lse, c.rows)) {
+        if (!same_floats(out, c.args.out.data, c.rows * (size_t)c.args.value_dim) ||
+            !same_floats(lse, c.args.lse.data, c.rows)) {
             printf("# %s: case %d differs\n", isa->name, i);
             fail();
         }
@@ -268,6 +259,7 @@ static void a_zero_in_a_state_is_positive(void **state)
     float q[ROWS], row_max[ROWS], row_sum[ROWS], out[ROWS][2];
     for (int r = 0; r < ROWS; r++)
         q[r] = -0.6f;
+    const attnkit_states states = {.size = sizeof states, .state_out = {row_max, row_sum, out[0]}};
     for (int rows = 1; rows <= ROWS; rows += ROWS - 1) {
         const attnkit_attention_args a = {
             .size = sizeof a,
@@ -278,12 +270,10 @@ static void a_zero_in_a_state_is_positive(void **state)
             .kv_len = 2,
             .head_dim = 1,
             .value_dim = 2,
-            .q = q,
-            .k = k,
-            .v = v,
-            .after_max = row_max,
-            .after_sum = row_sum,
-            .after_out = out[0],
+            .q = {q},
+            .k = {k},
+            .v = {v},
+            .states = &states,
         };
         memset(out, 0xff, sizeof out);
         attend(&a, isa->name, 1);
@@ -300,29 +290,29 @@ static void states_that_do_not_fit_are_refused(void **state)
     (void)state;
     struct drawn c;
     draw_case(&c, 1);
-    struct state s = new_state(&c);
+    const attnkit_state s = new_state(&c);
     char message[ATTNKIT_MESSAGE_SIZE];
     attnkit_exec exec = {.size = sizeof exec};
     attnkit_attention_args a = c.args;
-    a.first_key = 100;
+    attnkit_states *const states = &c.groups.states;
+    states->first_key = 100;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
     assert_non_null(strstr(message, "first_key is 100: must be a multiple of"));
-    a = c.args;
-    a.first_key = INT64_MAX / CHUNK * CHUNK;
+    states->first_key = INT64_MAX / CHUNK * CHUNK;
     a.kv_len = CHUNK;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_OVERFLOW);
     a = c.args;
-    a.before_max = s.row_max;
+    attnkit_states_init(states);
+    states->state_in.max = s.max;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
-    assert_non_null(strstr(message, "before_max, before_sum and before_out: some are NULL"));
-    a = c.args;
-    set_after(&a, s);
-    a.lse = c.args.lse;
+    assert_non_null(strstr(message, "state_in.max, state_in.sum and state_in.out: some are NULL"));
+    attnkit_states_init(states);
+    states->state_out = s;
+    a.out.data = NULL;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
-    assert_non_null(strstr(message, "lse is given, but after_out, too"));
-    a = c.args;
-    set_after(&a, s);
-    set_before(&a, s);
+    assert_non_null(strstr(message, "lse is given, but state_out, too"));
+    a.lse.data = NULL;
+    states->state_in = s;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
     assert_non_null(strstr(message, "overlaps"));
     free_state(s);

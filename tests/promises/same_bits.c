@@ -19,10 +19,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "kernels/attention/keys.h"
 #include "kernels/attention/mask.h"
-#include "tests/support/covering.h"
+#include "tests/cases/covering.h"
 #include "tests/support/tally.h"
 
 static const uint64_t SEED = 20261121;
@@ -43,6 +44,12 @@ static struct cases cases;
 
 static struct tallies tallies;
 
+/* Of one batch entry. */
+static attnkit_tensor strided(const void *data, int64_t head, int64_t row)
+{
+    return (attnkit_tensor){.data = data, .strides = {0, head, row}, .layout = ATTNKIT_STRIDED};
+}
+
 /* The rows [first, first + count) of batch entry b as a call of their own, into `result`. */
 static void run_part(const struct attention *a, const attnkit_attention_args *whole, int64_t b,
                      int64_t first, int64_t count, const char *isa, struct result *result)
@@ -50,30 +57,25 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
     const int64_t row = 4 * whole->value_dim;
     const int64_t offset = q_offset(a, b) + first;
     attnkit_attention_args part = *whole;
-    part.flags |= ATTNKIT_STRIDED;
+    struct groups groups = groups_of(whole);
+    groups_hang(&part, &groups);
     part.batch = 1;
     part.q_len = count;
-    part.q = a->q + b * a->q_stride.batch + first * a->q_stride.row;
-    part.k = a->k.first + b * a->k.stride.batch;
-    part.v = a->v.first + b * a->v.stride.batch;
-    part.out = result->out;
-    part.lse = result->lse;
-    if (whole->kv_lens)
-        part.kv_lens = whole->kv_lens + b;
+    part.q = strided(a->q + b * a->q_stride.batch + first * a->q_stride.row, a->q_stride.head,
+                     a->q_stride.row);
+    part.k = strided(a->k.first + b * a->k.stride.batch, a->k.stride.head, a->k.stride.row);
+    part.v = strided(a->v.first + b * a->v.stride.batch, a->v.stride.head, a->v.stride.row);
+    part.out = strided(result->out, count * row, row);
+    part.lse = strided(result->lse, count * 4, 4);
+    int64_t length;
+    if (groups.visibility.kv_lens.data) {
+        length = ints_at(groups.visibility.kv_lens, b);
+        groups.visibility.kv_lens = (attnkit_ints){.data = &length};
+    }
     if (a->causal) {
         part.align = ATTNKIT_ALIGN_OFFSETS;
-        part.q_offsets = &offset;
+        part.q_offsets = (attnkit_ints){.data = &offset};
     }
-    const int64_t strides[5][3] = {{0, a->q_stride.head, a->q_stride.row},
-                                   {0, a->k.stride.head, a->k.stride.row},
-                                   {0, a->v.stride.head, a->v.stride.row},
-                                   {0, count * row, row},
-                                   {0, count * 4, 4}};
-    memcpy(part.q_strides, strides[0], sizeof strides[0]);
-    memcpy(part.k_strides, strides[1], sizeof strides[1]);
-    memcpy(part.v_strides, strides[2], sizeof strides[2]);
-    memcpy(part.out_strides, strides[3], sizeof strides[3]);
-    memcpy(part.lse_strides, strides[4], sizeof strides[4]);
     run_attention(&part, (struct runner){.isa = isa, .threads = 1});
 }
 
@@ -81,13 +83,13 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
 static bool part_agrees(const struct setting *s, const struct result *whole, int64_t b,
                         int64_t first, int64_t count, const char *isa)
 {
-    struct problem p;
-    assert_int_equal(attnkit_check(&s->args, &p, NULL), ATTNKIT_OK);
+    struct attention a;
+    assert_int_equal(attnkit_attention_problem(&s->args, &a, NULL), ATTNKIT_OK);
     attnkit_attention_args shape = s->args;
     shape.batch = 1;
     shape.q_len = count;
     struct result part = result_new(&shape);
-    run_part(&p.a, &s->args, b, first, count, isa, &part);
+    run_part(&a, &s->args, b, first, count, isa, &part);
     bool agrees = true;
     const int64_t dv = shape.value_dim, lq = s->args.q_len;
     for (int64_t h = 0; h < shape.q_heads; h++) {

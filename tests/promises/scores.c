@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "tests/support/call.h"
-#include "tests/support/kinds.h"
+#include "tests/cases/kinds.h"
 
 enum { KEYS = 9, ROW_COUNTS = 3 };
 
@@ -69,8 +69,8 @@ static void check_softmax(const struct call *c, struct at at, const double *x, d
 /* The entry of weights out for a score. */
 static float weight(const struct call *c, struct at at)
 {
-    return c->args
-        .weights[((at.b * c->args.q_heads + at.h) * c->args.q_len + at.i) * c->args.kv_len + at.j];
+    const int64_t row = (at.b * c->args.q_heads + at.h) * c->args.q_len + at.i;
+    return c->weights[row * c->args.kv_len + at.j];
 }
 
 static float mean_of_v(const struct call *c, int column)
@@ -127,7 +127,7 @@ static void softcap_is_cap_times_tanh_of_x_over_cap(void **state)
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], scores);
         c->args.scale = 0.5;
-        c->args.softcap = 4.0;
+        c->groups.scores.softcap = 4.0;
         double x[KEYS];
         for (int j = 0; j < KEYS; j++)
             x[j] = 4.0 * tanh((double)scores[j] * 0.5 / 4.0);
@@ -145,8 +145,8 @@ static void softcap_comes_before_the_bias(void **state)
     static const float bias[KEYS] = {1, 2, 3, 4, 5, 6, 7, 8, 60};
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], scores);
-        c->args.softcap = 30.0;
-        c->args.bias = bias;
+        c->groups.scores.softcap = 30.0;
+        c->groups.scores.bias.data = bias;
         call_set_weights(c, ATTNKIT_WEIGHTS_BIASED);
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
@@ -168,7 +168,7 @@ static void infinite_scores_are_capped(void **state)
     const double x[KEYS] = {5, -5, 5, 0, 0, 0, 0, 0, 0};
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], scores);
-        c->args.softcap = 5.0;
+        c->groups.scores.softcap = 5.0;
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
             check_softmax(c, at, x, -INFINITY);
@@ -187,9 +187,9 @@ static void bias_is_added_to_the_score_of_its_head_row_and_key(void **state)
         float *const bias = call_memory(c, (size_t)(3 * rows * KEYS) * sizeof *bias);
         for (int64_t i = 0; i < 3 * rows * KEYS; i++)
             bias[i] = (float)(i * 7 % 23 - 11);
-        c->args.bias = bias;
-        c->args.bias_strides[1] = 4 * KEYS * rows;
-        c->args.bias_strides[2] = 4 * KEYS;
+        c->groups.scores.bias.data = bias;
+        c->groups.scores.bias.strides[1] = 4 * KEYS * rows;
+        c->groups.scores.bias.strides[2] = 4 * KEYS;
         call_set_weights(c, ATTNKIT_WEIGHTS_BIASED);
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
@@ -215,9 +215,9 @@ static void bias_of_one_row_alone_is_added_to_it_alone(void **state)
             const int64_t rows = row_counts[n];
             float *const bias = call_memory(c, (size_t)(3 * rows * KEYS) * sizeof *bias);
             bias[one * KEYS + 5] = 16.0f;
-            c->args.bias = bias;
-            c->args.bias_strides[1] = 4 * KEYS * rows;
-            c->args.bias_strides[2] = 4 * KEYS;
+            c->groups.scores.bias.data = bias;
+            c->groups.scores.bias.strides[1] = 4 * KEYS * rows;
+            c->groups.scores.bias.strides[2] = 4 * KEYS;
             call_run(c, *state);
             for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
                 double x[KEYS];
@@ -240,13 +240,13 @@ static void bias_of_16_bits_is_that_of_32(void **state)
     const void *const biases[] = {f32, f16, bf16};
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
-        c->args.bias = f32;
+        c->groups.scores.bias.data = f32;
         call_set_weights(c, ATTNKIT_WEIGHTS_BIASED);
         call_run(c, *state);
         for (int type = ATTNKIT_F16; type <= ATTNKIT_BF16; type++) {
             struct call *const d = call_like(c);
-            d->args.bias = biases[type];
-            d->args.bias_type = (attnkit_type)type;
+            d->groups.scores.bias.data = biases[type];
+            d->groups.scores.bias.type = (attnkit_type)type;
             call_run(d, *state);
             assert_true(call_same(c, d));
             for (struct at at = {0}; call_has(d, at); at = call_next(d, at))
@@ -268,16 +268,16 @@ static void alibi_is_slope_times_key_minus_position(void **state)
         for (int o = 0; o < 7; o++) {
             struct call *const c = call_with_scores(row_counts[n], NULL);
             c->args.align = ATTNKIT_ALIGN_OFFSETS;
-            c->args.q_offsets = &offsets[o];
-            c->args.alibi_slopes = slopes;
-            c->args.bias = o % 2 ? bias : NULL;
+            c->args.q_offsets = (attnkit_ints){.data = &offsets[o]};
+            c->groups.scores.alibi_slopes = slopes;
+            c->groups.scores.bias.data = o % 2 ? bias : NULL;
             call_set_weights(c, ATTNKIT_WEIGHTS_BIASED);
             call_run(c, *state);
             for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
                 double x[KEYS];
                 for (at.j = 0; at.j < KEYS; at.j++) {
                     const float distance = (float)(at.j - offsets[o] - at.i);
-                    const float sum = slopes[at.h] * distance + (c->args.bias ? bias[at.j] : 0.0f);
+                    const float sum = slopes[at.h] * distance + (o % 2 ? bias[at.j] : 0.0f);
                     assert_true(weight(c, at) == sum);
                     x[at.j] = (double)sum;
                 }
@@ -297,8 +297,8 @@ static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.align = ATTNKIT_ALIGN_OFFSETS;
-        c->args.q_offsets = &offset;
-        c->args.alibi_slopes = slopes;
+        c->args.q_offsets = (attnkit_ints){.data = &offset};
+        c->groups.scores.alibi_slopes = slopes;
         call_v(c, (struct at){0})[2] = NAN;
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
@@ -316,7 +316,7 @@ static void bias_of_minus_infinity_masks_even_a_nan_score(void **state)
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const clean = call_with_scores(row_counts[n], NULL);
         struct call *const c = call_with_scores(row_counts[n], NULL);
-        clean->args.bias = c->args.bias = bias;
+        clean->groups.scores.bias.data = c->groups.scores.bias.data = bias;
         c->k[2] = NAN;
         c->k[5] = INFINITY;
         c->v[2 * 4] = NAN;
@@ -339,8 +339,8 @@ static void score_of_plus_infinity_or_nan_by_its_bias_makes_the_row_nan(void **s
                 float bias[KEYS] = {0};
                 struct call *const c = call_with_scores(row_counts[n], NULL);
                 bias[key] = bad[i];
-                c->args.bias = bias;
-                c->args.bias_strides[1] = 0;
+                c->groups.scores.bias.data = bias;
+                c->groups.scores.bias.strides[1] = 0;
                 call_run(c, *state);
                 for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
                     assert_true(row_is_nan(c, at));
@@ -357,7 +357,7 @@ static void finite_bias_however_negative_is_a_value(void **state)
             struct call *const c = call_with_scores(row_counts[n], NULL);
             for (int j = 0; j < KEYS; j++)
                 bias[j] = fills[i];
-            c->args.bias = bias;
+            c->groups.scores.bias.data = bias;
             call_run(c, *state);
             const double lse = fmax((double)fills[i], -0x1p126) + log(KEYS);
             for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
@@ -377,7 +377,7 @@ static void key_with_a_fill_of_minus_1e9_is_seen_with_weight_0(void **state)
             const float bias[KEYS] = {0, 0, 0, 0, 0, 0, 0, 0, fills[i]};
             struct call *const c = call_with_scores(row_counts[n], NULL);
             struct call *const shorter = call_with_scores(row_counts[n], NULL);
-            c->args.bias = bias;
+            c->groups.scores.bias.data = bias;
             c->v[(KEYS - 1) * 4 + 2] = NAN;
             shorter->args.kv_len = KEYS - 1;
             call_run(c, *state);
@@ -405,7 +405,7 @@ static void sink_is_one_more_term_of_its_head_without_a_value(void **state)
         double x[KEYS];
         for (int j = 0; j < KEYS; j++)
             x[j] = (double)scores[j];
-        c->args.sinks = sinks;
+        c->groups.scores.sinks = sinks;
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
             check_softmax(c, at, x, (double)sinks[at.h]);
@@ -421,7 +421,7 @@ static void sink_of_0_beside_n_scores_of_0_makes_v_over_n_plus_1(void **state)
         struct call *const c = call_with_scores(row_counts[n], NULL);
         for (int64_t i = 0; i < KEYS * 4; i++)
             c->v[i] = 1.0f;
-        c->args.sinks = sinks;
+        c->groups.scores.sinks = sinks;
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
             for (int column = 0; column < 4; column++)
@@ -437,7 +437,7 @@ static void sink_of_minus_infinity_is_none(void **state)
         struct call *const c = call_new((struct shape){
             .group = 3, .q_len = row_counts[n], .kv_len = 700, .head_dim = 8, .value_dim = 4});
         struct call *const with = call_like(c);
-        with->args.sinks = sinks;
+        with->groups.scores.sinks = sinks;
         call_run(c, *state);
         call_run(with, *state);
         assert_true(call_same(c, with));
@@ -451,7 +451,7 @@ static void sink_that_is_nan_or_plus_infinity_makes_the_rows_of_its_head_nan(voi
     static const float sinks[] = {NAN, 1.0f, INFINITY};
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
-        c->args.sinks = sinks;
+        c->groups.scores.sinks = sinks;
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
             assert_int_equal(row_is_nan(c, at), at.h != 1);
@@ -471,7 +471,7 @@ static bool is_in_full_call(const struct kind *kind)
 }
 
 /* Random scores through everything there is, over more than a chunk of keys. */
-static struct call *new_full_call(int64_t rows, attnkit_weights kind)
+static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
 {
     static const float slopes[] = {0.01f, -0.02f, 0.05f, 0.001f}, sinks[] = {1, -2, 0.5f, 3};
     struct call *const c = call_new((struct shape){.batch = 2,
@@ -485,9 +485,9 @@ static struct call *new_full_call(int64_t rows, attnkit_weights kind)
         if (is_in_full_call(&kinds[i]))
             kinds[i].set(c);
     kinds_vary_bias(c);
-    c->args.softcap = 3.0;
-    c->args.alibi_slopes = slopes;
-    c->args.sinks = sinks;
+    c->groups.scores.softcap = 3.0;
+    c->groups.scores.alibi_slopes = slopes;
+    c->groups.scores.sinks = sinks;
     call_set_weights(c, kind);
     return c;
 }
@@ -511,7 +511,7 @@ static double score(const struct call *c, struct at at)
 
 static double capped(const struct call *c, struct at at)
 {
-    return c->args.softcap * tanh(score(c, at) / c->args.softcap);
+    return c->groups.scores.softcap * tanh(score(c, at) / c->groups.scores.softcap);
 }
 
 static void weights_scaled_are_scores_of_all_keys_before_softcap(void **state)
@@ -521,8 +521,9 @@ static void weights_scaled_are_scores_of_all_keys_before_softcap(void **state)
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
             for (at.j = 0; at.j < c->args.kv_len; at.j++)
-                assert_true(at.j < c->args.kv_lens[at.b] ? is_close(weight(c, at), score(c, at))
-                                                         : weight(c, at) == -INFINITY);
+                assert_true(at.j < ints_at(c->groups.visibility.kv_lens, at.b)
+                                ? is_close(weight(c, at), score(c, at))
+                                : weight(c, at) == -INFINITY);
         call_free(c);
     }
 }
@@ -534,8 +535,9 @@ static void weights_capped_are_scores_of_all_keys_before_bias(void **state)
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
             for (at.j = 0; at.j < c->args.kv_len; at.j++)
-                assert_true(at.j < c->args.kv_lens[at.b] ? is_close(weight(c, at), capped(c, at))
-                                                         : weight(c, at) == -INFINITY);
+                assert_true(at.j < ints_at(c->groups.visibility.kv_lens, at.b)
+                                ? is_close(weight(c, at), capped(c, at))
+                                : weight(c, at) == -INFINITY);
         call_free(c);
     }
 }
@@ -552,8 +554,8 @@ static void weights_biased_are_scores_as_the_softmax_takes_them(void **state)
                     continue;
                 }
                 const double x =
-                    capped(c, at) + (double)c->args.alibi_slopes[at.h] *
-                                        (double)(at.j - c->args.q_offsets[at.b] - at.i);
+                    capped(c, at) + (double)c->groups.scores.alibi_slopes[at.h] *
+                                        (double)(at.j - ints_at(c->args.q_offsets, at.b) - at.i);
                 assert_true(is_close(weight(c, at), x + kinds_bias(c, at)));
             }
         call_free(c);
@@ -566,7 +568,7 @@ static void weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v(void **stat
         struct call *const c = new_full_call(row_counts[n], ATTNKIT_WEIGHTS_SOFTMAX);
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
-            double sum = exp((double)(c->args.sinks[at.h] - *call_lse(c, at)));
+            double sum = exp((double)(c->groups.scores.sinks[at.h] - *call_lse(c, at)));
             double out[4] = {0};
             for (at.j = 0; at.j < c->args.kv_len; at.j++) {
                 assert_true(sees(c, at) ? weight(c, at) > 0.0f
@@ -636,7 +638,7 @@ static void weights_of_a_row_that_sees_nothing_are_0(void **state)
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.flags |= ATTNKIT_CAUSAL;
         c->args.align = ATTNKIT_ALIGN_OFFSETS;
-        c->args.q_offsets = &offset;
+        c->args.q_offsets = (attnkit_ints){.data = &offset};
         call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))

@@ -17,10 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "dispatch/attention/steal.h"
-#include "attnkit.h"
+#include "tests/support/groups.h"
 #include "tests/support/random.h"
 
 enum {
@@ -49,7 +49,9 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 struct call {
     attnkit_attention_args args;
+    struct groups groups;
     int64_t kv_lens[MAX_BATCH];
+    void *out, *lse; /* as args has them, to be written to */
     size_t out_bytes, lse_bytes;
 };
 
@@ -70,6 +72,8 @@ static struct call *new_call(const struct shape *s)
     c->lse_bytes = (size_t)rows * sizeof(float);
     for (int b = 0; b < s->batch; b++)
         c->kv_lens[b] = b == 1 ? 0 : s->kv_len - 700 * b;
+    c->out = malloc(c->out_bytes);
+    c->lse = malloc(c->lse_bytes);
     c->args = (attnkit_attention_args){
         .size = sizeof c->args,
         .flags = s->causal ? ATTNKIT_CAUSAL : 0,
@@ -81,23 +85,25 @@ static struct call *new_call(const struct shape *s)
         .kv_len = s->kv_len,
         .head_dim = s->head_dim,
         .value_dim = s->value_dim,
-        .q = random_floats(rows * s->head_dim, 1),
-        .k = random_floats(keys * s->head_dim, 2),
-        .v = random_floats(keys * s->value_dim, 3),
-        .out = malloc(c->out_bytes),
-        .lse = malloc(c->lse_bytes),
-        .kv_lens = s->lengths ? c->kv_lens : NULL,
+        .q = {random_floats(rows * s->head_dim, 1)},
+        .k = {random_floats(keys * s->head_dim, 2)},
+        .v = {random_floats(keys * s->value_dim, 3)},
+        .out = {c->out},
+        .lse = {c->lse},
     };
+    groups_init(&c->groups);
+    groups_hang(&c->args, &c->groups);
+    c->groups.visibility.kv_lens.data = s->lengths ? c->kv_lens : NULL;
     return c;
 }
 
 static void free_call(struct call *c)
 {
-    free((void *)(uintptr_t)c->args.q);
-    free((void *)(uintptr_t)c->args.k);
-    free((void *)(uintptr_t)c->args.v);
-    free(c->args.out);
-    free(c->args.lse);
+    free((void *)(uintptr_t)c->args.q.data);
+    free((void *)(uintptr_t)c->args.k.data);
+    free((void *)(uintptr_t)c->args.v.data);
+    free(c->out);
+    free(c->lse);
     free(c);
 }
 
@@ -199,8 +205,8 @@ static void run(const struct call *c, const char *isa, enum way way, int threads
                      ATTNKIT_OK);
     exec.workspace = malloc(exec.workspace_size);
     memset(exec.workspace, 0xff, exec.workspace_size);
-    memset(c->args.out, 0xa5, c->out_bytes);
-    memset(c->args.lse, 0xa5, c->lse_bytes);
+    memset(c->out, 0xa5, c->out_bytes);
+    memset(c->lse, 0xa5, c->lse_bytes);
     if (way >= PARALLEL_FOR && way < BARRIER)
         exec.parallel_for = parallel_fors[way - PARALLEL_FOR];
     if (way == BARRIER) {
@@ -221,10 +227,10 @@ static void run(const struct call *c, const char *isa, enum way way, int threads
 
 static struct steal steal_of(const struct call *c, const struct isa *isa, int threads)
 {
-    struct problem p;
-    assert_int_equal(attnkit_check(&c->args, &p, NULL), ATTNKIT_OK);
-    const struct schedule s = attnkit_schedule(&p.a, isa->kernels, threads);
-    return attnkit_steal(&p.a, isa->kernels, &s, threads);
+    struct attention a;
+    assert_int_equal(attnkit_attention_problem(&c->args, &a, NULL), ATTNKIT_OK);
+    const struct schedule s = attnkit_schedule(&a, isa->kernels, threads);
+    return attnkit_steal(&a, isa->kernels, &s, threads);
 }
 
 static void check_shape(const struct isa *isa, const struct shape *shape)
@@ -232,13 +238,13 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     struct call *c = new_call(shape);
     void *out = malloc(c->out_bytes), *lse = malloc(c->lse_bytes);
     run(c, isa->name, ONE_THREAD, 1);
-    memcpy(out, c->args.out, c->out_bytes);
-    memcpy(lse, c->args.lse, c->lse_bytes);
+    memcpy(out, c->out, c->out_bytes);
+    memcpy(lse, c->lse, c->lse_bytes);
     for (int threads = 2; threads <= MAX_THREADS; threads += threads < 3 ? 1 : 4)
         for (int way = PARALLEL_FOR; way < WAYS; way++) {
             assert_true(steal_of(c, isa, threads).splits);
             run(c, isa->name, (enum way)way, threads);
-            if (memcmp(out, c->args.out, c->out_bytes) || memcmp(lse, c->args.lse, c->lse_bytes)) {
+            if (memcmp(out, c->out, c->out_bytes) || memcmp(lse, c->lse, c->lse_bytes)) {
                 printf("# %s: shape %d, %d threads, way %d differs\n", isa->name,
                        (int)(shape - shapes), threads, way);
                 fail();
@@ -306,7 +312,7 @@ static void threads_beyond_the_chunks_have_nothing_to_do(void **state)
 /* Two threads on one call, of which the first one's first block of decode takes until the other one
  * has returned. */
 struct hold_up {
-    struct problem problem;
+    struct attention problem;
     const struct kernels *real;
     struct kernels kernels; /* the same, with our `decode` */
     struct schedule schedule;
@@ -333,7 +339,7 @@ static void run_as(int number)
     struct hold_up *const h = &held_up;
     char *const scratch = h->shared + h->steal.bytes + (size_t)number * h->schedule.scratch;
     own_number = number;
-    attnkit_steal_run(&h->problem.a, &h->kernels, &h->schedule, &h->steal, number, h->shared,
+    attnkit_steal_run(&h->problem, &h->kernels, &h->schedule, &h->steal, number, h->shared,
                       scratch);
 }
 
@@ -351,13 +357,13 @@ static void run_held_up(const struct call *c, const struct isa *isa)
     pthread_t other;
     *h = (struct hold_up){.real = isa->kernels, .kernels = *isa->kernels};
     h->kernels.decode = decode_late;
-    assert_int_equal(attnkit_check(&c->args, &h->problem, NULL), ATTNKIT_OK);
-    h->schedule = attnkit_schedule(&h->problem.a, &h->kernels, 2);
-    h->steal = attnkit_steal(&h->problem.a, &h->kernels, &h->schedule, 2);
+    assert_int_equal(attnkit_attention_problem(&c->args, &h->problem, NULL), ATTNKIT_OK);
+    h->schedule = attnkit_schedule(&h->problem, &h->kernels, 2);
+    h->steal = attnkit_steal(&h->problem, &h->kernels, &h->schedule, 2);
     h->shared = aligned_alloc(64, (h->steal.bytes + 2 * h->schedule.scratch + 63) / 64 * 64);
     pthread_barrier_init(&h->begun, NULL, 2);
     pthread_barrier_init(&h->other_is_through, NULL, 2);
-    attnkit_steal_begin(&h->problem.a, &h->kernels, &h->schedule, &h->steal, h->shared);
+    attnkit_steal_begin(&h->problem, &h->kernels, &h->schedule, &h->steal, h->shared);
     assert_int_equal(pthread_create(&other, NULL, run_other, NULL), 0);
     run_as(0);
     pthread_join(other, NULL);
@@ -372,10 +378,10 @@ static int blocks_held_up(const struct shape *shape, const struct isa *isa)
     struct call *c = new_call(shape);
     void *out = malloc(c->out_bytes);
     run(c, isa->name, ONE_THREAD, 1);
-    memcpy(out, c->args.out, c->out_bytes);
-    memset(c->args.out, 0xa5, c->out_bytes);
+    memcpy(out, c->out, c->out_bytes);
+    memset(c->out, 0xa5, c->out_bytes);
     run_held_up(c, isa);
-    assert_memory_equal(out, c->args.out, c->out_bytes);
+    assert_memory_equal(out, c->out, c->out_bytes);
     free(out);
     free_call(c);
     return held_up.blocks[0];
@@ -409,6 +415,13 @@ static void a_thread_without_room_for_states_returns(void **state)
     assert_int_equal(held_up.blocks[0] + held_up.blocks[1], 100 * 4);
 }
 
+static void set_strides(attnkit_tensor *t, const attnkit_tensor *as)
+{
+    const void *const data = t->data;
+    *t = *as;
+    t->data = data;
+}
+
 /* Heads that share pages of memory go together, also chunk by chunk. */
 static void heads_that_go_together_are_split(void **state)
 {
@@ -416,25 +429,25 @@ static void heads_that_go_together_are_split(void **state)
     const struct isa *isa = *state;
     struct call *c = new_call(&shape);
     const int64_t row = 16 * sizeof(float), all = 4 * row;
-    const int64_t q_strides[3] = {8 * row, row, row}, lse_strides[3] = {32, 4, 4},
-                  k_strides[3] = {6000 * all, row, all};
-    c->args.flags |= ATTNKIT_STRIDED;
-    memcpy(c->args.q_strides, q_strides, sizeof q_strides);
-    memcpy(c->args.out_strides, q_strides, sizeof q_strides);
-    memcpy(c->args.lse_strides, lse_strides, sizeof lse_strides);
-    memcpy(c->args.k_strides, k_strides, sizeof k_strides);
-    memcpy(c->args.v_strides, k_strides, sizeof k_strides);
+    const attnkit_tensor rows = {.strides = {8 * row, row, row}, .layout = ATTNKIT_STRIDED},
+                         lse_rows = {.strides = {32, 4, 4}, .layout = ATTNKIT_STRIDED},
+                         keys = {.strides = {6000 * all, row, all}, .layout = ATTNKIT_STRIDED};
+    set_strides(&c->args.q, &rows);
+    set_strides(&c->args.out, &rows);
+    set_strides(&c->args.lse, &lse_rows);
+    set_strides(&c->args.k, &keys);
+    set_strides(&c->args.v, &keys);
     void *out = malloc(c->out_bytes);
     run(c, isa->name, ONE_THREAD, 1);
-    memcpy(out, c->args.out, c->out_bytes);
+    memcpy(out, c->out, c->out_bytes);
     for (int way = PARALLEL_FOR; way < WAYS; way++) {
         run(c, isa->name, (enum way)way, 2);
-        assert_memory_equal(out, c->args.out, c->out_bytes);
+        assert_memory_equal(out, c->out, c->out_bytes);
     }
-    memset(c->args.out, 0xa5, c->out_bytes);
+    memset(c->out, 0xa5, c->out_bytes);
     run_held_up(c, isa);
     assert_true(held_up.schedule.walks > 1);
-    assert_memory_equal(out, c->args.out, c->out_bytes);
+    assert_memory_equal(out, c->out, c->out_bytes);
     assert_true(held_up.blocks[1] > held_up.blocks[0]);
     free(out);
     free_call(c);

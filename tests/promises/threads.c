@@ -17,10 +17,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "dispatch/attention/check.h"
+#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "dispatch/attention/schedule.h"
-#include "attnkit.h"
+#include "tests/support/groups.h"
 #include "tests/support/linear_call.h"
 #include "tests/support/random.h"
 
@@ -67,8 +67,10 @@ static const struct shape shapes[] = {
 /* A call with tensors of its own. */
 struct call {
     attnkit_attention_args args;
+    struct groups groups;
     attnkit_exec exec;
     int64_t kv_lens[MOST_BATCH];
+    void *out, *lse; /* as args has them, to be written to */
     size_t out_bytes, lse_bytes;
 };
 
@@ -86,7 +88,7 @@ static void set_lengths(struct call *c, enum lengths lengths)
         return;
     for (int b = 0; b < c->args.batch; b++)
         c->kv_lens[b] = lengths == ALL_LENGTHS_ZERO || b % 2 == 0 ? 0 : c->args.kv_len - b;
-    c->args.kv_lens = c->kv_lens;
+    c->groups.visibility.kv_lens.data = c->kv_lens;
 }
 
 static struct call *call_new(const struct shape *s, const char *isa)
@@ -96,6 +98,8 @@ static struct call *call_new(const struct shape *s, const char *isa)
     const int64_t keys = (int64_t)s->batch * s->kv_heads * s->kv_len;
     c->out_bytes = (size_t)rows * VALUE_DIM * sizeof(float);
     c->lse_bytes = (size_t)rows * sizeof(float);
+    c->out = calloc(1, c->out_bytes);
+    c->lse = calloc(1, c->lse_bytes);
     c->args = (attnkit_attention_args){
         .size = sizeof c->args,
         .flags = s->causal ? ATTNKIT_CAUSAL : 0,
@@ -107,12 +111,14 @@ static struct call *call_new(const struct shape *s, const char *isa)
         .kv_len = s->kv_len,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = random_floats(rows * HEAD_DIM, 1),
-        .k = random_floats(keys * HEAD_DIM, 2),
-        .v = random_floats(keys * VALUE_DIM, 3),
-        .out = calloc(1, c->out_bytes),
-        .lse = calloc(1, c->lse_bytes),
+        .q = {random_floats(rows * HEAD_DIM, 1)},
+        .k = {random_floats(keys * HEAD_DIM, 2)},
+        .v = {random_floats(keys * VALUE_DIM, 3)},
+        .out = {c->out},
+        .lse = {c->lse},
     };
+    groups_init(&c->groups);
+    groups_hang(&c->args, &c->groups);
     set_lengths(c, s->lengths);
     c->exec = (attnkit_exec){.size = sizeof c->exec, .isa = isa};
     return c;
@@ -120,11 +126,11 @@ static struct call *call_new(const struct shape *s, const char *isa)
 
 static void call_free(struct call *c)
 {
-    free((void *)(uintptr_t)c->args.q);
-    free((void *)(uintptr_t)c->args.k);
-    free((void *)(uintptr_t)c->args.v);
-    free(c->args.out);
-    free(c->args.lse);
+    free((void *)(uintptr_t)c->args.q.data);
+    free((void *)(uintptr_t)c->args.k.data);
+    free((void *)(uintptr_t)c->args.v.data);
+    free(c->out);
+    free(c->lse);
     free(c->exec.workspace);
     free(c);
 }
@@ -142,14 +148,13 @@ static void set_threads(struct call *c, int threads)
 
 static void clear_result(struct call *c)
 {
-    memset(c->args.out, 0xa5, c->out_bytes);
-    memset(c->args.lse, 0xa5, c->lse_bytes);
+    memset(c->out, 0xa5, c->out_bytes);
+    memset(c->lse, 0xa5, c->lse_bytes);
 }
 
 static bool same_result(const struct call *a, const struct call *b)
 {
-    return memcmp(a->args.out, b->args.out, a->out_bytes) == 0 &&
-           memcmp(a->args.lse, b->args.lse, a->lse_bytes) == 0;
+    return memcmp(a->out, b->out, a->out_bytes) == 0 && memcmp(a->lse, b->lse, a->lse_bytes) == 0;
 }
 
 static attnkit_status run(struct call *c)
@@ -214,12 +219,12 @@ static void expect_every_row_in_one_item(const struct attention *a, const struct
 static void check_cut(const struct isa *isa, const struct shape *shape)
 {
     struct call *c = call_new(shape, isa->name);
-    struct problem p;
-    assert_int_equal(attnkit_check(&c->args, &p, NULL), ATTNKIT_OK);
+    struct attention a;
+    assert_int_equal(attnkit_attention_problem(&c->args, &a, NULL), ATTNKIT_OK);
     for (size_t t = 0; t < COUNT(thread_counts); t++) {
-        const struct schedule s = attnkit_schedule(&p.a, isa->kernels, thread_counts[t]);
+        const struct schedule s = attnkit_schedule(&a, isa->kernels, thread_counts[t]);
         assert_true(s.threads >= 1 && s.threads <= thread_counts[t]);
-        expect_every_item_in_one_share(&p.a, &s);
+        expect_every_item_in_one_share(&a, &s);
     }
     call_free(c);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "tests/support/call.h"
-#include "tests/support/kinds.h"
+#include "tests/cases/kinds.h"
 
 /* One row and three, which decode does, and many, which prefill does; a few keys, and more than a
  * block. */
@@ -104,7 +104,7 @@ static void check_sizes(const char *isa, void (*set)(struct call *c), predicate 
 
 static int64_t position(const struct call *c, struct at at)
 {
-    return c->args.q_offsets[at.b] + at.i;
+    return ints_at(c->args.q_offsets, at.b) + at.i;
 }
 
 /* --- Positions -------------------------------------------------------------------------------- */
@@ -131,12 +131,12 @@ static void set_bottom_right(struct call *c)
     static const int64_t lens[] = {7, 10};
     c->args.flags |= ATTNKIT_CAUSAL;
     c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
-    c->args.kv_lens = lens;
+    c->groups.visibility.kv_lens = (attnkit_ints){.data = lens};
 }
 
 static bool last_row_sees_all(const struct call *c, struct at at)
 {
-    const int64_t keys = c->args.kv_lens[at.b];
+    const int64_t keys = ints_at(c->groups.visibility.kv_lens, at.b);
     return at.j < keys && at.j <= keys - c->args.q_len + at.i;
 }
 
@@ -150,7 +150,7 @@ static void set_some_offsets(struct call *c)
     static const int64_t offsets[] = {-4, 6};
     c->args.flags |= ATTNKIT_CAUSAL;
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
-    c->args.q_offsets = offsets;
+    c->args.q_offsets = (attnkit_ints){.data = offsets};
 }
 
 static bool sees_to_its_position(const struct call *c, struct at at)
@@ -167,7 +167,7 @@ static void set_far_offsets(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MIN, INT64_MAX - 70};
     set_some_offsets(c);
-    c->args.q_offsets = offsets;
+    c->args.q_offsets = (attnkit_ints){.data = offsets};
 }
 
 static bool second_entry_sees_all(const struct call *c, struct at at)
@@ -181,17 +181,34 @@ static void the_farthest_positions_there_are_see_none_and_all(void **state)
     check_sizes(*state, set_far_offsets, second_entry_sees_all);
 }
 
+static void set_narrow_offsets(struct call *c)
+{
+    static const int32_t offsets[] = {-4, 6};
+    set_some_offsets(c);
+    c->args.q_offsets = (attnkit_ints){.data = offsets, .type = ATTNKIT_INT32};
+}
+
+static void set_far_narrow_offsets(struct call *c)
+{
+    static const int32_t offsets[] = {INT32_MIN, INT32_MAX};
+    set_some_offsets(c);
+    c->args.q_offsets = (attnkit_ints){.data = offsets, .type = ATTNKIT_INT32};
+}
+
+static void positions_of_32_bits_are_signed_and_do_not_wrap(void **state)
+{
+    check_sizes(*state, set_narrow_offsets, sees_to_its_position);
+    check_sizes(*state, set_far_narrow_offsets, second_entry_sees_all);
+}
+
 /* --- Windows ---------------------------------------------------------------------------------- */
 
 static void set_window(struct call *c, int64_t left, int64_t right, int64_t keep_first)
 {
     static const int64_t offsets[] = {2, -1};
-    c->args.flags |= ATTNKIT_WINDOW;
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
-    c->args.q_offsets = offsets;
-    c->args.window_left = left;
-    c->args.window_right = right;
-    c->args.keep_first = keep_first;
+    c->args.q_offsets = (attnkit_ints){.data = offsets};
+    groups_set_window(&c->args, &c->groups, left, right, keep_first);
 }
 
 static void set_3_keys(struct call *c)
@@ -282,6 +299,44 @@ static void the_largest_window_is_all_keys(void **state)
     check_sizes(*state, set_huge_window, sees_all);
 }
 
+/* From the least positions there are, so many keys reach the first ones, and no more. */
+static void set_largest_right(struct call *c)
+{
+    static const int64_t offsets[] = {INT64_MIN, INT64_MIN + 5};
+    set_window(c, -1, INT64_MAX, 0);
+    c->args.q_offsets = (attnkit_ints){.data = offsets};
+}
+
+static bool sees_first_keys(const struct call *c, struct at at)
+{
+    (void)c;
+    return at.j <= (at.b == 0 ? -1 : 4) + at.i;
+}
+
+static void right_of_the_largest_number_is_a_bound(void **state)
+{
+    check_sizes(*state, set_largest_right, sees_first_keys);
+}
+
+/* And from the largest positions. */
+static void set_largest_left(struct call *c)
+{
+    static const int64_t offsets[] = {INT64_MAX - 70, INT64_MAX - 75};
+    set_window(c, INT64_MAX - 72, -1, 0);
+    c->args.q_offsets = (attnkit_ints){.data = offsets};
+}
+
+static bool sees_last_keys(const struct call *c, struct at at)
+{
+    (void)c;
+    return at.j >= (at.b == 0 ? 2 : -3) + at.i;
+}
+
+static void left_of_nearly_the_largest_number_is_a_bound(void **state)
+{
+    check_sizes(*state, set_largest_left, sees_last_keys);
+}
+
 static void set_kept(struct call *c)
 {
     set_window(c, 1, 0, 3);
@@ -330,7 +385,7 @@ static void window_moves_through_blocks_and_chunks(void **state)
     for (int64_t rows = 1; rows <= 65; rows += 32) {
         struct call *const c = new_call((struct shape){.q_len = rows, .kv_len = 700});
         set_window(c, 100, 70, 130);
-        c->args.q_offsets = &offset;
+        c->args.q_offsets = (attnkit_ints){.data = &offset};
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
             bool expected[700];
@@ -347,13 +402,14 @@ static void window_moves_through_blocks_and_chunks(void **state)
 
 enum { ALL_BYTES = 256 };
 
-static void set_every_byte(struct call *c, attnkit_mask kind)
+static void set_every_byte(struct call *c, attnkit_mask_kind kind)
 {
     unsigned char *const mask = call_memory(c, ALL_BYTES);
     for (int i = 0; i < ALL_BYTES; i++)
         mask[i] = (unsigned char)i;
-    c->args.mask = mask;
-    c->args.mask_kind = kind;
+    c->groups.visibility.mask.data = mask;
+    c->groups.visibility.mask.type = ATTNKIT_BOOL;
+    c->groups.visibility.mask_kind = kind;
 }
 
 static bool sees_all_but_key_0(const struct call *c, struct at at)
@@ -386,13 +442,14 @@ static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
 {
     enum { COLUMNS = 139 };
     for (int key = 0; key < COLUMNS; key += key < 20 ? 1 : 7)
-        for (attnkit_mask kind = ATTNKIT_MASK_ATTEND; kind <= ATTNKIT_MASK_IGNORE; kind++) {
+        for (attnkit_mask_kind kind = ATTNKIT_MASK_ATTEND; kind <= ATTNKIT_MASK_IGNORE; kind++) {
             struct call *const c = new_call((struct shape){.q_len = 2, .kv_len = COLUMNS});
             unsigned char *const bits = call_memory(c, (COLUMNS + 7) / 8);
             bool expected[COLUMNS];
             bits[key / 8] = (unsigned char)(1 << key % 8);
-            c->args.mask_bits = bits;
-            c->args.mask_bits_kind = kind;
+            c->groups.visibility.mask_bits.data = bits;
+            c->groups.visibility.mask_bits.type = ATTNKIT_BITS;
+            c->groups.visibility.mask_bits_kind = kind;
             for (int j = 0; j < COLUMNS; j++)
                 expected[j] = (j == key) == (kind == ATTNKIT_MASK_ATTEND);
             call_run(c, *state);
@@ -406,34 +463,34 @@ static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
  * through, and rows are so many bytes. */
 enum tensor { BYTE_MASK, BIT_MASK, BIAS_MASK, TENSORS };
 
+static attnkit_tensor *tensor_of(struct call *c, enum tensor tensor)
+{
+    attnkit_tensor *const tensors[TENSORS] = {
+        &c->groups.visibility.mask, &c->groups.visibility.mask_bits, &c->groups.scores.bias};
+    return tensors[tensor];
+}
+
 static void *set_tensor(struct call *c, enum tensor tensor, int64_t columns, size_t bytes)
 {
-    attnkit_attention_args *const a = &c->args;
+    attnkit_visibility *const see = &c->groups.visibility;
     void *const data = call_memory(c, bytes);
+    tensor_of(c, tensor)->data = data;
     switch (tensor) {
     case BYTE_MASK:
-        a->mask = data;
-        a->mask_kind = ATTNKIT_MASK_IGNORE;
-        a->mask_columns = columns;
+        see->mask.type = ATTNKIT_BOOL;
+        see->mask_kind = ATTNKIT_MASK_IGNORE;
+        see->mask_columns = columns;
         break;
     case BIT_MASK:
-        a->mask_bits = data;
-        a->mask_bits_kind = ATTNKIT_MASK_IGNORE;
-        a->mask_bits_columns = columns;
+        see->mask_bits.type = ATTNKIT_BITS;
+        see->mask_bits_kind = ATTNKIT_MASK_IGNORE;
+        see->mask_bits_columns = columns;
         break;
     default:
-        a->bias = data;
-        a->bias_columns = columns;
+        c->groups.scores.bias_columns = columns;
         break;
     }
     return data;
-}
-
-static int64_t *strides_of(struct call *c, enum tensor tensor)
-{
-    int64_t *const strides[TENSORS] = {c->args.mask_strides, c->args.mask_bits_strides,
-                                       c->args.bias_strides};
-    return strides[tensor];
 }
 
 /* Makes column 0 of a row of a mask hide its key. */
@@ -471,7 +528,7 @@ static void bits_after_the_columns_mean_nothing(void **state)
     for (int64_t rows = 1; rows <= 33; rows += 32) {
         struct call *const c = new_call((struct shape){.q_len = rows, .kv_len = 24});
         unsigned char *const bits = set_tensor(c, BIT_MASK, 11, 2);
-        c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+        c->groups.visibility.mask_bits_kind = ATTNKIT_MASK_ATTEND;
         bits[0] = bits[1] = 0xff;
         bool expected[24];
         for (int j = 0; j < 24; j++)
@@ -491,7 +548,7 @@ static void check_repeated(const char *isa, enum tensor tensor, int repeated, in
         (struct shape){.batch = BATCH, .kv_heads = 2, .group = 2, .q_len = rows, .kv_len = KEYS});
     const int64_t all = BATCH * HEADS * rows, count[3] = {BATCH, HEADS, rows};
     char *const mask = set_tensor(c, tensor, KEYS, (size_t)(all * ROW_BYTES));
-    int64_t *const strides = strides_of(c, tensor);
+    int64_t *const strides = tensor_of(c, tensor)->strides;
     int64_t step = ROW_BYTES;
     for (int i = 2; i >= 0; i--) {
         strides[i] = repeated >> i & 1 ? 0 : step;
@@ -529,11 +586,11 @@ static void masks_without_strides_are_dense(void **state)
             new_call((struct shape){.batch = 2, .group = HEADS, .q_len = ROWS, .kv_len = KEYS});
         char *const mask =
             set_tensor(c, (enum tensor)tensor, 0, (size_t)(2 * HEADS * ROWS * bytes));
-        c->args.flags &= ~(ATTNKIT_STRIDED | ATTNKIT_MASK_STRIDED);
-        int64_t *const strides[] = {c->args.q_strides, c->args.k_strides, c->args.v_strides,
-                                    c->args.out_strides, c->args.lse_strides};
+        tensor_of(c, (enum tensor)tensor)->layout = 0;
+        attnkit_tensor *const others[] = {&c->args.q, &c->args.k, &c->args.v, &c->args.out,
+                                          &c->args.lse};
         for (int i = 0; i < 5; i++)
-            memset(strides[i], 0, 3 * sizeof *strides[i]);
+            *others[i] = (attnkit_tensor){.data = others[i]->data};
         for (int64_t row = 0; row < 2 * HEADS * ROWS; row += 3)
             hide_key_0(mask + row * bytes, (enum tensor)tensor);
         call_run(c, *state);
@@ -547,32 +604,32 @@ static void masks_without_strides_are_dense(void **state)
     }
 }
 
-/* Masks are packed as q is, their columns are the keys of the entry, and so are documents. */
+/* Masks are packed as q is, their columns are the keys of the entry, and so are segment ids. */
 static void check_packed(const char *isa, enum tensor tensor, const int64_t *q_starts)
 {
     enum { ENTRIES = 3, HEADS = 2, KEYS = 170 };
     static const int64_t kv_starts[ENTRIES + 1] = {0, 20, 27, KEYS};
     const int64_t rows = q_starts[ENTRIES];
     struct call *const c = new_call((struct shape){.group = HEADS, .q_len = rows, .kv_len = KEYS});
-    int32_t *const q_docs = call_memory(c, (size_t)rows * sizeof *q_docs);
-    int32_t *const kv_docs = call_memory(c, KEYS * sizeof *kv_docs);
+    int32_t *const q_ids = call_memory(c, (size_t)rows * sizeof *q_ids);
+    int32_t *const kv_ids = call_memory(c, KEYS * sizeof *kv_ids);
     char *const mask = set_tensor(c, tensor, 1, (size_t)(HEADS * rows * 4));
-    strides_of(c, tensor)[2] = 4;
-    strides_of(c, tensor)[1] = 4 * rows;
+    tensor_of(c, tensor)->strides[2] = 4;
+    tensor_of(c, tensor)->strides[1] = 4 * rows;
     c->args.batch = ENTRIES;
-    c->args.q_starts = q_starts;
-    c->args.kv_starts = kv_starts;
+    c->groups.storage.cu_seqlens_q = (attnkit_ints){.data = q_starts};
+    c->groups.storage.cu_seqlens_kv = (attnkit_ints){.data = kv_starts};
     for (int64_t row = 0; row < HEADS * rows; row += 3)
         hide_key_0(mask + row * 4, tensor);
     for (int64_t key = 0; key < KEYS; key++)
-        kv_docs[key] = (int32_t)(key % 4);
+        kv_ids[key] = (int32_t)(key % 4);
     for (int64_t row = 0; row < rows; row++)
-        q_docs[row] = (int32_t)(row % 2);
-    c->args.q_docs = q_docs;
-    c->args.kv_docs = kv_docs;
+        q_ids[row] = (int32_t)(row % 2);
+    c->groups.visibility.q_segment_ids = q_ids;
+    c->groups.visibility.kv_segment_ids = kv_ids;
     if (tensor == BIAS_MASK) { /* and without a mask */
-        c->args.bias = NULL;
-        c->args.bias_columns = 0;
+        c->groups.scores.bias.data = NULL;
+        c->groups.scores.bias_columns = 0;
     }
     call_run(c, isa);
     c->args.batch = 1;
@@ -590,7 +647,7 @@ static void check_packed(const char *isa, enum tensor tensor, const int64_t *q_s
     call_free(c);
 }
 
-static void packed_sequences_have_packed_masks_and_documents(void **state)
+static void packed_sequences_have_packed_masks_and_segments(void **state)
 {
     static const int64_t few[] = {0, 1, 3, 4}, many[] = {0, 35, 35, 80};
     for (int tensor = 0; tensor < TENSORS; tensor++) {
@@ -666,41 +723,41 @@ static void set_no_position(struct call *c)
     static const int64_t offsets[] = {-100, -100};
     c->args.flags |= ATTNKIT_CAUSAL;
     c->args.align = ATTNKIT_ALIGN_OFFSETS;
-    c->args.q_offsets = offsets;
+    c->args.q_offsets = (attnkit_ints){.data = offsets};
 }
 
 static void set_far_window(struct call *c)
 {
     set_window(c, 2, 2, 0);
     static const int64_t far = 1000;
-    c->args.q_offsets = &far;
+    c->args.q_offsets = (attnkit_ints){.data = &far};
 }
 
 static void set_no_lengths(struct call *c)
 {
     static const int64_t none = 0;
-    c->args.kv_lens = &none;
+    c->groups.visibility.kv_lens = (attnkit_ints){.data = &none};
 }
 
-static void set_other_docs(struct call *c)
+static void set_other_segments(struct call *c)
 {
-    int32_t *const docs = call_memory(c, (size_t)c->args.q_len * sizeof *docs);
+    int32_t *const ids = call_memory(c, (size_t)c->args.q_len * sizeof *ids);
     for (int64_t i = 0; i < c->args.q_len; i++)
-        docs[i] = 1;
-    c->args.q_docs = docs;
-    c->args.kv_docs = call_memory(c, (size_t)c->args.kv_len * sizeof *docs);
+        ids[i] = 1;
+    c->groups.visibility.q_segment_ids = ids;
+    c->groups.visibility.kv_segment_ids = call_memory(c, (size_t)c->args.kv_len * sizeof *ids);
 }
 
 static void set_no_bytes(struct call *c)
 {
     set_tensor(c, BYTE_MASK, 0, (size_t)c->args.kv_len);
-    c->args.mask_kind = ATTNKIT_MASK_ATTEND;
+    c->groups.visibility.mask_kind = ATTNKIT_MASK_ATTEND;
 }
 
 static void set_no_bits(struct call *c)
 {
     set_tensor(c, BIT_MASK, 0, (size_t)c->args.kv_len);
-    c->args.mask_bits_kind = ATTNKIT_MASK_ATTEND;
+    c->groups.visibility.mask_bits_kind = ATTNKIT_MASK_ATTEND;
 }
 
 static void set_no_bias(struct call *c)
@@ -713,11 +770,11 @@ static void set_no_bias(struct call *c)
 static void set_no_keys(struct call *c)
 {
     c->args.kv_len = 0;
-    c->args.k = c->args.v = NULL;
+    c->args.k.data = c->args.v.data = NULL;
 }
 
 static void (*const blinding[])(struct call *c) = {
-    set_no_position, set_far_window, set_no_lengths, set_other_docs,
+    set_no_position, set_far_window, set_no_lengths, set_other_segments,
     set_no_bytes,    set_no_bits,    set_no_bias,    set_no_keys,
 };
 
@@ -755,7 +812,7 @@ static void with_a_sink_its_lse_is_the_sink(void **state)
     for (int kind = 0; kind < BLINDING; kind++)
         for (int64_t rows = 1; rows <= 33; rows += 32) {
             struct call *const c = new_blind_call(kind, rows);
-            c->args.sinks = sinks;
+            c->groups.scores.sinks = sinks;
             call_run(c, *state);
             for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
                 const float lse = *call_lse(c, at), sink = sinks[at.h];
@@ -776,12 +833,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(bottom_right_lets_the_last_row_see_all_keys_of_its_sequence),
         cmocka_unit_test(causal_is_j_up_to_the_position_and_negative_ones_see_no_key),
         cmocka_unit_test(the_farthest_positions_there_are_see_none_and_all),
+        cmocka_unit_test(positions_of_32_bits_are_signed_and_do_not_wrap),
         cmocka_unit_test(window_of_left_2_and_right_0_is_3_keys),
         cmocka_unit_test(window_of_0_and_0_is_the_own_key),
         cmocka_unit_test(left_of_minus_1_is_no_bound),
         cmocka_unit_test(right_of_minus_1_is_no_bound),
         cmocka_unit_test(window_without_bounds_is_all_keys),
         cmocka_unit_test(the_largest_window_is_all_keys),
+        cmocka_unit_test(right_of_the_largest_number_is_a_bound),
+        cmocka_unit_test(left_of_nearly_the_largest_number_is_a_bound),
         cmocka_unit_test(first_keys_are_in_every_window),
         cmocka_unit_test(first_keys_are_not_seen_before_their_time),
         cmocka_unit_test(any_number_of_first_keys_can_be_kept),
@@ -792,7 +852,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bits_after_the_columns_mean_nothing),
         cmocka_unit_test(masks_repeat_by_stride_0_over_batch_head_and_query),
         cmocka_unit_test(masks_without_strides_are_dense),
-        cmocka_unit_test(packed_sequences_have_packed_masks_and_documents),
+        cmocka_unit_test(packed_sequences_have_packed_masks_and_segments),
         cmocka_unit_test(every_kind_alone_hides_what_it_says),
         cmocka_unit_test(any_two_kinds_are_their_intersection),
         cmocka_unit_test(any_number_of_kinds_are_their_intersection),

@@ -109,7 +109,7 @@ class Rules(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         for name in ("kernels/avx2/table.c", "kernels/neon/table.c", "kernels/neon/neon.h",
                      "kernels/avx2/avx2.h", "kernels/attention/keys.h", "dispatch/cpu/isa.h",
-                     "bench/rows/rows.h", "tools/cli/tool.h", "tests/support/case.h",
+                     "bench/rows/rows.h", "tools/cli/tool.h", "tests/cases/case.h",
                      "examples/shared.h", "include/attnkit.h"):
             self.write(name, "")
 
@@ -172,7 +172,7 @@ class Rules(unittest.TestCase):
         for suffix in WITH_INCLUDES:
             self.fails(f"kernels/attention/a{suffix}", '"dispatch/cpu/isa.h"',
                        "kernels/ includes nothing of dispatch/")
-        self.write("kernels/a.c", '  #  include"tests/support/case.h" // why\n')
+        self.write("kernels/a.c", '  #  include"tests/cases/case.h" // why\n')
         self.assertEqual(len(list(wrong_includes(self.root))), 1)
 
     def test_a_folder_with_many_files_is_full(self):

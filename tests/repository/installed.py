@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs a build into an empty folder and uses it as a stranger would: the README's example,
-compiled with what pkg-config says, against the shared and the static library.
+"""Installs a build into an empty folder and uses it as a stranger would: the README's example and, where
+there is a compiler for it, that in C++, compiled with what pkg-config says, against the shared and the
+static library.
 
     tests/repository/installed.py BUILD_FOLDER MESON
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "examples" / "attention.c"
+EXAMPLE = ROOT / "examples" / "attention"
 
 
 def output_of(*command, **more):
@@ -25,15 +27,15 @@ def output_of(*command, **more):
 
 
 def find(folder, name):
-    found = list(folder.rglob(name))
+    found = [path for path in folder.rglob(name) if path.is_file()]
     if len(found) != 1:
         sys.exit(f"installed.py: {len(found)} files {name} were installed, 1 expected")
     return found[0]
 
 
 def check_exports(library):
-    symbols = [line.split()[-1]
-               for line in output_of("nm", "-D", "--defined-only", library).splitlines()]
+    lines = output_of("nm", "-D", "--defined-only", library).splitlines()
+    symbols = [line.split()[-1] for line in lines if line.split()[-2] != "A"]  # A: a version
     strangers = [name for name in symbols if not name.startswith("attnkit_")]
     if strangers or not symbols:
         sys.exit(f"installed.py: {library.name} exports {strangers or 'nothing'}")
@@ -55,15 +57,19 @@ def main():
 
         environment = dict(os.environ, PKG_CONFIG_PATH=str(pc.parent),
                            PKG_CONFIG_SYSROOT_DIR=name, LD_LIBRARY_PATH=str(shared.parent))
-        cc = os.environ.get("CC", "cc")
+        compilers = {".c": [os.environ.get("CC", "cc")],
+                     ".cpp": [os.environ.get("CXX", "c++"), "-std=c++17"]}
         for arguments in ([], ["--static"]):
             flags = output_of("pkg-config", "--cflags", "--libs", *arguments, "attnkit",
                               env=environment).split()
             if arguments:
                 flags = [str(static) if flag == "-lattnkit" else flag for flag in flags]
-            program = folder / "example"
-            output_of(cc, EXAMPLE, "-o", program, *flags, "-lm")
-            print(output_of(program, env=environment).strip())
+            for suffix, compiler in compilers.items():
+                if suffix != ".c" and not shutil.which(compiler[0]):
+                    continue
+                program = folder / "example"
+                output_of(*compiler, EXAMPLE.with_suffix(suffix), "-o", program, *flags, "-lm")
+                print(output_of(program, env=environment).strip())
         print(f"{header.name}, {shared.name}, {static.name}, {pc.name}: "
               f"{len(symbols)} symbols exported, all attnkit_*")
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
-one that examples/attention.c compiles, the three places that state the version agree, and every promise of
-docs/semantics.md names tests, which exist and are run."""
+one that examples/attention.c compiles, that of attnkit.hpp the one in examples/attention.cpp, the three
+places that state the version agree, and every promise of docs/semantics.md names tests, which exist and
+are run."""
 
 import re
 import sys
@@ -50,6 +51,10 @@ def main():
                      re.S | re.M)
     if not body or body.group() not in example:
         wrong.append("the example of attnkit.h is not the one in examples/attention.c")
+    body = re.search(r"^    auto args = .*?attention\(args, scratch\);\n",
+                     re.sub(r"^// ?", "", read("include/attnkit.hpp"), flags=re.M), re.S | re.M)
+    if not body or body.group() not in read("examples/attention.cpp"):
+        wrong.append("the example of attnkit.hpp is not the one in examples/attention.cpp")
     numbers = re.findall(r"#define ATTNKIT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
     version = ".".join(numbers)
     for name, text in (("meson.build", f"version: '{version}'"), ("CHANGES.md", f"## {version}")):

@@ -29,12 +29,15 @@ static float *new_floats(struct call *c, int64_t count, float scale, uint64_t *r
     return x;
 }
 
-/* Of a dense tensor with so many rows in a head, and heads in a batch entry. */
-static void set_dense(int64_t strides[3], int64_t row_bytes, int64_t rows, int64_t heads)
+/* A tensor, and the strides of a dense one with so many rows in a head, and heads in an entry. */
+static void set_dense(attnkit_tensor *t, const void *data, int64_t row_bytes, int64_t rows,
+                      int64_t heads)
 {
-    strides[2] = row_bytes;
-    strides[1] = row_bytes * rows;
-    strides[0] = row_bytes * rows * heads;
+    t->data = data;
+    t->layout |= ATTNKIT_STRIDED;
+    t->strides[2] = row_bytes;
+    t->strides[1] = row_bytes * rows;
+    t->strides[0] = row_bytes * rows * heads;
 }
 
 static int64_t or_one(int64_t n)
@@ -46,10 +49,10 @@ static void set_outputs(struct call *c)
 {
     attnkit_attention_args *const a = &c->args;
     const size_t rows = (size_t)(a->batch * a->q_heads * a->q_len);
-    a->out = c->out = call_memory(c, rows * (size_t)a->value_dim * sizeof *c->out);
-    a->lse = c->lse = call_memory(c, rows * sizeof *c->lse);
-    set_dense(a->out_strides, 4 * a->value_dim, a->q_len, a->q_heads);
-    set_dense(a->lse_strides, 4, a->q_len, a->q_heads);
+    c->out = call_memory(c, rows * (size_t)a->value_dim * sizeof *c->out);
+    c->lse = call_memory(c, rows * sizeof *c->lse);
+    set_dense(&a->out, c->out, 4 * a->value_dim, a->q_len, a->q_heads);
+    set_dense(&a->lse, c->lse, 4, a->q_len, a->q_heads);
 }
 
 struct call *call_new(struct shape shape)
@@ -59,7 +62,9 @@ struct call *call_new(struct shape shape)
     uint64_t random = 5;
     c->threads = 1;
     a->size = sizeof *a;
-    a->flags = ATTNKIT_STRIDED | ATTNKIT_MASK_STRIDED;
+    groups_init(&c->groups);
+    groups_hang(a, &c->groups);
+    groups_set_strided(a, &c->groups);
     a->batch = or_one(shape.batch);
     a->kv_heads = or_one(shape.kv_heads);
     a->q_heads = a->kv_heads * or_one(shape.group);
@@ -69,66 +74,80 @@ struct call *call_new(struct shape shape)
     a->value_dim = or_one(shape.value_dim);
     const int64_t rows = a->batch * a->q_heads * a->q_len,
                   keys = a->batch * a->kv_heads * a->kv_len;
-    a->q = c->q = new_floats(c, rows * a->head_dim, 2.0f, &random);
-    a->k = c->k = new_floats(c, keys * a->head_dim, 2.0f, &random);
-    a->v = c->v = new_floats(c, keys * a->value_dim, 1.0f, &random);
-    set_dense(a->q_strides, 4 * a->head_dim, a->q_len, a->q_heads);
-    set_dense(a->k_strides, 4 * a->head_dim, a->kv_len, a->kv_heads);
-    set_dense(a->v_strides, 4 * a->value_dim, a->kv_len, a->kv_heads);
+    c->q = new_floats(c, rows * a->head_dim, 2.0f, &random);
+    c->k = new_floats(c, keys * a->head_dim, 2.0f, &random);
+    c->v = new_floats(c, keys * a->value_dim, 1.0f, &random);
+    set_dense(&a->q, c->q, 4 * a->head_dim, a->q_len, a->q_heads);
+    set_dense(&a->k, c->k, 4 * a->head_dim, a->kv_len, a->kv_heads);
+    set_dense(&a->v, c->v, 4 * a->value_dim, a->kv_len, a->kv_heads);
     set_outputs(c);
     return c;
 }
 
-struct call *call_like(const struct call *c)
+/* With the same tensors, and no memory of its own yet. */
+static struct call *copy(const struct call *c)
 {
     struct call *const d = calloc(1, sizeof *d);
     *d = *c;
     d->owned_count = 0;
-    set_outputs(d);
-    if (d->args.weights)
-        call_set_weights(d, d->args.weights_kind);
+    groups_hang(&d->args, &d->groups);
     return d;
 }
 
-static const void *moved(const void *tensor, int64_t bytes)
+static void set_own_outputs(struct call *c)
 {
-    return tensor ? (const char *)tensor + bytes : NULL;
+    const attnkit_weights_out *const weights = &c->groups.weights;
+    set_outputs(c);
+    if (weights->weights.data)
+        call_set_weights(c, weights->kind);
 }
 
-/* Where row `first` of a tensor of query rows is. */
-static const void *row_of(const void *tensor, const int64_t strides[3], int64_t b, int64_t first)
+struct call *call_like(const struct call *c)
 {
-    return moved(tensor, b * strides[0] + first * strides[2]);
+    struct call *const d = copy(c);
+    set_own_outputs(d);
+    return d;
+}
+
+static const void *moved(const void *data, int64_t bytes)
+{
+    return data ? (const char *)data + bytes : NULL;
+}
+
+/* Makes row `first` of entry b the first one. */
+static void move_to(attnkit_tensor *t, int64_t b, int64_t first)
+{
+    t->data = moved(t->data, b * t->strides[0] + first * t->strides[2]);
 }
 
 struct call *call_rows(const struct call *c, int64_t b, int64_t first, int64_t count)
 {
     const attnkit_attention_args *const all = &c->args;
-    struct call *const d = calloc(1, sizeof *d);
+    struct call *const d = copy(c);
     attnkit_attention_args *const a = &d->args;
-    *d = *c;
-    d->owned_count = 0;
+    struct groups *const g = &d->groups;
     a->batch = 1;
     a->q_len = count;
-    a->q = row_of(all->q, all->q_strides, b, first);
-    a->k = all->page_table ? all->k : moved(all->k, b * all->k_strides[0]);
-    a->v = all->page_table ? all->v : moved(all->v, b * all->v_strides[0]);
-    a->page_table = moved(all->page_table, b * all->page_table_stride * 4);
-    a->mask = row_of(all->mask, all->mask_strides, b, first);
-    a->mask_bits = row_of(all->mask_bits, all->mask_bits_strides, b, first);
-    a->bias = row_of(all->bias, all->bias_strides, b, first);
-    a->q_docs = moved(all->q_docs, (b * all->q_len + first) * 4);
-    a->kv_docs = moved(all->kv_docs, b * all->kv_len * 4);
-    a->kv_lens = moved(all->kv_lens, b * 8);
-    a->dropout_seeds = moved(all->dropout_seeds, b * 8);
-    if (all->q_offsets) {
-        int64_t *const offset = call_memory(d, sizeof *offset);
-        *offset = all->q_offsets[b] + first;
-        a->q_offsets = offset;
+    move_to(&a->q, b, first);
+    if (!g->pages.block_table) {
+        move_to(&a->k, b, 0);
+        move_to(&a->v, b, 0);
     }
-    set_outputs(d);
-    if (a->weights)
-        call_set_weights(d, a->weights_kind);
+    g->pages.block_table = moved(g->pages.block_table, b * g->pages.block_table_stride * 4);
+    attnkit_visibility *const v = &g->visibility;
+    move_to(&v->mask, b, first);
+    move_to(&v->mask_bits, b, first);
+    move_to(&g->scores.bias, b, first);
+    v->q_segment_ids = moved(v->q_segment_ids, (b * all->q_len + first) * 4);
+    v->kv_segment_ids = moved(v->kv_segment_ids, b * all->kv_len * 4);
+    v->kv_lens.data = moved(v->kv_lens.data, b * (v->kv_lens.type == ATTNKIT_INT32 ? 4 : 8));
+    g->scores.dropout_seeds = moved(g->scores.dropout_seeds, b * 8);
+    if (all->q_offsets.data) {
+        int64_t *const offset = call_memory(d, sizeof *offset);
+        *offset = ints_at(all->q_offsets, b) + first;
+        a->q_offsets = (attnkit_ints){.data = offset};
+    }
+    set_own_outputs(d);
     return d;
 }
 
@@ -148,17 +167,17 @@ void call_set_positions(struct call *c)
     for (int64_t b = 0; b < a->batch; b++)
         offsets[b] = a->kv_len - a->q_len - 2 - 3 * b;
     a->align = ATTNKIT_ALIGN_OFFSETS;
-    a->q_offsets = offsets;
+    a->q_offsets = (attnkit_ints){.data = offsets};
 }
 
-float *call_set_weights(struct call *c, attnkit_weights kind)
+float *call_set_weights(struct call *c, attnkit_weights_kind kind)
 {
-    attnkit_attention_args *const a = &c->args;
+    const attnkit_attention_args *const a = &c->args;
     const size_t rows = (size_t)(a->batch * a->q_heads * a->q_len);
-    a->weights = call_memory(c, rows * (size_t)a->kv_len * sizeof *a->weights);
-    a->weights_kind = kind;
-    set_dense(a->weights_strides, 4 * a->kv_len, a->q_len, a->q_heads);
-    return a->weights;
+    c->weights = call_memory(c, rows * (size_t)a->kv_len * sizeof *c->weights);
+    c->groups.weights.kind = kind;
+    set_dense(&c->groups.weights.weights, c->weights, 4 * a->kv_len, a->q_len, a->q_heads);
+    return c->weights;
 }
 
 static void append(const attnkit_append_args *args)
@@ -171,49 +190,46 @@ static void append(const attnkit_append_args *args)
 }
 
 /* K or V moved into memory of its own, which it fills with NaN first. */
-static void *store(struct call *c, const void *src, int64_t dim, bool tiled, int64_t strides[3])
+static void store(struct call *c, attnkit_tensor *t, const float *src, int64_t dim, bool tiled)
 {
     const attnkit_attention_args *const a = &c->args;
-    int64_t rows = a->page_table ? a->page_size : a->kv_len;
+    const attnkit_pages *const p = &c->groups.pages;
+    int64_t rows = p->block_table ? p->page_size : a->kv_len;
     if (tiled)
         rows = (rows + ATTNKIT_TILE_KEYS - 1) / ATTNKIT_TILE_KEYS * ATTNKIT_TILE_KEYS;
-    const int64_t pages = a->page_table ? a->pages : a->batch;
+    const int64_t pages = p->block_table ? p->pages : a->batch;
     const size_t bytes = (size_t)(pages * a->kv_heads * rows * dim) * sizeof(float);
     const int64_t unit = tiled ? ATTNKIT_TILE_KEYS : 1;
     void *const dst = call_memory(c, bytes);
     memset(dst, 0xff, bytes);
     append(&(attnkit_append_args){.size = sizeof(attnkit_append_args),
-                                  .flags = tiled ? ATTNKIT_TILED : 0,
                                   .batch = a->batch,
                                   .heads = a->kv_heads,
                                   .len = a->kv_len,
                                   .dim = dim,
                                   .capacity = a->kv_len,
-                                  .src = src,
-                                  .dst = dst,
-                                  .page_table = a->page_table,
-                                  .page_table_stride = a->page_table_stride,
-                                  .page_size = a->page_size,
-                                  .pages = a->pages});
-    set_dense(strides, 4 * dim * unit, rows / unit, a->kv_heads);
-    return dst;
+                                  .src = {src},
+                                  .dst = {.data = dst, .layout = tiled ? ATTNKIT_TILED : 0},
+                                  .pages = p});
+    t->layout |= tiled ? ATTNKIT_TILED : 0;
+    set_dense(t, dst, 4 * dim * unit, rows / unit, a->kv_heads);
 }
 
 void call_store(struct call *c, bool tiled, int64_t page_size)
 {
     attnkit_attention_args *const a = &c->args;
+    attnkit_pages *const p = &c->groups.pages;
     if (page_size > 0) {
-        a->page_size = page_size;
-        a->page_table_stride = (a->kv_len + page_size - 1) / page_size;
-        a->pages = a->batch * a->page_table_stride;
-        int32_t *const table = call_memory(c, (size_t)a->pages * sizeof *table);
-        for (int64_t i = 0; i < a->pages; i++)
-            table[i] = (int32_t)(a->pages - 1 - i);
-        a->page_table = table;
+        p->page_size = page_size;
+        p->block_table_stride = (a->kv_len + page_size - 1) / page_size;
+        p->pages = a->batch * p->block_table_stride;
+        int32_t *const table = call_memory(c, (size_t)p->pages * sizeof *table);
+        for (int64_t i = 0; i < p->pages; i++)
+            table[i] = (int32_t)(p->pages - 1 - i);
+        p->block_table = table;
     }
-    a->k = store(c, c->k, a->head_dim, tiled, a->k_strides);
-    a->v = store(c, c->v, a->value_dim, false, a->v_strides);
-    a->flags |= tiled ? ATTNKIT_TILED : 0;
+    store(c, &a->k, c->k, a->head_dim, tiled);
+    store(c, &a->v, c->v, a->value_dim, false);
 }
 
 static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
@@ -226,15 +242,15 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
 void call_run(struct call *c, const char *isa)
 {
     const attnkit_attention_args *const a = &c->args;
-    const int64_t entries = a->q_starts ? 1 : a->batch;
+    const int64_t entries = c->groups.storage.cu_seqlens_q.data ? 1 : a->batch;
     const size_t rows = (size_t)(entries * a->q_heads * a->q_len) * sizeof(float);
     char message[ATTNKIT_MESSAGE_SIZE];
     attnkit_exec exec = {
         .size = sizeof exec, .isa = isa, .threads = c->threads, .parallel_for = backwards};
     memset(c->out, 0x5a, rows * (size_t)a->value_dim);
     memset(c->lse, 0x5a, rows);
-    if (a->weights)
-        memset(a->weights, 0x5a, rows * (size_t)a->kv_len);
+    if (c->groups.weights.weights.data)
+        memset(c->weights, 0x5a, rows * (size_t)a->kv_len);
     if (attnkit_attention_workspace(a, &exec, &exec.workspace_size, message) != ATTNKIT_OK)
         fail_msg("%s", message);
     exec.workspace = malloc(exec.workspace_size);

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "attnkit.h"
+#include "tests/support/groups.h"
 
 /* What is 0 is 1. */
 struct shape {
@@ -25,8 +25,9 @@ struct at {
 
 struct call {
     attnkit_attention_args args;
-    float *q, *k, *v, *out, *lse; /* as args has them, to be written to */
-    int threads;                  /* 1 until it is changed */
+    struct groups groups;                   /* of args, all of them */
+    float *q, *k, *v, *out, *lse, *weights; /* as args has them, to be written to */
+    int threads;                            /* 1 until it is changed */
     void *owned[32];
     int owned_count;
 };
@@ -50,7 +51,7 @@ void *call_memory(struct call *c, size_t bytes);
 void call_set_positions(struct call *c);
 
 /* Asks for weights of a kind; returns where they will be. */
-float *call_set_weights(struct call *c, attnkit_weights kind);
+float *call_set_weights(struct call *c, attnkit_weights_kind kind);
 
 /* K in tiles, and K and V in pages of so many keys, or in rows where that is 0. */
 void call_store(struct call *c, bool tiled, int64_t page_size);

@@ -36,7 +36,7 @@ static struct tensor rows_of(attnkit_type type, int64_t rows, int64_t dim)
 static void place_rows(struct linear_call *c, enum layout_kind layout)
 {
     struct tensor *const tensors[] = {&c->x, &c->w, &c->y};
-    const attnkit_type types[] = {c->args.x_type, c->pack.w_type, c->args.y_type};
+    const attnkit_type types[] = {c->args.x.type, c->pack.w.type, c->args.y.type};
     const bool is_guarded = layout == BEFORE_GUARD || layout == AFTER_GUARD;
     int slot = 0;
     for (int i = 0; i < 3; i++) {
@@ -44,15 +44,15 @@ static void place_rows(struct linear_call *c, enum layout_kind layout)
         tensor_place(tensors[i], fits ? layout : PADDED, i, slot, alignment_of(types[i]));
         slot += (int)tensor_rows(tensors[i]) + 1;
     }
-    c->args.x = c->x.first;
-    c->args.y = c->y.first;
-    c->pack.w = c->w.first;
+    c->args.x.data = c->x.first;
+    c->args.y.data = c->y.first;
+    c->pack.w.data = c->w.first;
     if (layout == DENSE)
         return;
-    c->args.flags = c->pack.flags = ATTNKIT_STRIDED;
-    c->args.x_stride = c->x.strides[2];
-    c->args.y_stride = c->y.strides[2];
-    c->pack.w_stride = c->w.strides[2];
+    c->args.x.layout = c->args.y.layout = c->pack.w.layout = ATTNKIT_STRIDED;
+    c->args.x.strides[2] = c->x.strides[2];
+    c->args.y.strides[2] = c->y.strides[2];
+    c->pack.w.strides[2] = c->w.strides[2];
 }
 
 static void place_packed(struct linear_call *c, bool at_end)
@@ -62,7 +62,7 @@ static void place_packed(struct linear_call *c, bool at_end)
     c->packed = memory_guarded((c->pack.packed_size + LINE - 1) / LINE * LINE, 0, at_end);
     c->bias = memory_guarded(bias, 0, at_end);
     c->pack.packed = c->packed.data;
-    c->args.w = c->packed.data;
+    c->args.w.data = c->packed.data;
     if (bias)
         c->args.bias = (const float *)c->bias.data;
 }
@@ -107,7 +107,7 @@ struct linear_call *linear_call_new(const struct linear_kind *kind, struct linea
         .size = sizeof c->pack,
         .out_dim = shape.out_dim,
         .in_dim = shape.in_dim,
-        .w_type = kind->w_type,
+        .w.type = kind->w_type,
         .packed_type = kind->packed_type,
     };
     c->args = (attnkit_linear_args){
@@ -116,9 +116,9 @@ struct linear_call *linear_call_new(const struct linear_kind *kind, struct linea
         .in_dim = shape.in_dim,
         .out_dim = shape.out_dim,
         .bias = kind->bias ? &some_bias : NULL,
-        .x_type = kind->x_type,
-        .w_type = kind->packed_type,
-        .y_type = kind->y_type,
+        .x.type = kind->x_type,
+        .w.type = kind->packed_type,
+        .y.type = kind->y_type,
     };
     c->x = rows_of(kind->x_type, shape.rows, shape.in_dim);
     c->w = rows_of(kind->w_type, shape.out_dim, shape.in_dim);
@@ -160,7 +160,7 @@ static struct packing packing_of(const struct linear_call *c)
     return (struct packing){
         .out_dim = c->pack.out_dim,
         .in_dim = c->pack.in_dim,
-        .type = (enum type)c->pack.w_type,
+        .type = (enum type)c->pack.w.type,
         .packed_type = (enum type)c->pack.packed_type,
         .w = c->w.first,
         .stride = c->w.strides[2],
@@ -174,12 +174,12 @@ static struct linear linear_of(const struct linear_call *c)
         .rows = c->args.rows,
         .in_dim = c->args.in_dim,
         .out_dim = c->args.out_dim,
-        .x_type = (enum type)c->args.x_type,
-        .w_type = (enum type)c->args.w_type,
-        .y_type = (enum type)c->args.y_type,
+        .x_type = (enum type)c->args.x.type,
+        .w_type = (enum type)c->args.w.type,
+        .y_type = (enum type)c->args.y.type,
         .x = c->x.first,
         .x_stride = c->x.strides[2],
-        .w = c->args.w,
+        .w = c->args.w.data,
         .bias = c->args.bias,
         .y = c->y.first,
         .y_stride = c->y.strides[2],
@@ -230,7 +230,7 @@ static void run_kernels(const struct linear_call *c, const struct kernels *kerne
     const size_t size = (attnkit_linear_scratch(&l, kernels) + LINE - 1) / LINE * LINE;
     char *const scratch = aligned_alloc(LINE, size);
     struct parts parts = {0, attnkit_linear_parts(&l, kernels)};
-    attnkit_linear_run(&l, kernels, next_part, &parts, scratch);
+    attnkit_linear_run_parts(&l, kernels, next_part, &parts, scratch);
     free(scratch);
 }
 
@@ -255,7 +255,7 @@ void linear_call_run(const struct linear_call *c, struct runner runner)
 /* A row of w in the type that it is packed as. */
 static void convert_row(const struct linear_call *c, int64_t out, float *wide, char *row)
 {
-    const enum type from = (enum type)c->pack.w_type, to = (enum type)c->pack.packed_type;
+    const enum type from = (enum type)c->pack.w.type, to = (enum type)c->pack.packed_type;
     const char *const w = tensor_row(&c->w, 0, 0, out);
     if (from == to) {
         memcpy(row, w, (size_t)c->w.row_bytes);
@@ -322,7 +322,7 @@ char *linear_call_take(const struct linear_call *c)
 bool linear_call_same(const struct linear_call *c, const char *y, const char *z, int64_t rows)
 {
     const int64_t count = rows * c->args.out_dim;
-    const enum type type = (enum type)c->args.y_type;
+    const enum type type = (enum type)c->args.y.type;
     if (memcmp(y, z, (size_t)(rows * c->y.row_bytes)) == 0)
         return true;
     float *const a = malloc((size_t)count * sizeof *a), *const b =

@@ -8,7 +8,7 @@
 #define ATTNKIT_TEST_LINEAR_CALL_H
 
 #include "attnkit.h"
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 #include "tests/support/memory.h"
 #include "tests/support/tensor.h"
 

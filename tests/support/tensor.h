@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tests/support/case.h"
+#include "tests/cases/case.h"
 
 enum {
     TENSOR_LAYOUTS = 5,

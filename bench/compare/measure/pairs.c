@@ -110,6 +110,8 @@ static void keep_result(void *self, const struct worker_call *call)
     its->is_ready = true;
     arena_seal();
     if (its->copy == 0) {
+        if (call->note)
+            snprintf(now.point->note, POINT_NOTE, "%s %s", side_name(its->side), call->note);
         try_call(its->side, call);
         *alone = (struct copied){malloc(call->out_bytes), call->out_bytes, call->out_is_floats};
         if (alone->bytes)

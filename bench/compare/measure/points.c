@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table of points. They are named after rows of the benches, in shapes that take a few tenths
- * of a millisecond or less; /warm means that K, V and matrices may be in a cache, as the rest is,
- * which few disturb.
+ * of a millisecond or less; /planned is a run of a plan, and /warm means that K, V and matrices may
+ * be in a cache, as the rest is, which few disturb.
  */
 #include "bench/compare/measure/points.h"
 
@@ -43,6 +43,7 @@ static const struct workload plain[] = {
     {"prefill", "B1_H6_L37x91_D128", F32, QUICK, false},
     {"prefill", "B1_H2_L9x23_D64", F32, NEVER_QUICK, true},
     {"prefill", "B2_H8_L3x5_D64", F32, QUICK, true}, /* what a call costs beside arithmetic */
+    {"prefill", "B2_H8_L3x5_D64/planned", F32, QUICK, true},
     {"prefill", "B1_H2_1_L256_D128_causal_window64", F32, BEST_IS_QUICK, false},
     {"prefill", "B1_H2_L192_D64_alltrue", F32, NEVER_QUICK, false},
     {"prefill", "B1_H2_L192_D64_dense", F32, BEST_IS_QUICK, false},
@@ -57,6 +58,8 @@ static const struct workload plain[] = {
 };
 
 static const struct workload warm[] = {
+    {"decode", "B1_H1_L1x16_D64", F32, QUICK, true},
+    {"decode", "B1_H1_L1x16_D64/planned", F32, QUICK, true},
     {"decode", "B1_H8_2_L1x1024_D128", F32, QUICK, false},
     {"decode", "B1_H8_2_L1x1024_D128", F16, QUICK, false},
     {"decode", "B1_H8_2_L1x1024_D128", BF16 | I8, NEVER_QUICK, false},

@@ -26,6 +26,10 @@ struct call {
     struct tensor in[INPUTS], out[OUTPUTS];
     struct tensor weights; /* OUT_QK in f32 */
     attnkit_attention_args args;
+    attnkit_visibility visibility;
+    attnkit_window window;
+    attnkit_score_mods scores;
+    attnkit_weights_out weights_out;
     int64_t *q_offsets; /* [batch] */
     float *slopes;      /* [q_heads] */
 };
@@ -95,9 +99,11 @@ static struct tensor make_4d(enum tensor_type type, int64_t d0, int64_t d1, int6
     return tensor;
 }
 
-static void copy_strides(int64_t to[3], const int64_t from[3])
+static attnkit_tensor in_view(const struct tensor *t, struct view view)
 {
-    memcpy(to, from, 3 * sizeof *to);
+    attnkit_tensor tensor = {.data = t->data, .type = type_of(t), .layout = ATTNKIT_STRIDED};
+    memcpy(tensor.strides, view.strides, sizeof view.strides);
+    return tensor;
 }
 
 /* ------------------------------------------------------------------------------------- appending
@@ -122,22 +128,17 @@ static void append(const struct call *call, const struct tensor *src, struct vie
     int64_t *const starts = allocate(from.batch, sizeof *starts);
     for (int64_t b = 0; b < from.batch; b++)
         starts[b] = filled;
-    attnkit_append_args args = {
+    const attnkit_append_args args = {
         .size = sizeof args,
-        .flags = ATTNKIT_STRIDED,
         .batch = from.batch,
         .heads = from.heads,
         .len = from.rows,
         .dim = from.dim,
         .capacity = to.rows,
-        .src = src->data,
-        .dst = dst->data,
-        .src_type = type_of(src),
-        .dst_type = type_of(dst),
-        .starts = starts,
+        .src = in_view(src, from),
+        .dst = in_view(dst, to),
+        .starts = {.data = starts},
     };
-    copy_strides(args.src_strides, from.strides);
-    copy_strides(args.dst_strides, to.strides);
     run_append(&args, call->isa);
     free(starts);
 }
@@ -181,9 +182,7 @@ static void set_query(struct call *call)
     a->q_heads = q.heads;
     a->q_len = q.rows;
     a->head_dim = q.dim;
-    a->q = call->in[IN_Q].data;
-    a->q_type = type_of(&call->in[IN_Q]);
-    copy_strides(a->q_strides, q.strides);
+    a->q = in_view(&call->in[IN_Q], q);
 }
 
 static void set_keys(struct call *call)
@@ -204,12 +203,8 @@ static void set_keys(struct call *call)
     a->kv_heads = keys.heads;
     a->kv_len = keys.rows;
     a->value_dim = values.dim;
-    a->k = k->data;
-    a->v = v->data;
-    a->k_type = type_of(k);
-    a->v_type = type_of(v);
-    copy_strides(a->k_strides, keys.strides);
-    copy_strides(a->v_strides, values.strides);
+    a->k = in_view(k, keys);
+    a->v = in_view(v, values);
 }
 
 static void set_out(struct call *call)
@@ -221,9 +216,7 @@ static void set_out(struct call *call)
     const char *const wrong =
         tensor_make(q->type, q->rank, q->rank == 3 ? dims3 : dims4, &call->out[OUT_Y]);
     require(!wrong, wrong);
-    a->out = call->out[OUT_Y].data;
-    a->out_type = a->q_type;
-    copy_strides(a->out_strides, view_of(&call->out[OUT_Y], a->q_heads).strides);
+    a->out = in_view(&call->out[OUT_Y], view_of(&call->out[OUT_Y], a->q_heads));
 }
 
 /* Positions count from the first key of all, the past included. */
@@ -232,27 +225,30 @@ static void set_positions(struct call *call)
     attnkit_attention_args *const a = &call->args;
     const struct node *const node = &call->node;
     const bool windowed = node->left_window_size != -1 || node->right_window_size != -1;
-    a->kv_lens = call->in[IN_KV_LENS].data;
+    const int64_t *const kv_lens = call->in[IN_KV_LENS].data;
+    call->visibility.kv_lens.data = kv_lens;
     if (!node->is_causal && !windowed && node->alibi_slope == 0.0f)
         return;
     call->q_offsets = allocate(a->batch, sizeof *call->q_offsets);
     for (int64_t b = 0; b < a->batch; b++)
-        call->q_offsets[b] = a->kv_lens ? a->kv_lens[b] - a->q_len : past_rows(call);
+        call->q_offsets[b] = kv_lens ? kv_lens[b] - a->q_len : past_rows(call);
     a->align = ATTNKIT_ALIGN_OFFSETS;
-    a->q_offsets = call->q_offsets;
+    a->q_offsets.data = call->q_offsets;
     a->flags |= node->is_causal ? ATTNKIT_CAUSAL : 0;
     if (!windowed)
         return;
-    a->flags |= ATTNKIT_WINDOW;
-    a->window_left = node->left_window_size;
-    a->window_right = node->right_window_size;
+    call->window = (attnkit_window){.size = sizeof call->window,
+                                    .left = node->left_window_size,
+                                    .right = node->right_window_size};
+    call->visibility.window = &call->window;
 }
 
 /* A mask's dimensions are the last ones of [batch][q_heads][q_len][keys], those of 1 repeat, and
  * the keys may be fewer than there are. */
-static void set_mask_strides(const struct call *call, int64_t strides[3], int64_t *columns)
+static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];
+    attnkit_tensor tensor = {.data = mask->data, .type = type, .layout = ATTNKIT_STRIDED};
     const int64_t whole[3] = {call->args.batch, call->args.q_heads, call->args.q_len};
     require(mask->rank > 0, "a mask without dimensions");
     *columns = mask->dims[mask->rank - 1];
@@ -262,25 +258,24 @@ static void set_mask_strides(const struct call *call, int64_t strides[3], int64_
         const int at = mask->rank - 4 + i;
         const int64_t dim = at < 0 ? 1 : mask->dims[at];
         require(dim == 1 || dim == whole[i], "a mask that does not broadcast");
-        strides[i] = dim == 1 ? 0 : stride;
+        tensor.strides[i] = dim == 1 ? 0 : stride;
         stride *= dim;
     }
+    return tensor;
 }
 
 static void set_mask(struct call *call)
 {
-    attnkit_attention_args *const a = &call->args;
+    attnkit_visibility *const visibility = &call->visibility;
+    attnkit_score_mods *const scores = &call->scores;
     const struct tensor *const mask = &call->in[IN_MASK];
     if (!mask->data)
         return;
     if (mask->type == TENSOR_BOOL) {
-        a->mask = mask->data;
-        a->mask_kind = ATTNKIT_MASK_ATTEND;
-        set_mask_strides(call, a->mask_strides, &a->mask_columns);
+        visibility->mask = mask_tensor(call, ATTNKIT_BOOL, &visibility->mask_columns);
+        visibility->mask_kind = ATTNKIT_MASK_ATTEND;
     } else {
-        a->bias = mask->data;
-        a->bias_type = type_of(mask);
-        set_mask_strides(call, a->bias_strides, &a->bias_columns);
+        scores->bias = mask_tensor(call, type_of(mask), &scores->bias_columns);
     }
 }
 
@@ -292,28 +287,27 @@ static void set_scores(struct call *call)
         a->flags |= ATTNKIT_SCALE_GIVEN;
         a->scale = (double)node->scale;
     }
-    a->softcap = (double)node->softcap;
+    call->scores.softcap = (double)node->softcap;
     if (node->alibi_slope == 0.0f)
         return;
     call->slopes = allocate(a->q_heads, sizeof *call->slopes);
     for (int64_t h = 0; h < a->q_heads; h++)
         call->slopes[h] = node->alibi_slope;
-    a->alibi_slopes = call->slopes;
+    call->scores.alibi_slopes = call->slopes;
 }
 
 static void set_weights(struct call *call)
 {
-    static const attnkit_weights kinds[] = {ATTNKIT_WEIGHTS_SCALED, ATTNKIT_WEIGHTS_CAPPED,
-                                            ATTNKIT_WEIGHTS_BIASED, ATTNKIT_WEIGHTS_SOFTMAX};
-    attnkit_attention_args *const a = &call->args;
+    static const attnkit_weights_kind kinds[] = {ATTNKIT_WEIGHTS_SCALED, ATTNKIT_WEIGHTS_CAPPED,
+                                                 ATTNKIT_WEIGHTS_BIASED, ATTNKIT_WEIGHTS_SOFTMAX};
+    const attnkit_attention_args *const a = &call->args;
     const int64_t mode = call->node.qk_matmul_output_mode;
     require(mode >= 0 && mode <= 3, "qk_matmul_output_mode is not 0, 1, 2 or 3");
     if (!call->node.has_output[OUT_QK])
         return;
     call->weights = make_4d(TENSOR_FLOAT, a->batch, a->q_heads, a->q_len, a->kv_len);
-    a->weights = call->weights.data;
-    a->weights_kind = kinds[mode];
-    copy_strides(a->weights_strides, view_of(&call->weights, 0).strides);
+    call->weights_out.weights.data = call->weights.data;
+    call->weights_out.kind = kinds[mode];
 }
 
 static void run_attention(const struct call *call)
@@ -352,10 +346,22 @@ static void check_inputs(const struct call *call)
             "nonpad_kv_seqlen is not an int64 for each batch entry");
 }
 
+/* Empty groups, which ask for nothing; set_positions hangs the window. */
+static void begin_args(struct call *call)
+{
+    attnkit_attention_args_init(&call->args);
+    attnkit_visibility_init(&call->visibility);
+    attnkit_score_mods_init(&call->scores);
+    attnkit_weights_out_init(&call->weights_out);
+    call->args.visibility = &call->visibility;
+    call->args.scores = &call->scores;
+    call->args.weights = &call->weights_out;
+}
+
 static void attend(struct call *call)
 {
     check_inputs(call);
-    call->args = (attnkit_attention_args){.size = sizeof call->args, .flags = ATTNKIT_STRIDED};
+    begin_args(call);
     set_query(call);
     set_keys(call);
     set_out(call);

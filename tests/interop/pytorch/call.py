@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of attnkit on NumPy arrays, by the structs of tools/peers/libraries/with_attnkit.py. Every
-field of attnkit_attention_args is a keyword: a number, an array for a pointer, a tuple for strides.
+"""One call of attnkit on NumPy arrays. Every field of attnkit_attention_args and of its groups is a keyword:
+a number, an array for a tensor, for integers or for a pointer.
 """
 
 import ctypes
@@ -8,34 +8,22 @@ from collections import namedtuple
 
 import numpy as np
 
+from attnkit_structs import (ATTEND, BITS, BOOL, BOTTOM_RIGHT, CAUSAL, IGNORE, MESSAGE_SIZE, OFFSETS,
+                             SCALE_GIVEN, SOFTMAX, UPPER_LEFT, AttentionArgs, new, tensor)
 from libraries import with_attnkit
-from libraries.with_attnkit import TYPES
 from tensors import STORED, widened
-
-CAUSAL, SCALE_GIVEN, WINDOW, MASK_STRIDED = 1, 2, 16, 32
-UPPER_LEFT, BOTTOM_RIGHT, OFFSETS = 1, 2, 3
-ATTEND, IGNORE = 1, 2
-SOFTMAX = 1
 
 Setting = namedtuple("Setting", "isa threads")
 Result = namedtuple("Result", "out lse weights")
 
 
-def type_of(array):
-    return next(TYPES[name] for name, stored in STORED.items() if stored == array.dtype)
-
-
 def mask_fields(name, array, kind=None, columns=None):
     """The fields of a mask that broadcasts against [batch, q_heads, q_len]: axes of 1 repeat."""
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
-    fields = {name: array, name + "_columns": columns or array.shape[3],
-              name + "_strides": tuple(0 if n == 1 else stride for n, stride
-                                       in zip(array.shape[:3], array.strides[:3]))}
-    if name == "bias":
-        fields["bias_type"] = type_of(array)
-    else:
-        fields[name + "_kind"] = kind
-    return fields
+    strides = [0 if n == 1 else stride for n, stride in zip(array.shape[:3], array.strides[:3])]
+    type = {"mask": BOOL, "mask_bits": BITS}.get(name)
+    fields = {name: tensor(array, type, strides), name + "_columns": columns or array.shape[3]}
+    return fields if name == "bias" else fields | {name + "_kind": kind}
 
 
 def packed_bits(mask):
@@ -44,19 +32,10 @@ def packed_bits(mask):
 
 
 def describe(q, k, v, fields):
-    args = with_attnkit.Args(size=ctypes.sizeof(with_attnkit.Args))
-    args.batch, args.q_heads, args.q_len, args.head_dim = q.shape
-    args.kv_heads, args.kv_len, args.value_dim = v.shape[1:]
-    args.q_type, args.k_type, args.v_type = type_of(q), type_of(k), type_of(v)
-    for name, value in {"q": q, "k": k, "v": v, **fields}.items():
-        if isinstance(value, np.ndarray):
-            value = value.ctypes.data
-        elif isinstance(value, tuple):
-            value = (ctypes.c_int64 * 3)(*value)
-        setattr(args, name, value)
-    if any(name + "_strides" in fields for name in with_attnkit.MASKS):
-        args.flags |= MASK_STRIDED
-    return args
+    batch, q_heads, q_len, head_dim = q.shape
+    kv_heads, kv_len, value_dim = v.shape[1:]
+    return new(AttentionArgs, batch=batch, q_heads=q_heads, kv_heads=kv_heads, q_len=q_len,
+               kv_len=kv_len, head_dim=head_dim, value_dim=value_dim, q=q, k=k, v=v, **fields)
 
 
 def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields):
@@ -67,14 +46,14 @@ def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields
     out = np.empty((*rows, v.shape[3]), dtype=STORED[out_type])
     out.view(np.uint8)[...] = 0xFF  # a NaN in every type
     lse = np.full(rows, np.nan, dtype=np.float32)
-    fields |= {"out": out, "lse": lse, "out_type": TYPES[out_type]}
+    fields |= {"out": out, "lse": lse}
     written = np.full((*rows, k.shape[2]), np.nan, dtype=np.float32) if weights else None
     if weights:
-        fields |= {"weights": written, "weights_kind": SOFTMAX}
+        fields |= {"weights": written, "kind": SOFTMAX}
     args = describe(q, k, v, fields)
     loaded = with_attnkit.load(library)
     (share,), workspace = with_attnkit.make_shares(loaded, args, Setting(isa, 1))
-    message = ctypes.create_string_buffer(with_attnkit.MESSAGE_SIZE)
+    message = ctypes.create_string_buffer(MESSAGE_SIZE)
     with_attnkit.check(loaded.attnkit_attention(ctypes.byref(args), ctypes.byref(share), message),
                        message)
     del workspace  # lived as long as the call

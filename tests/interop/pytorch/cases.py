@@ -189,7 +189,7 @@ class Case:
         if self.one_in(2):
             left, right = (self.one_of((-1, 0, 1, 7, 100, 300)) for _ in range(2))
             keep = self.one_of((0, 0, 1, 4, 130))
-            self.set_flags(call.WINDOW, window_left=left, window_right=right, keep_first=keep)
+            self.fields |= {"left": left, "right": right, "keep_first": keep}
             near = (left == -1) | (-distance <= left)
             near = near & ((right == -1) | (distance <= right))
             self.seen = self.seen & (near | (np.arange(self.kv_len) < keep))
@@ -202,7 +202,7 @@ class Case:
     def draw_documents(self):
         q_docs = np.sort(self.random.integers(3, size=(self.batch, self.q_len), dtype=np.int32))
         kv_docs = np.sort(self.random.integers(3, size=(self.batch, self.kv_len), dtype=np.int32))
-        self.fields |= {"q_docs": q_docs, "kv_docs": kv_docs}
+        self.fields |= {"q_segment_ids": q_docs, "kv_segment_ids": kv_docs}
         self.seen = self.seen & (q_docs[:, :, None] == kv_docs[:, None])[:, None]
 
     def draw_short_mask(self, name):

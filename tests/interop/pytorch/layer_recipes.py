@@ -119,9 +119,9 @@ def meta_and_hugging_face_order_rows_of_w_q_and_w_k_differently(layer):
         rows = case.given[name].reshape(-1, 8, 2, 64)  # [heads][pairs][2][d_model]
         theirs[name] = np.ascontiguousarray(rows.swapaxes(1, 2)).reshape(-1, 64)
     causal = {"attention_flags": call.CAUSAL, "align": call.UPPER_LEFT}
-    ours = layer(**case.given)(case.x, rope=layer_call.INTERLEAVED, **causal)
-    near(layer(**theirs)(case.x, rope=layer_call.HALF, **causal).out, ours.out)
-    assert abs(layer(**theirs)(case.x, rope=layer_call.INTERLEAVED, **causal).out
+    ours = layer(**case.given)(case.x, rotation={"kind": layer_call.INTERLEAVED}, **causal)
+    near(layer(**theirs)(case.x, rotation={"kind": layer_call.HALF}, **causal).out, ours.out)
+    assert abs(layer(**theirs)(case.x, rotation={"kind": layer_call.INTERLEAVED}, **causal).out
                - ours.out).max() > 0.01
 
 

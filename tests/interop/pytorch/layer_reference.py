@@ -67,12 +67,12 @@ def rotate(x, rope, positions):
     row 0 of each entry."""
     if rope is None:
         return x
-    rope_dim, base = rope["rope_dim"] or x.value.shape[3], rope["rope_base"]
+    rope_dim, base = rope["dim"] or x.value.shape[3], rope["base"]
     frequencies = base ** (-2 * torch.arange(rope_dim // 2, dtype=torch.float64) / rope_dim)
     rows = torch.from_numpy(np.asarray(positions))[:, None] + torch.arange(x.value.shape[2])
     angles = rows[:, None, :, None] * frequencies
     cos, sin = torch.cos(angles), torch.sin(angles)
-    first, second = pairs_of(rope_dim, rope["rope"])
+    first, second = pairs_of(rope_dim, rope["kind"])
     (x0, x1), (e0, e1) = ((part[..., first], part[..., second]) for part in x)
     value, error = x.value.clone(), x.error.clone()
     value[..., first], value[..., second] = x0 * cos - x1 * sin, x1 * cos + x0 * sin

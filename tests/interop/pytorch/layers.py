@@ -20,7 +20,7 @@ class Case:
     given      what attnkit gets of weights and dims
     fields     what it gets more in a call
     seen       which keys a row sees, [batch, q_heads, q_len, keys]; bias what is added to scores
-    rope       rope, rope_dim, rope_base as in the call, or None; positions of row 0
+    rope       kind, dim, base of the rotation, or None; positions of row 0
     cached     keys in cache_k and cache_v, [batch, kv_heads, room, dim], for each sequence; or None
     out        PyTorch's, in float64; so are, or are None, weights_out of each head and their mean_out
     close      a limit of layer_compare.py, of its own where a cache of 16 bits takes part"""
@@ -103,10 +103,8 @@ class Case:
         cache = {}
         if self.cached is not None:
             self.copies = self.cache_k.copy(), self.cache_v.copy()  # live as long as the call
-            kind = call.type_of(self.cache_k)
-            cache = {"k": self.copies[0], "v": self.copies[1], "k_type": kind, "v_type": kind,
-                     "kv_len": self.keys, "cached": self.cached}
-        return cross | cache | {"out_type": self.out_type} | (self.rope or {}) | self.fields
+            cache = {"k": self.copies[0], "v": self.copies[1], "kv_len": self.keys, "cached": self.cached}
+        return cross | cache | {"out_type": self.out_type, "rotation": self.rope} | self.fields
 
     # -------------------------------------------------------------------------- the same in PyTorch
 
@@ -319,7 +317,7 @@ def llama(seed, cached, rows, rotate, base, rope, rope_dim=0, cache_type="float3
     """Attention of a block of Llama: new rows behind a cache, whose keys are rotated already."""
     batch, room = len(cached), max(cached) + rows
     case = Case(seed, batch=batch, q_len=rows, d_model=256, q_heads=8, kv_heads=2, bias=False)
-    case.rope = {"rope": rope, "rope_dim": rope_dim, "rope_base": base}
+    case.rope = {"kind": rope, "dim": rope_dim, "base": base}
     case.cached = case.positions = np.array(cached, dtype=np.int64)
     case.cache_k, case.cache_v = (
         rounded(case.numbers(batch, 2, room, 32), cache_type) for _ in range(2))

@@ -17,6 +17,10 @@
 #define WORKER WORKER_VERSION
 #endif
 
+#ifndef NOTE
+#define NOTE NULL
+#endif
+
 enum { COUNT = 1000 };
 
 /* A call and what came of it. */
@@ -46,12 +50,13 @@ static void run(const char *point, const struct worker_memory *memory,
     struct toy toy = {.args = {.count = COUNT, .cache = cache, .out = out}};
     problem[0] = '\0';
     if (strncmp(point, "prefill/f32/scalar/", 19)) {
-        snprintf(problem, WORKER_PROBLEM, "it has no %s", point);
+        snprintf(problem, WORKER_PROBLEM, "it has no such point");
         return;
     }
     memset(out, 0, COUNT * sizeof *out);
     toy_set_up(cache);
-    user->ready(user->self, &(struct worker_call){make, &toy, out, COUNT * sizeof *out, true});
+    const struct worker_call call = {make, &toy, out, COUNT * sizeof *out, true, NOTE};
+    user->ready(user->self, &call);
     memory->give_back(memory->owner, out);
     memory->give_back(memory->owner, cache);
     if (toy.problem)

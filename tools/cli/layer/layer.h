@@ -4,8 +4,8 @@
  * order of the functions below; a function that returns false has complained. What its attention
  * has besides is the struct run of `attnkit run`.
  */
-#ifndef ATTNKIT_LAYER_H
-#define ATTNKIT_LAYER_H
+#ifndef ATTNKIT_TOOLS_LAYER_H
+#define ATTNKIT_TOOLS_LAYER_H
 
 #include "tools/formats/picture.h"
 #include "tools/cli/run/run.h"
@@ -30,6 +30,7 @@ struct layer {
     attnkit_layer_weights weights;
     struct npy x, context;
     attnkit_attention_args attention;
+    attnkit_rotation rotation; /* hangs on args with --rope alone */
     attnkit_layer_args args;
     void *packed;
     size_t packed_bytes;

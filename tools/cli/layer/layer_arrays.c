@@ -59,7 +59,6 @@ static void describe_shape(const struct layer_options *options, struct layer *la
     const struct npy *const x = &layer->x, *const context = &layer->context;
     const attnkit_layer_weights *const w = &layer->weights;
     attnkit_attention_args *const a = &layer->run.args;
-    a->size = sizeof *a;
     a->batch = x->rank == 3 ? x->shape[0] : 1;
     a->q_heads = w->q_heads;
     a->kv_heads = w->kv_heads;
@@ -72,9 +71,9 @@ static void describe_shape(const struct layer_options *options, struct layer *la
     args->batch = a->batch;
     args->q_len = a->q_len;
     args->kv_len = options->context ? a->kv_len : 0;
-    args->x = x->data;
-    args->key = context->data;
-    args->x_type = run_type(x);
+    args->x = run_tensor(x);
+    if (options->context)
+        args->key = run_tensor(context);
 }
 
 bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
@@ -111,7 +110,7 @@ static bool make_weights(const struct layer_options *options, struct layer *laye
     const attnkit_attention_args *const a = &run->args;
     if (!options->run.weights && !options->plot)
         return true;
-    run->args.weights_kind = ATTNKIT_WEIGHTS_SOFTMAX;
+    run->weights_out.kind = ATTNKIT_WEIGHTS_SOFTMAX;
     const char *const name = options->run.weights ? options->run.weights : options->plot;
     return make_result(name, NPY_F32, a->q_heads, a->kv_len, layer, &run->weights);
 }
@@ -150,7 +149,7 @@ static bool apart_from_weights(const struct layer *layer)
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;
-    const enum npy_type type = run->args.out_type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
+    const enum npy_type type = run->args.out.type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
     if ((options->plot && !check_plot(options, layer)) || !name_outputs(options, run) ||
         !apart_from_weights(layer) ||
         !make_result(options->run.out, type, -1, layer->weights.d_out, layer, &run->out) ||
@@ -158,10 +157,9 @@ bool layer_make_outputs(const struct layer_options *options, struct layer *layer
          !make_result(options->run.lse, NPY_F32, run->args.q_heads, -1, layer, &run->lse)) ||
         !make_weights(options, layer))
         return false;
-    layer->args.out = run->out.data;
-    layer->args.out_type = run->args.out_type;
-    run->args.lse = run->lse.data;
-    run->args.weights = run->weights.data;
+    layer->args.out = (attnkit_tensor){.data = run->out.data, .type = run->args.out.type};
+    run->args.lse.data = run->lse.data;
+    run->weights_out.weights.data = run->weights.data;
     return true;
 }
 

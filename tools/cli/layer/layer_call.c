@@ -45,7 +45,7 @@ static void describe_attention(struct layer *layer)
     *a = layer->run.args;
     a->batch = a->q_heads = a->kv_heads = a->q_len = a->kv_len = 0;
     a->head_dim = a->value_dim = 0;
-    a->out_type = ATTNKIT_F32;
+    a->out.type = ATTNKIT_F32;
     layer->args.attention = a;
 }
 

@@ -32,22 +32,25 @@ static bool read_heads(const struct layer_options *options, struct layer *layer)
 }
 
 /* To the library a base or a dim of 0 means the default. */
-static bool read_rope(const struct layer_options *options, attnkit_layer_args *args)
+static bool read_rope(const struct layer_options *options, struct layer *layer)
 {
     static const char *const forms[] = {"interleaved", "half", NULL};
+    attnkit_rotation *const rotation = &layer->rotation;
     int form;
     if (!options->rope)
         return true;
     if (!parse_word("--rope", options->rope, forms, &form))
         return false;
-    args->rope = (attnkit_rope)(form + ATTNKIT_ROPE_INTERLEAVED);
+    attnkit_rotation_init(rotation);
+    layer->args.rotation = rotation;
+    rotation->kind = form + ATTNKIT_ROPE_INTERLEAVED;
     if (options->rope_dim &&
-        !parse_integer("--rope-dim", options->rope_dim, 2, INT64_MAX, &args->rope_dim))
+        !parse_integer("--rope-dim", options->rope_dim, 2, INT64_MAX, &rotation->dim))
         return false;
     if (!options->rope_base)
         return true;
-    return parse_real("--rope-base", options->rope_base, &args->rope_base) &&
-           (args->rope_base >= 1.0 ||
+    return parse_real("--rope-base", options->rope_base, &rotation->base) &&
+           (rotation->base >= 1.0 ||
             complain("--rope-base is %s: must be at least 1", options->rope_base));
 }
 
@@ -66,7 +69,7 @@ static bool read_weight_type(const struct layer_options *options, struct layer *
 bool layer_read_words(const struct layer_options *options, struct layer *layer)
 {
     return check_needed(options) && run_read_words(&options->run, &layer->run) &&
-           read_heads(options, layer) && read_rope(options, &layer->args) &&
+           read_heads(options, layer) && read_rope(options, layer) &&
            read_weight_type(options, layer) &&
            (!options->plot_batch ||
             parse_integer("--plot-batch", options->plot_batch, 0, INT64_MAX, &layer->plot_batch));

@@ -58,6 +58,11 @@ struct run {
     int64_t *q_offsets;           /* these for each batch entry, or NULL */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
+    attnkit_kv_storage storage; /* the groups of args, from run_read_words on */
+    attnkit_visibility visibility;
+    attnkit_window window; /* hangs on visibility with --window alone */
+    attnkit_score_mods scores;
+    attnkit_weights_out weights_out;
     attnkit_exec exec;
     attnkit_isa_choice choice;
     int64_t repeat;
@@ -84,8 +89,8 @@ bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* The same: the type of an array's floats; one result, and where it goes. */
-attnkit_type run_type(const struct npy *array);
+/* The same: an array of floats as the library has it; one result, and where it goes. */
+attnkit_tensor run_tensor(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 
 /* run_masks.c: masks in bytes, bits and numbers. They need the shape in args. */

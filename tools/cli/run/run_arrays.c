@@ -72,15 +72,15 @@ static bool check_shapes(const struct run_options *options, const struct run *ru
            check_heads(options, run);
 }
 
-attnkit_type run_type(const struct npy *array)
+attnkit_tensor run_tensor(const struct npy *array)
 {
-    return array->type == NPY_F16 ? ATTNKIT_F16 : ATTNKIT_F32;
+    return (attnkit_tensor){.data = array->data,
+                            .type = array->type == NPY_F16 ? ATTNKIT_F16 : ATTNKIT_F32};
 }
 
 static void describe_shape(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;
-    args->size = sizeof *args;
     args->batch = size_of(&run->q, 3);
     args->q_heads = size_of(&run->q, 2);
     args->kv_heads = size_of(&run->k, 2);
@@ -88,12 +88,9 @@ static void describe_shape(struct run *run)
     args->kv_len = size_of(&run->k, 1);
     args->head_dim = size_of(&run->q, 0);
     args->value_dim = size_of(&run->v, 0);
-    args->q = run->q.data;
-    args->k = run->k.data;
-    args->v = run->v.data;
-    args->q_type = run_type(&run->q);
-    args->k_type = run_type(&run->k);
-    args->v_type = run_type(&run->v);
+    args->q = run_tensor(&run->q);
+    args->k = run_tensor(&run->k);
+    args->v = run_tensor(&run->v);
 }
 
 bool run_read_arrays(const struct run_options *options, struct run *run)
@@ -127,7 +124,7 @@ static bool make_output(const char *option, const char *name, enum npy_type type
 bool run_make_outputs(const struct run_options *options, struct run *run)
 {
     const int rank = run->q.rank;
-    const enum npy_type type = run->args.out_type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
+    const enum npy_type type = run->args.out.type == ATTNKIT_F16 ? NPY_F16 : NPY_F32;
     int64_t shape[NPY_MAX_RANK];
     memcpy(shape, run->q.shape, sizeof shape);
     shape[rank - 1] = run->args.value_dim;
@@ -140,9 +137,9 @@ bool run_make_outputs(const struct run_options *options, struct run *run)
     if (options->weights &&
         !make_output("--weights", options->weights, NPY_F32, rank, shape, run, &run->weights))
         return false;
-    run->args.out = run->out.data;
-    run->args.lse = run->lse.data;
-    run->args.weights = run->weights.data;
+    run->args.out.data = run->out.data;
+    run->args.lse.data = run->lse.data;
+    run->weights_out.weights.data = run->weights.data;
     return true;
 }
 
@@ -151,7 +148,7 @@ bool run_make_outputs(const struct run_options *options, struct run *run)
 void run_finish_outputs(struct run *run)
 {
     char *const data = run->out.data;
-    if (run->args.out_type != ATTNKIT_BF16)
+    if (run->args.out.type != ATTNKIT_BF16)
         return;
     for (size_t i = run->out.bytes / sizeof(float); i-- > 0;) {
         uint16_t upper;

@@ -53,12 +53,12 @@ static bool append(const char *name, const attnkit_append_args *args, const char
     return ok || complain("cannot convert %s: %s", name, message);
 }
 
-/* All rows of the file, whose type is *type, which becomes that of the cache. */
+/* All rows of the file, which *cache has as they are, and then has converted. */
 static bool convert(const char *name, const struct npy *file, const struct run *run,
-                    attnkit_type *type, struct converted *to)
+                    attnkit_tensor *cache, struct converted *to)
 {
     const attnkit_attention_args *const args = &run->args;
-    if (*type == run->kv_type)
+    if (cache->type == run->kv_type)
         return true;
     if (!make_room(name, file, run->kv_type, to))
         return false;
@@ -68,12 +68,10 @@ static bool convert(const char *name, const struct npy *file, const struct run *
                                      .len = args->kv_len,
                                      .dim = file->shape[file->rank - 1],
                                      .capacity = args->kv_len,
-                                     .src = file->data,
-                                     .dst = to->data,
-                                     .dst_scales = to->scales,
-                                     .src_type = *type,
-                                     .dst_type = run->kv_type};
-    *type = run->kv_type;
+                                     .src = *cache,
+                                     .dst = {.data = to->data, .type = run->kv_type},
+                                     .dst_scales = {.data = to->scales}};
+    *cache = all.dst;
     return append(name, &all, run->exec.isa);
 }
 
@@ -83,12 +81,10 @@ bool run_convert_cache(const struct run_options *options, struct run *run)
     struct converted *const k = &run->k_converted, *const v = &run->v_converted;
     if (!options->kv_type)
         return true;
-    if (!convert(options->k, &run->k, run, &args->k_type, k) ||
-        !convert(options->v, &run->v, run, &args->v_type, v))
+    if (!convert(options->k, &run->k, run, &args->k, k) ||
+        !convert(options->v, &run->v, run, &args->v, v))
         return false;
-    args->k = k->data ? k->data : args->k;
-    args->v = v->data ? v->data : args->v;
-    args->k_scales = k->scales;
-    args->v_scales = v->scales;
+    run->storage.k_scales.data = k->scales;
+    run->storage.v_scales.data = v->scales;
     return true;
 }

@@ -48,7 +48,7 @@ static bool set_offsets(struct run *run)
         return false;
     for (int64_t b = 0; b < run->args.batch; b++)
         run->q_offsets[b] = run->offset;
-    run->args.q_offsets = run->q_offsets;
+    run->args.q_offsets.data = run->q_offsets;
     return true;
 }
 
@@ -56,7 +56,7 @@ static bool set_kv_lens(struct run *run)
 {
     if (run->kv_len.count && !spread("--kv-len", &run->kv_len, run->args.batch, &run->kv_lens))
         return false;
-    run->args.kv_lens = (const int64_t *)run->kv_lens;
+    run->visibility.kv_lens.data = run->kv_lens;
     return true;
 }
 
@@ -65,7 +65,7 @@ static bool set_seeds(struct run *run)
 {
     if (run->seed.count && !spread("--seed", &run->seed, run->args.batch, &run->seeds))
         return false;
-    run->args.dropout_seeds = run->args.dropout == 0.0 ? NULL : run->seeds;
+    run->scores.dropout_seeds = run->scores.dropout == 0.0 ? NULL : run->seeds;
     return true;
 }
 
@@ -121,12 +121,12 @@ static bool read_docs(const char *name, int64_t batch, int64_t len, struct npy *
 
 static bool set_docs(const struct run_options *options, struct run *run)
 {
-    attnkit_attention_args *const args = &run->args;
+    const attnkit_attention_args *const args = &run->args;
     if (options->q_docs && (!read_docs(options->q_docs, args->batch, args->q_len, &run->q_docs) ||
                             !read_docs(options->kv_docs, args->batch, args->kv_len, &run->kv_docs)))
         return false;
-    args->q_docs = run->q_docs.data;
-    args->kv_docs = run->kv_docs.data;
+    run->visibility.q_segment_ids = run->q_docs.data;
+    run->visibility.kv_segment_ids = run->kv_docs.data;
     return true;
 }
 
@@ -149,8 +149,8 @@ static bool set_heads(const struct run_options *options, struct run *run)
     if (!read_heads(options->alibi, run->args.q_heads, &run->alibi) ||
         !read_heads(options->sinks, run->args.q_heads, &run->sinks))
         return false;
-    run->args.alibi_slopes = run->alibi.data;
-    run->args.sinks = run->sinks.data;
+    run->scores.alibi_slopes = run->alibi.data;
+    run->scores.sinks = run->sinks.data;
     return true;
 }
 

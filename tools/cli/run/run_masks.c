@@ -11,12 +11,6 @@ static const char axes[] = "bhqk";
 
 enum { AXES = 4, KEYS = 3 };
 
-/* What the library takes of a mask. */
-struct layout {
-    int64_t strides[3]; /* of {batch, head, row}, in bytes */
-    int64_t columns;
-};
-
 /* The dimensions of the file, as letters. */
 static const char *dims_of(const struct run_mask *mask)
 {
@@ -91,16 +85,18 @@ static bool repeat_column(struct run_mask *mask, int64_t columns)
 }
 
 /* Strides of 0 repeat; where the file has no elements nothing is read through them. */
-static void set_strides(const struct run_mask *mask, struct layout *layout)
+static attnkit_tensor tensor_of(const struct run_mask *mask, attnkit_type type)
 {
     const struct npy *const array = &mask->array;
+    attnkit_tensor tensor = {.data = array->data, .type = type, .layout = ATTNKIT_STRIDED};
     int64_t stride = (int64_t)npy_element(array->type);
     for (int i = array->rank - 1; array->bytes && i >= 0; i--) {
         const int axis = axis_of(mask, i);
         if (axis != KEYS && array->shape[i] != 1)
-            layout->strides[axis] = stride;
+            tensor.strides[axis] = stride;
         stride *= array->shape[i];
     }
+    return tensor;
 }
 
 static bool read_mask(struct run_mask *mask, unsigned types, const attnkit_attention_args *args)
@@ -110,72 +106,48 @@ static bool read_mask(struct run_mask *mask, unsigned types, const attnkit_atten
 }
 
 /* Bytes or numbers: a column for each key. */
-static bool place_columns(struct run_mask *mask, int64_t kv_len, struct layout *layout)
+static bool fit_columns(struct run_mask *mask, int64_t kv_len)
 {
     if (last_size(mask) == 1 && kv_len != 1 && !repeat_column(mask, kv_len))
         return false;
-    if (!check_last(mask, "number of keys", kv_len))
-        return false;
-    layout->columns = last_size(mask);
-    set_strides(mask, layout);
-    return true;
-}
-
-/* Bits: a column for each eight keys, or less of the last ones. */
-static bool place_bits(const struct run_mask *mask, int64_t kv_len, struct layout *layout)
-{
-    const int64_t bytes = kv_len / 8 + (kv_len % 8 != 0);
-    if (!check_last(mask, "number of bytes with a bit for each key", bytes))
-        return false;
-    layout->columns = last_size(mask) == bytes ? kv_len : 8 * last_size(mask);
-    set_strides(mask, layout);
-    return true;
+    return check_last(mask, "number of keys", kv_len);
 }
 
 static bool read_bytes(struct run *run)
 {
-    struct layout layout = {0};
-    attnkit_attention_args *const args = &run->args;
-    if (!read_mask(&run->bytes, 1u << NPY_BOOL | 1u << NPY_U8, args) ||
-        !place_columns(&run->bytes, args->kv_len, &layout))
+    if (!read_mask(&run->bytes, 1u << NPY_BOOL | 1u << NPY_U8, &run->args) ||
+        !fit_columns(&run->bytes, run->args.kv_len))
         return false;
-    args->mask = run->bytes.array.data;
-    args->mask_columns = layout.columns;
-    memcpy(args->mask_strides, layout.strides, sizeof layout.strides);
+    run->visibility.mask = tensor_of(&run->bytes, ATTNKIT_BOOL);
+    run->visibility.mask_columns = last_size(&run->bytes);
     return true;
 }
 
+/* A column for each eight keys, or fewer for the last ones. */
 static bool read_bits(struct run *run)
 {
-    struct layout layout = {0};
-    attnkit_attention_args *const args = &run->args;
-    if (!read_mask(&run->bits, 1u << NPY_U8, args) ||
-        !place_bits(&run->bits, args->kv_len, &layout))
+    const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);
+    if (!read_mask(&run->bits, 1u << NPY_U8, &run->args) ||
+        !check_last(&run->bits, "number of bytes with a bit for each key", whole))
         return false;
-    args->mask_bits = run->bits.array.data;
-    args->mask_bits_columns = layout.columns;
-    memcpy(args->mask_bits_strides, layout.strides, sizeof layout.strides);
+    const int64_t bytes = last_size(&run->bits);
+    run->visibility.mask_bits = tensor_of(&run->bits, ATTNKIT_BITS);
+    run->visibility.mask_bits_columns = bytes == whole ? kv_len : 8 * bytes;
     return true;
 }
 
 static bool read_bias(struct run *run)
 {
-    struct layout layout = {0};
-    attnkit_attention_args *const args = &run->args;
-    if (!read_mask(&run->bias, 1u << NPY_F32 | 1u << NPY_F16, args) ||
-        !place_columns(&run->bias, args->kv_len, &layout))
+    if (!read_mask(&run->bias, 1u << NPY_F32 | 1u << NPY_F16, &run->args) ||
+        !fit_columns(&run->bias, run->args.kv_len))
         return false;
-    args->bias = run->bias.array.data;
-    args->bias_type = run->bias.array.type == NPY_F16 ? ATTNKIT_F16 : ATTNKIT_F32;
-    args->bias_columns = layout.columns;
-    memcpy(args->bias_strides, layout.strides, sizeof layout.strides);
+    run->scores.bias = tensor_of(&run->bias, run_tensor(&run->bias.array).type);
+    run->scores.bias_columns = last_size(&run->bias);
     return true;
 }
 
 bool run_read_masks(struct run *run)
 {
-    if (run->bytes.file || run->bits.file || run->bias.file)
-        run->args.flags |= ATTNKIT_MASK_STRIDED;
     return (!run->bytes.file || read_bytes(run)) && (!run->bits.file || read_bits(run)) &&
            (!run->bias.file || read_bias(run));
 }

@@ -33,14 +33,16 @@ static double offset_of(const struct run *run, int64_t b)
 }
 
 /* Of so many keys, those that the row at this position may see. */
-static double visible_keys(const attnkit_attention_args *args, double position, double keys)
+static double visible_keys(const struct run *run, double position, double keys)
 {
-    double first = 0.0, end = args->flags & ATTNKIT_CAUSAL ? smaller(position + 1.0, keys) : keys;
-    const double kept = larger(smaller((double)args->keep_first, end), 0.0);
-    if (args->flags & ATTNKIT_WINDOW && args->window_left >= 0)
-        first = larger(position - (double)args->window_left, 0.0);
-    if (args->flags & ATTNKIT_WINDOW && args->window_right >= 0)
-        end = smaller(position + (double)args->window_right + 1.0, end);
+    const attnkit_window *const window = run->visibility.window;
+    const bool causal = run->args.flags & ATTNKIT_CAUSAL;
+    double first = 0.0, end = causal ? smaller(position + 1.0, keys) : keys;
+    const double kept = larger(smaller((double)run->window.keep_first, end), 0.0);
+    if (window && window->left >= 0)
+        first = larger(position - (double)window->left, 0.0);
+    if (window && window->right >= 0)
+        end = smaller(position + (double)window->right + 1.0, end);
     const double seen = larger(end - first, 0.0);
     return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
 }
@@ -55,7 +57,7 @@ static double visible_pairs(const struct run *run)
         return 0.0;
     for (int64_t b = 0; b < args->batch; b++)
         for (int64_t i = 0; i < args->q_len; i++)
-            pairs += visible_keys(args, offset_of(run, b) + (double)i, keys_of(run, b));
+            pairs += visible_keys(run, offset_of(run, b) + (double)i, keys_of(run, b));
     return (double)args->q_heads * pairs;
 }
 

@@ -43,7 +43,7 @@ static bool check_needed(const struct run_options *options)
 /* option names the text for a message. */
 static bool read_position(const char *option, const char *text, struct run *run)
 {
-    attnkit_attention_args *args = &run->args;
+    attnkit_attention_args *const args = &run->args;
     if (!strcmp(text, "upper-left"))
         args->align = ATTNKIT_ALIGN_UPPER_LEFT;
     else if (!strcmp(text, "bottom-right"))
@@ -75,9 +75,9 @@ static bool read_window(const char *text, struct run *run)
         return complain("--window is '%s': must be LEFT,RIGHT", text);
     memcpy(left, text, (size_t)(comma - text));
     left[comma - text] = '\0';
-    run->args.flags |= ATTNKIT_WINDOW;
-    return parse_integer("LEFT of --window", left, -1, INT64_MAX, &run->args.window_left) &&
-           parse_integer("RIGHT of --window", comma + 1, -1, INT64_MAX, &run->args.window_right);
+    run->visibility.window = &run->window;
+    return parse_integer("LEFT of --window", left, -1, INT64_MAX, &run->window.left) &&
+           parse_integer("RIGHT of --window", comma + 1, -1, INT64_MAX, &run->window.right);
 }
 
 static bool read_visible(const struct run_options *options, struct run *run)
@@ -85,7 +85,7 @@ static bool read_visible(const struct run_options *options, struct run *run)
     return read_positions(options, run) &&
            (!options->window || read_window(options->window, run)) &&
            (!options->keep_first || parse_integer("--keep-first", options->keep_first, 0, INT64_MAX,
-                                                  &run->args.keep_first)) &&
+                                                  &run->window.keep_first)) &&
            (!options->kv_len ||
             parse_naturals("--kv-len", options->kv_len, INT64_MAX, &run->kv_len));
 }
@@ -104,14 +104,14 @@ static bool check_dims(const char *option, const char *dims)
            complain("%s is '%s': must be letters of bhqk, each once, k the last", option, dims);
 }
 
-/* Sets *kind to the index of the text in the words, which is that of enum attnkit_mask less 1. */
+/* Sets *kind to the index of the text in the words, which is the kind less 1. */
 static bool read_kind(const char *option, const char *text, const char *const *words,
-                      attnkit_mask *kind)
+                      attnkit_mask_kind *kind)
 {
     int index;
     if (!parse_word(option, text, words, &index))
         return false;
-    *kind = (attnkit_mask)(index + ATTNKIT_MASK_ATTEND);
+    *kind = index + ATTNKIT_MASK_ATTEND;
     return true;
 }
 
@@ -133,7 +133,7 @@ static bool read_mask(const struct run_options *options, struct run *run)
                complain("options --bias and --mask-kind add both add a mask");
     }
     run->bytes = mask_file("--mask", &options->mask);
-    return read_kind("--mask-kind", options->mask.kind, words, &run->args.mask_kind);
+    return read_kind("--mask-kind", options->mask.kind, words, &run->visibility.mask_kind);
 }
 
 static bool read_masks(const struct run_options *options, struct run *run)
@@ -143,24 +143,24 @@ static bool read_masks(const struct run_options *options, struct run *run)
     return check_dims("--mask-dims", options->mask.dims) &&
            check_dims("--mask-bits-dims", options->bits.dims) &&
            check_dims("--bias-dims", options->bias.dims) && read_mask(options, run) &&
-           (!options->bits.file ||
-            read_kind("--mask-bits-kind", options->bits.kind, words, &run->args.mask_bits_kind));
+           (!options->bits.file || read_kind("--mask-bits-kind", options->bits.kind, words,
+                                             &run->visibility.mask_bits_kind));
 }
 
 /* ----------------------------------------------------------------- scores, types and threads */
 
 static bool read_scores(const struct run_options *options, struct run *run)
 {
-    attnkit_attention_args *const args = &run->args;
+    attnkit_score_mods *const scores = &run->scores;
     if (options->scale)
-        args->flags |= ATTNKIT_SCALE_GIVEN;
-    return (!options->scale || parse_real("--scale", options->scale, &args->scale)) &&
-           (!options->softcap || parse_real("--softcap", options->softcap, &args->softcap)) &&
-           (!options->dropout || parse_real("--dropout", options->dropout, &args->dropout)) &&
+        run->args.flags |= ATTNKIT_SCALE_GIVEN;
+    return (!options->scale || parse_real("--scale", options->scale, &run->args.scale)) &&
+           (!options->softcap || parse_real("--softcap", options->softcap, &scores->softcap)) &&
+           (!options->dropout || parse_real("--dropout", options->dropout, &scores->dropout)) &&
            (!options->seed || parse_naturals("--seed", options->seed, UINT64_MAX, &run->seed));
 }
 
-/* The words are in the order of the library's enums. */
+/* The words are in the order of the library's numbers. */
 static bool read_types(const struct run_options *options, struct run *run)
 {
     static const char *const cache_types[] = {"f32", "f16", "bf16", "i8", "q8_0", NULL};
@@ -173,10 +173,10 @@ static bool read_types(const struct run_options *options, struct run *run)
         return false;
     if (options->weights_kind && !parse_word("--weights-kind", options->weights_kind, kinds, &kind))
         return false;
-    run->kv_type = (attnkit_type)cache;
-    run->args.out_type = (attnkit_type)out;
+    run->kv_type = cache;
+    run->args.out.type = out;
     if (options->weights)
-        run->args.weights_kind = (attnkit_weights)(kind + ATTNKIT_WEIGHTS_SOFTMAX);
+        run->weights_out.kind = kind + ATTNKIT_WEIGHTS_SOFTMAX;
     return true;
 }
 
@@ -192,8 +192,25 @@ static bool read_execution(const struct run_options *options, struct run *run)
            parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &run->repeat);
 }
 
+/* Empty groups ask for nothing. */
+static void begin_args(struct run *run)
+{
+    attnkit_attention_args *const args = &run->args;
+    attnkit_attention_args_init(args);
+    attnkit_kv_storage_init(&run->storage);
+    attnkit_visibility_init(&run->visibility);
+    attnkit_window_init(&run->window);
+    attnkit_score_mods_init(&run->scores);
+    attnkit_weights_out_init(&run->weights_out);
+    args->storage = &run->storage;
+    args->visibility = &run->visibility;
+    args->scores = &run->scores;
+    args->weights = &run->weights_out;
+}
+
 bool run_read_words(const struct run_options *options, struct run *run)
 {
+    begin_args(run);
     return check_needed(options) && read_visible(options, run) && read_masks(options, run) &&
            read_scores(options, run) && read_types(options, run) && read_execution(options, run);
 }

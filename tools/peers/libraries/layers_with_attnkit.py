@@ -7,66 +7,13 @@ import ctypes
 
 import numpy as np
 
+from attnkit_structs import (BOTTOM_RIGHT, CAUSAL, F32, MESSAGE_SIZE, TILED, AttentionArgs, LayerArgs,
+                             LayerWeights, LinearArgs, PackArgs, new, tensor)
 from libraries.forms import Form
-from libraries.with_attnkit import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, Args, Exec, check, load,
-                                    make_calls, make_shares)
-from tensors import aligned, aligned_copy
+from libraries.with_attnkit import check, in_tiles, load, make_calls, make_shares
+from tensors import aligned
 
-TILED, TILE_KEYS = 8, 16
 BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)
-DIMS = ("d_model", "d_key", "d_value", "d_out", "q_heads", "kv_heads", "head_dim", "value_dim")
-MATRICES, INPUTS = ("w_q", "w_k", "w_v", "w_qkv", "w_o"), ("x", "key", "value")
-
-
-class PackArgs(ctypes.Structure):
-    """attnkit_pack_args"""
-    _fields_ = [
-        ("size", ctypes.c_size_t), ("flags", ctypes.c_uint32),
-        *((name, ctypes.c_int64) for name in ("out_dim", "in_dim")), ("w", ctypes.c_void_p),
-        *((name, ctypes.c_int) for name in ("w_type", "packed_type")),
-        ("w_stride", ctypes.c_int64), ("packed", ctypes.c_void_p), ("packed_size", ctypes.c_size_t)]
-
-
-class LinearArgs(ctypes.Structure):
-    """attnkit_linear_args"""
-    _fields_ = [
-        ("size", ctypes.c_size_t), ("flags", ctypes.c_uint32),
-        *((name, ctypes.c_int64) for name in ("rows", "in_dim", "out_dim")),
-        *((name, ctypes.c_void_p) for name in ("x", "w", "bias", "y")),
-        *((name + "_type", ctypes.c_int) for name in ("x", "w", "y")),
-        *((name + "_stride", ctypes.c_int64) for name in ("x", "y"))]
-
-
-class LayerWeights(ctypes.Structure):
-    """attnkit_layer_weights"""
-    _fields_ = [
-        ("size", ctypes.c_size_t), ("flags", ctypes.c_uint32),
-        *((name, ctypes.c_int64) for name in DIMS),
-        *((name, ctypes.c_void_p) for name in MATRICES),
-        *((name, ctypes.c_void_p) for name in ("b_q", "b_k", "b_v", "b_qkv", "b_o")),
-        *((name, ctypes.c_int) for name in ("w_type", "packed_type", "bias_type"))]
-
-
-class LayerArgs(ctypes.Structure):
-    """attnkit_layer_args"""
-    _fields_ = [
-        ("size", ctypes.c_size_t), ("flags", ctypes.c_uint32),
-        ("packed", ctypes.c_void_p), ("packed_size", ctypes.c_size_t),
-        *((name, ctypes.c_int64) for name in ("batch", "q_len", "kv_len")),
-        *((name, ctypes.c_void_p) for name in (*INPUTS, "out")),
-        *((name + "_type", ctypes.c_int) for name in ("x", "out")),
-        *((name + "_strides", ctypes.c_int64 * 2) for name in (*INPUTS, "out")),
-        ("rope", ctypes.c_int), ("rope_dim", ctypes.c_int64), ("rope_base", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("rope_cos", "rope_sin")),
-        ("rope_positions", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("positions", "attention", "cached", "mean_weights"))]
-
-
-def new(struct, **fields):
-    """One that knows its size; arrays are pointers."""
-    return struct(size=ctypes.sizeof(struct), **{
-        name: value.ctypes.data if isinstance(value, np.ndarray) else value
-        for name, value in fields.items()})
 
 
 def asked(function, args):
@@ -96,7 +43,7 @@ def linear(workload, tensors, setting):
     library = load(setting.library)
     matrices = [packed_matrix(library, w) for w in tensors.matrices]
     args = [new(LinearArgs, rows=workload.rows, in_dim=workload.in_dim, out_dim=workload.out_dim,
-                x=tensors.x, w=w, y=tensors.out) for w in matrices]
+                x=tensors.x, w=tensor(w, type=F32), y=tensors.out) for w in matrices]
     execs, workspace = make_shares(library, args[0], setting, "attnkit_linear_workspace")
     return Form(make_calls(library.attnkit_linear, args, execs),
                 lambda keep=(matrices, workspace): tensors.out)
@@ -119,29 +66,21 @@ def packed_layer(library, workload, weights):
     return packed
 
 
-def tiles(k):
-    """[1, heads, keys, dim] as [1, heads, tiles, dim, 16]."""
-    _, heads, keys, dim = k.shape
-    return aligned_copy(k.reshape(1, heads, keys // TILE_KEYS, TILE_KEYS, dim).swapaxes(3, 4))
-
-
 class Call:
     """The args of a layer, and what they point to."""
 
     def __init__(self, library, workload, tensors, weights, tiled):
         a = workload.attention
-        self.attention = new(Args, flags=CAUSAL * a.causal | TILED * tiled,
-                             align=BOTTOM_RIGHT * a.causal)
-        self.packed = packed_layer(library, workload, weights)
-        self.args = new(LayerArgs, packed=self.packed, packed_size=self.packed.nbytes, batch=1,
-                        q_len=a.q_len, x=tensors.x, out=tensors.out,
-                        attention=ctypes.addressof(self.attention))
+        self.packed, self.cached, cache = packed_layer(library, workload, weights), None, {}
         if weights.cache:
             self.cached = np.array([a.kv_len - a.q_len], dtype=np.int64)
             k, self.v = weights.cache
-            self.k = tiles(k) if tiled else k
-            self.attention.k, self.attention.v = self.k.ctypes.data, self.v.ctypes.data
-            self.attention.kv_len, self.args.cached = a.kv_len, self.cached.ctypes.data
+            self.k = in_tiles(k) if tiled else k
+            cache = {"k": tensor(self.k, layout=TILED * tiled), "v": self.v, "kv_len": a.kv_len}
+        attention = new(AttentionArgs, flags=CAUSAL * a.causal, align=BOTTOM_RIGHT * a.causal, **cache)
+        self.args = new(LayerArgs, packed=self.packed, packed_size=self.packed.nbytes, batch=1,
+                        q_len=a.q_len, x=tensors.x, out=tensors.out,
+                        attention=ctypes.pointer(attention), cached=self.cached)
 
 
 def barrier_of(threads):

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checked problem of an attention call, for tests that hand it to the scalar reference.
+ */
+#ifndef ATTNKIT_DISPATCH_ATTENTION_H
+#define ATTNKIT_DISPATCH_ATTENTION_H
+
+#include "attnkit.h"
+#include "kernels/attention/attention.h"
+
+/* Checks args as attnkit_attention does, except exec, and fills `a`. */
+attnkit_status attnkit_attention_problem(const attnkit_attention_args *args, struct attention *a,
+                                         char *message);
+
+#endif

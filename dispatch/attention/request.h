@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The structs of an attention call as this version of the library knows them: the caller's own
+ * where they have the same size, else copies. An absent group is one that asks for nothing.
+ */
+#ifndef ATTNKIT_REQUEST_H
+#define ATTNKIT_REQUEST_H
+
+#include "attnkit.h"
+
+struct request {
+    const attnkit_attention_args *core;
+    const attnkit_kv_storage *storage;
+    const attnkit_pages *pages;
+    const attnkit_visibility *visibility;
+    const attnkit_window *window; /* NULL: there is none */
+    const attnkit_score_mods *scores;
+    const attnkit_states *states;
+    const attnkit_weights_out *weights;
+
+    /* Room for copies. */
+    struct {
+        attnkit_attention_args core;
+        attnkit_kv_storage storage;
+        attnkit_pages pages;
+        attnkit_visibility visibility;
+        attnkit_window window;
+        attnkit_score_mods scores;
+        attnkit_states states;
+        attnkit_weights_out weights;
+    } copy;
+};
+
+attnkit_status attnkit_read_request(const attnkit_attention_args *args, struct request *r,
+                                    char *message);
+
+/* The same for what a run brings. */
+struct run_request {
+    const attnkit_attention_data *core;
+    const attnkit_attention_group_data *groups;
+    struct {
+        attnkit_attention_data core;
+        attnkit_attention_group_data groups;
+    } copy;
+};
+
+attnkit_status attnkit_read_run_request(const attnkit_attention_data *data, struct run_request *r,
+                                        char *message);
+
+#endif

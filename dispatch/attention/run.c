@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run by one thread, by threads of the caller, or in the caller's parallel-for.
+ */
+#include "dispatch/attention/run.h"
+
+#include "dispatch/common/exec.h"
+#include "dispatch/common/fp_modes.h"
+
+static char *scratch_of(const struct attention_run *run, int64_t thread)
+{
+    return run->scratch + (size_t)thread * run->schedule.scratch;
+}
+
+/* One thread's share. Running it again gives the same result. */
+static void run_share(void *arg, int64_t thread)
+{
+    const struct attention_run *const run = arg;
+    if (thread < 0 || thread >= run->schedule.threads)
+        return;
+    const fp_modes callers = fp_modes_begin();
+    const struct range share = attnkit_share(run->a, &run->schedule, thread);
+    attnkit_run_items(run->a, run->kernels, &run->schedule, share, scratch_of(run, thread));
+    fp_modes_end(callers);
+}
+
+static void run_stealing(void *arg, int64_t thread)
+{
+    const struct attention_run *const run = arg;
+    if (thread < 0 || thread >= run->steal.threads)
+        return;
+    const fp_modes callers = fp_modes_begin();
+    attnkit_steal_run(run->a, run->kernels, &run->schedule, &run->steal, thread, run->shared,
+                      scratch_of(run, thread));
+    fp_modes_end(callers);
+}
+
+/* Whether threads of the caller are to meet twice, so that they can work on each other's items. */
+static bool is_worth_meeting(const struct attention_run *run)
+{
+    const fp_modes callers = fp_modes_begin();
+    const bool goes_round = attnkit_goes_round(run->a, &run->schedule, &run->steal);
+    fp_modes_end(callers);
+    return run->steal.splits && !goes_round;
+}
+
+static void begin_stealing(const struct attention_run *run)
+{
+    const fp_modes callers = fp_modes_begin();
+    attnkit_steal_begin(run->a, run->kernels, &run->schedule, &run->steal, run->shared);
+    fp_modes_end(callers);
+}
+
+void attnkit_set_attention_run(const struct attention_plan *plan, const struct attention *a,
+                               const struct kernels *kernels, int64_t threads, char *workspace,
+                               struct attention_run *run)
+{
+    run->a = a;
+    run->kernels = kernels;
+    run->schedule = plan->schedule;
+    run->steal = plan->steal;
+    run->shared = workspace;
+    run->scratch = workspace + plan->steal.bytes;
+    if (threads == plan->threads && a->batch == plan->a.batch && a->q_len == plan->a.q_len &&
+        a->kv_len == plan->a.kv_len)
+        return;
+    run->schedule = attnkit_schedule(a, kernels, threads);
+    run->schedule.scratch = plan->schedule.scratch;
+    run->steal = attnkit_steal(a, kernels, &run->schedule, threads);
+}
+
+void attnkit_run_attention(const struct attention_run *run, const attnkit_exec *exec)
+{
+    void *const arg = (void *)run;
+    if (exec->threads == 1) {
+        attnkit_run_tasks(exec, 1, run_share, arg);
+    } else if (exec->parallel_for) {
+        begin_stealing(run);
+        attnkit_run_tasks(exec, run->steal.threads, run_stealing, arg);
+    } else if (exec->barrier && is_worth_meeting(run)) {
+        if (exec->thread == 0)
+            begin_stealing(run);
+        exec->barrier(exec->pool);
+        run_stealing(arg, exec->thread);
+        exec->barrier(exec->pool);
+    } else {
+        run_share(arg, exec->thread);
+    }
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running a problem whose arguments have all been checked: on the caller's threads, in the caller's
+ * workspace. Nothing can fail any more.
+ */
+#ifndef ATTNKIT_ATTENTION_RUN_H
+#define ATTNKIT_ATTENTION_RUN_H
+
+#include "dispatch/attention/plan.h"
+
+/* A problem with what its threads work with. */
+struct attention_run {
+    const struct attention *a;
+    const struct kernels *kernels;
+    struct schedule schedule;
+    struct steal steal;
+    char *shared;  /* aligned; plan->steal.bytes */
+    char *scratch; /* after it; plan->schedule.scratch bytes for each thread */
+};
+
+/* The run of `a`, bound to the plan, in a workspace of plan->header.workspace_size bytes that is
+ * aligned to a cache line, by so many threads. */
+void attnkit_set_attention_run(const struct attention_plan *plan, const struct attention *a,
+                               const struct kernels *kernels, int64_t threads, char *workspace,
+                               struct attention_run *run);
+
+/* Runs it, or this thread's share of it. */
+void attnkit_run_attention(const struct attention_run *run, const attnkit_exec *exec);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is in the arrays of a layer run: lengths, block tables, positions. A step for each batch
+ * entry and for each page that holds keys. The keys that each entry then has are written to the
+ * workspace, for the attention.
+ */
+#include "dispatch/common/message.h"
+#include "dispatch/layer/layer_plan.h"
+
+static attnkit_status set_kv_lens(const struct layer_run *run, char *message)
+{
+    const struct layer_plan *const plan = run->plan;
+    const struct ints cached = {run->memory[OWN_CACHED], plan->has.narrow_cached};
+    const int64_t room = run->lengths.room;
+    const int64_t more = plan->has.appends ? run->lengths.key_len : 0;
+    for (int64_t b = 0; b < run->lengths.batch; b++) {
+        const int64_t keys = int_at(cached, b);
+        if (keys < 0 || keys > room || more > room - keys)
+            return refuse(
+                message, ATTNKIT_BAD_ARGUMENT,
+                "cached[%lld] is %lld: must be at least 0, and with %lld new keys at most "
+                "attention->kv_len (%lld)",
+                (long long)b, (long long)keys, (long long)more, (long long)room);
+        run->buffers.kv_lens[b] = keys + more;
+    }
+    return ATTNKIT_OK;
+}
+
+/* Positions of q are those of new keys. Entries that nothing tells apart are checked as one. */
+static attnkit_status check_positions(const struct layer_run *run, char *message)
+{
+    const struct ints starts = run->attention.q_starts;
+    struct append entry = run->append_q;
+    const int64_t entries = starts.data || entry.positions.data ? entry.batch : 1;
+    attnkit_status status = ATTNKIT_OK;
+    for (int64_t b = 0; status == ATTNKIT_OK && b < entries; b++) {
+        if (starts.data)
+            entry.len = int_at(starts, b + 1) - int_at(starts, b);
+        status = attnkit_check_append_positions(&entry, run->plan->table_positions, b, message);
+    }
+    return status;
+}
+
+attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, char *message)
+{
+    const struct layer_options *const has = &run->plan->has;
+    attnkit_status status = has->has_cache ? set_kv_lens(run, message) : ATTNKIT_OK;
+    if (status == ATTNKIT_OK)
+        status = attnkit_check_attention_arrays(&run->attention, message);
+    if (status == ATTNKIT_OK && has->rotates)
+        status = check_positions(run, message);
+    return status;
+}

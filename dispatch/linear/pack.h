@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Packing a matrix whose memory has been checked: the step that attnkit_pack and attnkit_layer_pack
+ * share.
+ */
+#ifndef ATTNKIT_PACK_H
+#define ATTNKIT_PACK_H
+
+#include "attnkit.h"
+#include "kernels/linear/linear.h"
+
+/* Runs this thread's share of the tiles, or all of them in a parallel-for. */
+void attnkit_pack_execute(const struct packing *p, const struct kernels *kernels,
+                          const attnkit_exec *exec);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A covering array: cases drawn from a seed so that every value of each axis, and every pair of
+ * values of each two axes, occurs in at least one (Cohen, Dalal, Fredman, Patton 1997).
+ */
+#ifndef ATTNKIT_TEST_COVERING_H
+#define ATTNKIT_TEST_COVERING_H
+
+#include "tests/cases/case.h"
+
+struct cases {
+    struct test_case *list;
+    int count;
+};
+
+/* At least `least` cases that cover every pair. Cheap values are drawn for the other axes where a
+ * pair allows it, so that a case seldom costs more than `cost_limit` (case_cost). */
+struct cases covering_cases(uint64_t seed, int least, double cost_limit);
+
+/* `count` cases that walk through the values of every axis in turn (1,742 take in all of head_dim).
+ * Hardly any costs more than `cost_limit`, but for every sixteenth, which has 65 rows over 1,000
+ * keys and may cost 16 times that: for emulators. */
+struct cases sampled_cases(uint64_t seed, int count, double cost_limit);
+
+/* Pairs of values that occur in no case. */
+int64_t uncovered_pairs(const struct cases *cases);
+
+#endif

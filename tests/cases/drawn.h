@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An attention call drawn from a number: which of all options it has, and their values; shapes,
+ * types, tiles, pages, packed sequences; threads. What no row of a KV head sees is NaN in K and V,
+ * or in unmapped memory. A number has the same bits on every machine.
+ */
+#ifndef ATTNKIT_TEST_DRAWN_H
+#define ATTNKIT_TEST_DRAWN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/support/groups.h"
+#include "tests/support/memory.h"
+
+enum {
+    DRAWN_BATCH = 3,  /* at most */
+    DRAWN_HEADS = 24, /* query heads, at most */
+    DRAWN_PIECES = 20,
+};
+
+/* A call, and the memory it has. */
+struct drawn {
+    attnkit_attention_args args;
+    struct groups groups;
+    char *out; /* as args has them, to be written to */
+    float *lse, *weights;
+    size_t out_bytes, lse_bytes, weights_bytes; /* 0: there are no weights */
+    int threads;
+
+    uint64_t random;
+    int64_t kv_lens[DRAWN_BATCH], q_offsets[DRAWN_BATCH];
+    int64_t cu_seqlens_q[DRAWN_BATCH + 1], cu_seqlens_kv[DRAWN_BATCH + 1];
+    uint64_t seeds[DRAWN_BATCH];
+    float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS];
+    bool slots;  /* each row of K and V is a page of its own */
+    bool tokens; /* K and V are [batch][key][head] */
+    int pieces;
+    struct guarded piece[DRAWN_PIECES];
+};
+
+/* Each tensor ends at an unmapped page. */
+struct drawn *drawn_new(int number);
+void drawn_free(struct drawn *c);
+
+/* Gives the call integers of 32 bits in place of 64. Returns false where it has none that fit. */
+bool drawn_narrow(struct drawn *c);
+
+/* Fills the outputs with a pattern. */
+void drawn_clear(const struct drawn *c);
+
+/* The call in a line, as a comment of TAP. */
+void drawn_print(int number);
+
+#endif

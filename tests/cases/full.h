@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that bring whatever a call can: one with all options that go together, one from state to
+ * state, and for comparison one with next to nothing.
+ */
+#ifndef ATTNKIT_TEST_FULL_H
+#define ATTNKIT_TEST_FULL_H
+
+#include "tests/support/call.h"
+
+enum { FULL_KEYS = 150, FULL_DIM = 32, FULL_HEADS = 4, FULL_CALLS = 3 };
+
+/* Everything but states and packed keys: K and V in pages of bytes with scales, K in tiles; two
+ * packed sequences of `rows` rows together. */
+struct call *full_call_new(int64_t rows);
+
+/* That, packed keys from state to state, and q, k, v and out alone. */
+extern struct call *(*const full_calls[FULL_CALLS])(int64_t rows);
+
+/* The same call with its own outputs. */
+struct call *full_beside(const struct call *c);
+
+/* Fills all outputs with a pattern, and compares them. */
+void full_clear(const struct call *c);
+bool full_same(const struct call *c, const struct call *d);
+
+#endif

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the public headers promise to programs that are already compiled. The shared library exports
+the functions that are declared with ATTNKIT_API and no others, each with the version that
+dispatch/attnkit.map gives it. Structs have no padding at their end, which a later field could
+inherit, and no field whose width the compiler chooses. Each struct with a size is in the table of
+tests/api/versions.c.
+
+    tests/repository/symbols.py LIBRARY COMPILER...
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+INCLUDE = ROOT / "include"
+HEADERS = [INCLUDE / "attnkit.h", *sorted((INCLUDE / "attnkit").glob("*.h"))]
+SKIPPED = 77
+
+
+def code_of(path):
+    return re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+
+
+def declared_functions(code):
+    return set(re.findall(r"^ATTNKIT_API [^;(]*?\b(attnkit_\w+)\(", code, re.M))
+
+
+def mapped_functions(text):
+    """{function: the version it has in the map}"""
+    versions = {}
+    for node, body in re.findall(r"^(ATTNKIT_[\d.]+) \{(.*?)^\}", text, re.M | re.S):
+        for name in re.findall(r"^\s+(attnkit_\w+);", body.split("local:")[0], re.M):
+            versions[name] = node
+    return versions
+
+
+def exported_symbols(library):
+    """{symbol: its version}; nodes of versions are symbols, too, and left out."""
+    listing = subprocess.run(["readelf", "--dyn-syms", "--wide", library], check=True, text=True,
+                             capture_output=True).stdout
+    symbols = {}
+    for line in listing.splitlines():
+        fields = line.split()
+        if len(fields) < 8 or fields[4] not in ("GLOBAL", "WEAK") or fields[6] in ("UND", "ABS"):
+            continue
+        name, _, version = fields[7].partition("@@")
+        symbols[name] = version
+    return symbols
+
+
+def wrong_symbols(library, code):
+    declared = declared_functions(code)
+    mapped = mapped_functions((ROOT / "dispatch" / "attnkit.map").read_text())
+    exported = exported_symbols(library)
+    wrong = [f"{name} is declared, but not exported" for name in declared - set(exported)]
+    wrong += [f"{name} is exported, but not declared" for name in set(exported) - declared]
+    wrong += [f"{name} is exported with version {version or 'none'}, attnkit.map has "
+              f"{mapped.get(name)}"
+              for name, version in exported.items() if version != mapped.get(name)]
+    wrong += [f"{name} is in attnkit.map, but not declared" for name in set(mapped) - declared]
+    return wrong if declared else ["no function is declared"]
+
+
+def field_of(declaration):
+    """Its type, which is "" for a pointer, and its name."""
+    function = re.match(r"\w+ \(\*(\w+)\)\(", declaration)
+    if function:
+        return "", function[1]
+    type_, name = re.match(r"(.*?)(\w+)(?:\[\d+\])?$", declaration).groups()
+    return "" if "*" in type_ else type_.strip(), name
+
+
+def structs_of(code):
+    """{name: its fields, as (type, name)} of the structs that programs have."""
+    structs = {}
+    for name, body in re.findall(r"^typedef struct (attnkit_\w+) \{(.*?)^\} \1;", code, re.M | re.S):
+        declarations = re.split(r";(?![^()]*\))", body)
+        structs[name] = [field_of(" ".join(declaration.split())) for declaration in declarations
+                         if declaration.strip()]
+    return structs
+
+
+def wrong_fields(structs, code):
+    fixed = {"", "size_t", "double", "int32_t", "uint32_t", "int64_t", *structs}
+    fixed |= set(re.findall(r"^typedef int32_t (attnkit_\w+);", code, re.M))
+    return [f"{struct}.{name} is of {type_}, whose width is not known to be fixed"
+            for struct, fields in structs.items() for type_, name in fields if type_ not in fixed]
+
+
+def wrong_padding(structs, compiler):
+    """Asks the compiler, as it alone knows."""
+    asserts = ["#include <attnkit.h>"]
+    for struct, fields in structs.items():
+        last = fields[-1][1]
+        asserts.append(f"_Static_assert(offsetof({struct}, {last}) + sizeof((({struct} *)0)->{last})"
+                       f' == sizeof({struct}), "padding at the end of {struct}");')
+    done = subprocess.run([*compiler, "-std=c11", "-fsyntax-only", f"-I{INCLUDE}", "-xc", "-"],
+                          input="\n".join(asserts), text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
+    return [done.stdout] if done.returncode != 0 else []
+
+
+def wrong_table(structs):
+    """A struct that the test of sizes does not know."""
+    table = (ROOT / "tests" / "api" / "versions.c").read_text()
+    return [f"{struct} has a size, but no row in tests/api/versions.c"
+            for struct, fields in structs.items()
+            if fields[0] == ("size_t", "size") and f", {struct}, {fields[-1][1]}," not in table]
+
+
+def main():
+    library, compiler = Path(sys.argv[1]), sys.argv[2:]
+    if not shutil.which("readelf") or library.read_bytes()[:4] != b"\x7fELF":
+        print("symbols.py: no ELF library, or no readelf")
+        return SKIPPED
+    code = "\n".join(map(code_of, HEADERS))
+    structs = structs_of(code)
+    wrong = wrong_symbols(library, code) + wrong_fields(structs, code)
+    wrong += wrong_padding(structs, compiler) + wrong_table(structs)
+    print("\n".join(sorted(wrong)) or
+          f"{len(declared_functions(code))} functions, {len(structs)} structs")
+    return 1 if wrong or len(structs) < 20 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

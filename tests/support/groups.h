@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention arguments with room for every optional group, so that a test sets whatever field it is
+ * about.
+ */
+#ifndef ATTNKIT_TEST_GROUPS_H
+#define ATTNKIT_TEST_GROUPS_H
+
+#include <stdint.h>
+
+#include "attnkit.h"
+
+struct groups {
+    attnkit_kv_storage storage;
+    attnkit_pages pages;
+    attnkit_visibility visibility;
+    attnkit_window window;
+    attnkit_score_mods scores;
+    attnkit_states states;
+    attnkit_weights_out weights;
+};
+
+/* Empty groups, which ask for nothing. */
+void groups_init(struct groups *g);
+
+/* Hangs the groups on args; the window only if it was there before, because an empty window shows a
+ * row its own key alone. Again after both have been copied. */
+void groups_hang(attnkit_attention_args *args, struct groups *g);
+
+/* A window, which then is there. */
+void groups_set_window(attnkit_attention_args *args, struct groups *g, int64_t left, int64_t right,
+                       int64_t keep_first);
+
+/* The groups of a call, or empty ones where it has none; a window's NULL is left as it is. */
+struct groups groups_of(const attnkit_attention_args *args);
+
+/* Element i of integers of either width. */
+int64_t ints_at(attnkit_ints ints, int64_t i);
+
+/* Every tensor of the call takes its strides literally. */
+void groups_set_strided(attnkit_attention_args *args, struct groups *g);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layer calls drawn from a number: self-attention, rotated or not, and cross-attention, with masks,
+ * bias, sinks and other options, and weights as results. Without a cache; those are in sequences.h.
+ */
+#ifndef ATTNKIT_TEST_LAYER_DRAWN_H
+#define ATTNKIT_TEST_LAYER_DRAWN_H
+
+#include "tests/support/groups.h"
+#include "tests/support/layer/weights.h"
+
+enum { LAYER_BATCH = 3 /* the most entries */ };
+
+/* What a call gives. */
+struct layer_results {
+    float *out, *lse, *weights, *mean;
+};
+
+struct layer_call {
+    struct layer layer;
+    attnkit_layer_args args;
+    attnkit_attention_args attention;
+    struct groups groups; /* of attention */
+    attnkit_rotation rotation;
+    int64_t keys; /* of an entry */
+    int64_t kv_lens[LAYER_BATCH], positions[LAYER_BATCH];
+    float *cos, *sin, *slopes, *sinks, *bias;
+    unsigned char *mask;
+    size_t out_bytes, lse_bytes, weights_bytes, mean_bytes;
+    struct layer_results results;
+};
+
+void layer_call_draw(struct layer_call *c, int number);
+void layer_call_free(struct layer_call *c);
+
+/* Makes the results something that no call gives. */
+void layer_call_clear(const struct layer_call *c);
+
+/* Memory for the results of a call, and a copy of them. */
+struct layer_results layer_results_new(const struct layer_call *c);
+struct layer_results layer_results_copy(const struct layer_call *c);
+void layer_results_free(struct layer_results *r);
+
+/* Fails the test where results of the call are not these, bit for bit. */
+void layer_call_expect(const struct layer_call *c, const struct layer_results *want);
+
+#endif

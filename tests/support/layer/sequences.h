@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A layer for sequences, causal and rotated, and KV caches of any type and layout for it: what
+ * tests of decoding start from.
+ */
+#ifndef ATTNKIT_TEST_LAYER_SEQUENCES_H
+#define ATTNKIT_TEST_LAYER_SEQUENCES_H
+
+#include "tests/support/groups.h"
+#include "tests/support/layer/weights.h"
+
+enum {
+    SEQUENCES = 3, /* at most */
+    CACHE_CAPACITY = 150,
+    CACHE_PAGE = 16,
+    CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
+    ROW_BYTES = 160, /* of x and out */
+    ROW_FLOATS = 40,
+};
+
+/* `batch` sequences of `len` rows; 6 heads of 32 elements that share 2. The strides of x and out
+ * are said. */
+struct sequences {
+    struct layer layer;
+    attnkit_layer_args args;
+    attnkit_attention_args attention;
+    struct groups groups; /* of attention */
+    attnkit_rotation rotation;
+    int64_t batch, len;
+    float *x, *out;
+};
+
+void sequences_begin(struct sequences *s, int64_t batch, int64_t len, uint64_t seed);
+void sequences_end(struct sequences *s);
+
+/* Bytes of x, and of out. */
+size_t sequences_bytes(const struct sequences *s);
+
+struct storage {
+    attnkit_type type;
+    bool paged, tiled;
+};
+
+enum { STORAGES = 9 };
+extern const struct storage storages[STORAGES];
+
+/* A cache, empty at first, and the attention of some sequences with it. */
+struct cached_layer {
+    attnkit_layer_args args; /* with this attention */
+    attnkit_attention_args attention;
+    struct groups groups;
+    char *k, *v;
+    float *k_scales, *v_scales;
+    size_t bytes; /* of k, and of v */
+    int32_t table[CACHE_PAGES];
+    int64_t cached[SEQUENCES]; /* keys so far, as args has them */
+};
+
+void cached_layer_begin(struct cached_layer *c, const struct sequences *s,
+                        const struct storage *how);
+void cached_layer_end(struct cached_layer *c);
+
+/* Rows first .. first + q_len - 1 of all sequences, of which those before are cached. */
+void cached_layer_step(struct cached_layer *c, const struct sequences *s, int64_t first,
+                       int64_t q_len);
+
+#endif

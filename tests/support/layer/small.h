@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A small layer call that is right, and all its memory: what tests of refusals change one thing of.
+ */
+#ifndef ATTNKIT_TEST_LAYER_SMALL_H
+#define ATTNKIT_TEST_LAYER_SMALL_H
+
+#include "tests/support/groups.h"
+
+enum {
+    BATCH = 2,
+    Q_HEADS = 4,
+    KV_HEADS = 2,
+    D_MODEL = 32,
+    HEAD_DIM = 8,
+    Q_LEN = 3,
+    CAPACITY = 16,
+    ROOM = 8192,    /* floats of each tensor */
+    MARGIN = 512,   /* of them before its first element */
+    PACKED = 32768, /* bytes */
+    PATTERN = 0xa5,
+    SMALL_WORKSPACE = 1 << 20, /* bytes, more than any such call needs */
+};
+
+/* A call and all its memory but the workspace: what a refused call may not change. */
+struct small_layer {
+    attnkit_layer_weights weights;
+    attnkit_layer_args args;
+    attnkit_attention_args attention;
+    struct groups groups; /* of attention */
+    attnkit_rotation rotation;
+    attnkit_exec exec;
+    int64_t cached[BATCH], positions[BATCH], kv_lens[BATCH];
+    int32_t block_table[BATCH];
+    _Alignas(64) char packed[PACKED];
+    float w[4][ROOM], b[4][ROOM];
+    float x[ROOM], key[ROOM], out[ROOM], lse[ROOM], all[ROOM], mean[ROOM];
+    float k[ROOM], v[ROOM], scales[ROOM], table[ROOM];
+    unsigned char mask[ROOM];
+};
+
+extern char small_workspace[SMALL_WORKSPACE];
+
+/* A step with a cache, rotated and causal, with lse and mean weights. There is one at a time. */
+struct small_layer *small_layer(void);
+
+/* The same without a cache: cross-attention. */
+struct small_layer *small_cross_layer(void);
+
+#endif
