@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
- * of an instruction set: one struct of function pointers, complete for every instruction
- * set, whose entries each do a tile's worth of work. README.md in this folder has the canonical
- * order of roundings that every entry keeps; "chain" below is its word for an accumulation that
- * starts at +0 and takes its terms one by one in index order.
+ * of an instruction set: one struct of function pointers, complete for every instruction set, whose
+ * entries each do a tile's worth of work. README.md in this folder has the canonical order of
+ * roundings that every entry keeps; "chain" below is its word for an accumulation that starts at +0
+ * and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -100,6 +100,50 @@ struct key_rows {
 struct adjust {
     bool capped;
     float to_cap, factor;
+};
+
+/* What is added to the scores of a query row in a block of keys. Of key i it is
+ *   f32(max(number i, -2^126) * unit)      where there are numbers, of the caller; NaN stays NaN
+ *   + f32(slope * f32(distance + i))       where there is a slope; the sum is at least -FLT_MAX
+ * with every operation rounded, starting at +0 where there are no numbers; and -inf where the key
+ * is not seen. */
+struct bias_line {
+    enum type type;      /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    const void *numbers; /* or NULL */
+    int count;           /* of them, for the first keys; no key behind them is seen */
+    float unit;
+    bool sloped;
+    float slope;
+    int64_t distance;              /* of key 0; a sum that leaves 64 bits is its end of the range */
+    uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
+};
+
+#define BIAS_FLOOR (-0x1p126f) /* in log2 it still is a number */
+
+/* Whether all distances of a line are numbers of 32 bits, whose conversion any vector has. */
+static inline bool has_near_keys(const struct bias_line *what)
+{
+    return what->distance >= INT32_MIN && what->distance <= INT32_MAX - KEY_BLOCK;
+}
+
+/* f32(distance + i), of any. */
+static inline float key_distance(const struct bias_line *what, int i)
+{
+    int64_t sum;
+    return (float)(__builtin_add_overflow(what->distance, (int64_t)i, &sum) ? INT64_MAX : sum);
+}
+
+/* What dropout multiplies the weights of a query row by in a block of keys: 0 where the word of a
+ * key is less than `dropped`, else `factor`. The words of four keys are what Philox4x32-10 makes of
+ * a counter, with the halves of the seed as its key, the lower first. For keys j to j + 3 that is
+ *   low 32 bits of j / 4, low 32 bits of the position, head,
+ *   bits 32 - 47 of j / 4 and, shifted up by 16, of the position. */
+struct keep_line {
+    uint64_t seed, position;
+    uint64_t first_key; /* its absolute index, a multiple of KEY_BLOCK */
+    uint64_t dropped;   /* 1 .. 2^32 */
+    uint32_t head;
+    float factor;
 };
 
 /* A block of keys for some query rows of a KV head, of which row r sees the first visible[r] keys
@@ -232,8 +276,35 @@ struct kernels {
      * if not. */
     void (*rotate)(float *x, const float *cos, const float *sin, int64_t pairs, bool interleaved);
 
-    /* Bit i of the words: byte i of KEY_BLOCK bytes, at any address, is not 0. */
+    /* Masks. What a row sees of a block is bits of words, bit i for key i; numbers for its keys are
+     * a line of KEY_BLOCK floats. All addresses are aligned to an element. ------------------- */
+
+    /* Bit i: byte i of KEY_BLOCK is not 0. */
     void (*nonzero)(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+
+    /* Bit i: id i of KEY_BLOCK is `own`. */
+    void (*same_ids)(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
+
+    /* Bit i: number i of KEY_BLOCK is not -inf, so that it masks no key. Returns whether any of
+     * these is not 0. TYPE_F32, TYPE_F16 or TYPE_BF16. */
+    bool (*unmasked)(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
+
+    /* See the structs. */
+    void (*bias_line)(const struct bias_line *what, float *line);
+    void (*keep_line)(const struct keep_line *what, float *line);
+
+    /* The numbers of the keys whose bits are set move to the beginning of the line, in their order;
+     * behind them is any number. */
+    void (*compact_line)(const uint64_t keys[KEY_BLOCK / 64], float *line);
+
+    /* The other way round: line[i] = the number of key i where its bit is set in `own`, else
+     * `none`. The numbers, at the beginning of a line, are of the keys whose bits are set in
+     * `keys`, which has all bits of `own`. */
+    void (*spread_line)(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
+                        const uint64_t own[KEY_BLOCK / 64], float none, float *line);
+
+    /* mean[i] = (the chain of additions of element i of `count` rows) / count. */
+    void (*mean)(const struct rows *rows, int64_t count, float *mean);
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
@@ -258,6 +329,9 @@ struct kernels {
     /* s[i] to t, see struct adjust; bias has n floats, too, or is NULL. Any n, and any address that
      * is aligned to a float. softmax then has scale_log2 = 1. */
     void (*adjust)(const struct adjust *how, const float *bias, size_t n, float *s);
+
+    /* s[i] *= factors[i], rounded: dropout, after softmax. Any n, and any address as above. */
+    void (*multiply)(const float *factors, size_t n, float *s);
 
     /* o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])),
      * or, where rescale is NULL, the chain: o, all 0 so far, need not be there then. `ahead` is as
@@ -286,6 +360,9 @@ struct kernels {
                         int64_t value_dim);
     void (*decode_finish)(const struct state *st, int rows, int64_t value_dim, float *const *out,
                           float *const *lse);
+
+    /* o[c] = out[c] * l: a part that is merged, as a state. */
+    void (*part_state)(const float *out, float l, int64_t value_dim, float *o);
 
     /* Few keys. Lanes are heads, `vector` of them; rows and keys are at most lanes / vector. --- */
 

@@ -195,7 +195,8 @@ static void average(void *arg, int64_t thread)
         .out_stride = strides_of(&run->plan->own[OWN_MEAN]),
     };
     const fp_modes callers = fp_modes_begin();
-    attnkit_average_weights(&mean, first_of_share(run->lengths.q_rows, threads, thread),
+    attnkit_average_weights(&mean, run->kernels,
+                            first_of_share(run->lengths.q_rows, threads, thread),
                             first_of_share(run->lengths.q_rows, threads, thread + 1));
     fp_modes_end(callers);
 }

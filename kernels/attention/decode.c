@@ -79,15 +79,6 @@ static void copy_row(struct state to, struct state from, int64_t value_dim)
     memcpy(to.out, from.out, (size_t)value_dim * sizeof(float));
 }
 
-/* As a state is given to the caller: a zero is +0 whichever way it came about, as in a result. */
-static void export_row(struct state to, struct state from, int64_t value_dim)
-{
-    *to.row_max = *from.row_max + 0.0f;
-    *to.row_sum = *from.row_sum;
-    for (int64_t c = 0; c < value_dim; c++)
-        to.out[c] = from.out[c] + 0.0f;
-}
-
 static struct state line_of(struct state st, int row, int64_t value_dim)
 {
     return (struct state){st.row_max + row, st.row_sum + row, st.out + row * value_dim};
@@ -288,11 +279,11 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
     if (run->biased) {
         attnkit_bias_line(m->a, m->kernels, m->w->place[row], m->key, m->seen[row].keys, true,
                           bias);
-        attnkit_compact_line(run->listed, bias);
+        attnkit_compact_line(m->kernels, run->listed, bias);
     }
     if (m->a->extras.drops) {
-        attnkit_keep_line(m->a, m->w->place[row], m->key, keep);
-        attnkit_compact_line(run->listed, keep);
+        attnkit_keep_line(m->a, m->kernels, m->w->place[row], m->key, keep);
+        attnkit_compact_line(m->kernels, run->listed, keep);
     }
 }
 
@@ -427,22 +418,37 @@ static void fold_sinks(const struct attention *a, const struct kernels *kernels,
     kernels->decode_fold(&w->total, sinks, w->rows, a->value_dim);
 }
 
-/* `spare` is a state, and `scratch` what attnkit_weights_out needs. */
-static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
-                   const struct work_item *item, const struct state *spare, float *scratch)
+/* As states are given to the caller: a zero is +0 whichever way it came about, as in the result of
+ * one with a sum of 1. */
+static void export_rows(const struct attention *a, const struct kernels *kernels,
+                        const struct walk *w)
 {
-    if (!a->after.out) {
-        if (a->extras.sinks)
-            fold_sinks(a, kernels, w, spare);
-        if (a->extras.weights)
-            attnkit_write_weights(a, kernels, w->place[0], w->rows, w->total.row_max,
-                                  w->total.row_sum, (char *)scratch);
-        finish_rows(a, kernels, w);
+    float ones[MAX_DECODE_ROWS], *out[MAX_DECODE_ROWS];
+    for (int r = 0; r < w->rows; r++) {
+        const struct state to = state_row(a, a->after, w->place[r]);
+        *to.row_max = w->total.row_max[r] + 0.0f;
+        *to.row_sum = w->total.row_sum[r];
+        ones[r] = 1.0f;
+        out[r] = to.out;
+    }
+    const struct state st = {w->total.row_max, ones, w->total.out};
+    kernels->decode_finish(&st, w->rows, a->value_dim, out, NULL);
+}
+
+/* `spare` is a state, and `scratch` what attnkit_write_weights needs. */
+static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
+                   const struct state *spare, float *scratch)
+{
+    if (a->after.out) {
+        export_rows(a, kernels, w);
         return;
     }
-    struct place place = first_place(a, item);
-    for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place))
-        export_row(state_row(a, a->after, place), line_of(w->total, r, a->value_dim), a->value_dim);
+    if (a->extras.sinks)
+        fold_sinks(a, kernels, w, spare);
+    if (a->extras.weights)
+        attnkit_write_weights(a, kernels, w->place[0], w->rows, w->total.row_max, w->total.row_sum,
+                              (char *)scratch);
+    finish_rows(a, kernels, w);
 }
 
 /* A chunk of the keys of all walks. */
@@ -490,7 +496,7 @@ static void decode(const struct attention *a, const struct kernels *kernels,
          first = next_chunk(walks, count, first + CHUNK_KEYS))
         walk_chunk(a, kernels, walks, count, first, &common);
     for (int i = 0; i < count; i++)
-        finish(a, kernels, walks + i, items + i, &walks[i].chunk, common.rest);
+        finish(a, kernels, walks + i, &walks[i].chunk, common.rest);
 }
 
 /* Not inlined, so that one walk does not take the stack of several: prefill.c, which needs much
@@ -559,5 +565,5 @@ void attnkit_decode_join(const struct attention *a, const struct kernels *kernel
     if (run->after)
         memcpy(run->after, total, bytes);
     else
-        finish(a, kernels, &w, item, &w.chunk, left);
+        finish(a, kernels, &w, &w.chunk, left);
 }

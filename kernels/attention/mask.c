@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From masks, documents, slopes and dropout, as the caller has them, to sets of keys and lines of
- * numbers for a block of keys. In plain C: a row of a block takes some tens of nanoseconds here,
- * and some hundreds in the tiles.
+ * numbers for a block of keys. What there is to do for each key is done by the tiles: here it is
+ * found where the masks lie, and what the lines are made of.
  */
 #include "kernels/attention/mask.h"
 
@@ -13,14 +13,6 @@ static struct key_set part_of_block(int64_t first, int64_t end, int64_t block)
 {
     return key_set_of((int)clamp(first - block, 0, KEY_BLOCK),
                       (int)clamp(end - block, 0, KEY_BLOCK));
-}
-
-/* The keys whose byte is not 0. */
-static struct key_set set_of_bytes(const struct kernels *kernels, const unsigned char *bytes)
-{
-    struct key_set s;
-    kernels->nonzero(bytes, s.word);
-    return s;
 }
 
 /* Columns of the block that a mask has. */
@@ -55,13 +47,17 @@ static struct key_set seen_by_bytes(const struct mask *m, const struct kernels *
 {
     const int columns = columns_of(m, block);
     const char *const row = m->first + place_offset(m->stride, *place) + block;
+    struct key_set s;
     ask_for_rows_after(m, row, KEY_BLOCK);
-    if (columns == KEY_BLOCK)
-        return let_through(m, set_of_bytes(kernels, (const unsigned char *)row), block);
-    unsigned char bytes[KEY_BLOCK] = {0};
-    if (columns > 0)
-        memcpy(bytes, row, (size_t)columns);
-    return let_through(m, set_of_bytes(kernels, bytes), block);
+    if (columns == KEY_BLOCK) {
+        kernels->nonzero((const unsigned char *)row, s.word);
+    } else {
+        unsigned char bytes[KEY_BLOCK] = {0};
+        if (columns > 0)
+            memcpy(bytes, row, (size_t)columns);
+        kernels->nonzero(bytes, s.word);
+    }
+    return let_through(m, s, block);
 }
 
 static struct key_set seen_by_bits(const struct mask *m, const struct place *place, int64_t block)
@@ -77,28 +73,6 @@ static struct key_set seen_by_bits(const struct mask *m, const struct place *pla
     return let_through(m, s, block);
 }
 
-/* Which of n numbers are not -infinity, and whether any of those is not 0. */
-static bool classify_f32(const uint32_t *x, int n, unsigned char *seen)
-{
-    const uint32_t minus_infinity = 0xff800000;
-    uint32_t biased = 0;
-    for (int i = 0; i < n; i++) {
-        seen[i] = x[i] != minus_infinity;
-        biased |= x[i] != minus_infinity ? x[i] << 1 : 0;
-    }
-    return biased != 0;
-}
-
-static bool classify_half(const uint16_t *x, int n, uint16_t minus_infinity, unsigned char *seen)
-{
-    uint16_t biased = 0;
-    for (int i = 0; i < n; i++) {
-        seen[i] = x[i] != minus_infinity;
-        biased |= (uint16_t)(x[i] != minus_infinity ? x[i] << 1 : 0);
-    }
-    return biased != 0;
-}
-
 static const char *bias_row(const struct mask *m, const struct place *place, int64_t block)
 {
     return m->first + place_offset(m->stride, *place) + bytes_of(m->type, block);
@@ -108,17 +82,19 @@ static struct seen seen_by_bias(const struct mask *m, const struct kernels *kern
                                 const struct place *place, int64_t block)
 {
     const int columns = columns_of(m, block);
-    unsigned char bytes[KEY_BLOCK] = {0};
+    const char *const row = bias_row(m, place, block);
     struct seen s = {.biased = false};
-    if (columns > 0) {
-        const void *const row = bias_row(m, place, block);
-        ask_for_rows_after(m, row, (int)bytes_of(m->type, KEY_BLOCK));
-        if (m->type == TYPE_F32)
-            s.biased = classify_f32(row, columns, bytes);
-        else
-            s.biased = classify_half(row, columns, m->type == TYPE_F16 ? 0xfc00 : 0xff80, bytes);
+    if (columns == 0)
+        return s;
+    ask_for_rows_after(m, row, (int)bytes_of(m->type, KEY_BLOCK));
+    if (columns == KEY_BLOCK) {
+        s.biased = kernels->unmasked(m->type, row, s.keys.word);
+    } else {
+        float numbers[KEY_BLOCK] = {0};
+        memcpy(numbers, row, (size_t)bytes_of(m->type, columns));
+        s.biased = kernels->unmasked(m->type, numbers, s.keys.word);
+        s.keys = intersection_of(s.keys, key_set_of(0, columns));
     }
-    s.keys = set_of_bytes(kernels, bytes);
     return s;
 }
 
@@ -132,10 +108,15 @@ static struct key_set seen_by_document(const struct attention *a, const struct k
     const int32_t own = x->q_docs[place->outer * a->q_room + place->row];
     const int32_t *const docs = x->kv_docs + first + block;
     const int keys = (int)clamp(end - block, 0, KEY_BLOCK);
-    unsigned char bytes[KEY_BLOCK] = {0};
-    for (int i = 0; i < keys; i++)
-        bytes[i] = docs[i] == own;
-    return set_of_bytes(kernels, bytes);
+    struct key_set s;
+    if (keys == KEY_BLOCK) {
+        kernels->same_ids(docs, own, s.word);
+        return s;
+    }
+    int32_t ids[KEY_BLOCK] = {0};
+    memcpy(ids, docs, (size_t)keys * sizeof *ids);
+    kernels->same_ids(ids, own, s.word);
+    return intersection_of(s, key_set_of(0, keys));
 }
 
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
@@ -178,120 +159,49 @@ bool attnkit_heads_differ(const struct attention *a)
            (x->bias.first && x->bias.stride.head != 0);
 }
 
-/* Adds the caller's numbers; those that would leave binary32 in log2 have a least value. */
-static void add_bias(const struct mask *m, const struct kernels *kernels, const struct place *place,
-                     int64_t block, float unit, float *line)
-{
-    const float least = -0x1p126f;
-    const int columns = columns_of(m, block);
-    if (columns > 0)
-        kernels->widen(m->type, bias_row(m, place, block), NULL, 0, columns, line);
-    for (int i = 0; i < columns; i++)
-        line[i] = (line[i] < least ? least : line[i]) * unit;
-}
-
-/* Adds slope * (key - position). */
-static void add_slope(float slope, int64_t position, int64_t block, float *line)
-{
-    enum { EXACT = 1 << 24 }; /* integers up to here are floats */
-    const int64_t distance = saturated_sum(block, position == INT64_MIN ? INT64_MAX : -position);
-    if (distance > -EXACT && distance < EXACT - KEY_BLOCK) {
-        const int first = (int)distance;
-        for (int i = 0; i < KEY_BLOCK; i++)
-            line[i] += slope * (float)(first + i);
-        return;
-    }
-    for (int i = 0; i < KEY_BLOCK; i++)
-        line[i] += slope * (float)saturated_sum(distance, i);
-}
-
-static void mask_line(struct key_set seen, float *line)
-{
-    for (int i = 0; i < KEY_BLOCK / 64; i++)
-        for (uint64_t hidden = ~seen.word[i]; hidden; hidden &= hidden - 1)
-            line[64 * i + __builtin_ctzll(hidden)] = -INFINITY;
-}
-
 void attnkit_bias_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, struct key_set seen, bool in_log2, float line[KEY_BLOCK])
 {
     const struct extras *const x = &a->extras;
-    memset(line, 0, KEY_BLOCK * sizeof *line);
-    if (x->bias.first)
-        add_bias(&x->bias, kernels, &place, block, in_log2 ? (float)LOG2_E : 1.0f, line);
+    struct bias_line what = {.unit = in_log2 ? (float)LOG2_E : 1.0f,
+                             .seen = {seen.word[0], seen.word[1]}};
+    if (x->bias.first) {
+        what.type = x->bias.type;
+        what.numbers = bias_row(&x->bias, &place, block);
+        what.count = columns_of(&x->bias, block);
+    }
     if (x->slopes) {
         const float slope = x->slopes[place.head];
-        add_slope(in_log2 ? (float)((double)slope * LOG2_E) : slope,
-                  q_offset(a, place.batch) + place.position, block, line);
-        for (int i = 0; i < KEY_BLOCK; i++)
-            line[i] = line[i] < -FLT_MAX ? -FLT_MAX : line[i];
+        const int64_t position = q_offset(a, place.batch) + place.position;
+        what.sloped = true;
+        what.slope = in_log2 ? (float)((double)slope * LOG2_E) : slope;
+        what.distance = saturated_sum(block, position == INT64_MIN ? INT64_MAX : -position);
     }
-    mask_line(seen, line);
+    kernels->bias_line(&what, line);
 }
 
-void attnkit_compact_line(struct key_set keys, float line[KEY_BLOCK])
-{
-    int count = 0;
-    if (is_in_a_row(keys)) {
-        memmove(line, line + first_of(keys), (size_t)count_of(keys) * sizeof *line);
-        return;
-    }
-    for (int i = 0; i < KEY_BLOCK / 64; i++)
-        for (uint64_t left = keys.word[i]; left; left &= left - 1)
-            line[count++] = line[64 * i + __builtin_ctzll(left)];
-}
-
-/* --- Dropout --------------------------------------------------------------------------------- */
-
-enum {
-    WORDS = 4,                    /* of a counter, and that it becomes */
-    COUNTERS = KEY_BLOCK / WORDS, /* of a block */
-};
-
-/* Word i of each counter of a block, so that compilers see vectors. */
-struct counters {
-    uint32_t word[WORDS][COUNTERS];
-};
-
-/* Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011): ten rounds, of which each multiplies two
- * words and exchanges the halves of their products. */
-static void philox(struct counters *c, uint64_t seed)
-{
-    enum { ROUNDS = 10 };
-    uint32_t key_0 = (uint32_t)seed, key_1 = (uint32_t)(seed >> 32);
-    for (int round = 0; round < ROUNDS; round++, key_0 += 0x9e3779b9, key_1 += 0xbb67ae85)
-        for (int i = 0; i < COUNTERS; i++) {
-            const uint64_t product_0 = UINT64_C(0xd2511f53) * c->word[0][i],
-                           product_1 = UINT64_C(0xcd9e8d57) * c->word[2][i];
-            c->word[0][i] = (uint32_t)(product_1 >> 32) ^ c->word[1][i] ^ key_0;
-            c->word[1][i] = (uint32_t)product_1;
-            c->word[2][i] = (uint32_t)(product_0 >> 32) ^ c->word[3][i] ^ key_1;
-            c->word[3][i] = (uint32_t)product_0;
-        }
-}
-
-void attnkit_keep_line(const struct attention *a, struct place place, int64_t block,
-                       float line[KEY_BLOCK])
+void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
+                       int64_t block, float line[KEY_BLOCK])
 {
     const struct extras *const x = &a->extras;
-    const uint64_t position = (uint64_t)(a->first_key + q_offset(a, place.batch) + place.position);
-    const uint64_t four = (uint64_t)(a->first_key + block) / WORDS;
-    struct counters c;
-    for (int i = 0; i < COUNTERS; i++) {
-        c.word[0][i] = (uint32_t)(four + (uint64_t)i);
-        c.word[1][i] = (uint32_t)position;
-        c.word[2][i] = (uint32_t)place.head;
-        c.word[3][i] = (uint32_t)((four + (uint64_t)i) >> 32 & 0xffff) |
-                       (uint32_t)(position >> 32 & 0xffff) << 16;
-    }
-    philox(&c, x->seeds[place.batch]);
-    /* By bits, because nobody can foresee which way a condition would go. */
-    uint32_t factor, kept[KEY_BLOCK];
-    memcpy(&factor, &x->keep_factor, sizeof factor);
-    for (int j = 0; j < WORDS; j++)
-        for (int i = 0; i < COUNTERS; i++)
-            kept[i * WORDS + j] = factor & -(uint32_t)(c.word[j][i] >= x->dropped);
-    memcpy(line, kept, sizeof kept);
+    const struct keep_line what = {
+        .seed = x->seeds[place.batch],
+        .position = (uint64_t)(a->first_key + q_offset(a, place.batch) + place.position),
+        .first_key = (uint64_t)(a->first_key + block),
+        .dropped = x->dropped,
+        .head = (uint32_t)place.head,
+        .factor = x->keep_factor,
+    };
+    kernels->keep_line(&what, line);
+}
+
+void attnkit_compact_line(const struct kernels *kernels, struct key_set keys, float line[KEY_BLOCK])
+{
+    const int first = first_of(keys);
+    if (!is_in_a_row(keys))
+        kernels->compact_line(keys.word, line);
+    else if (first > 0)
+        memmove(line, line + first, (size_t)(end_of(keys) - first) * sizeof *line);
 }
 
 /* --- Sinks ----------------------------------------------------------------------------------- */

@@ -134,11 +134,12 @@ void attnkit_bias_line(const struct attention *a, const struct kernels *kernels,
 
 /* What the weights of a block are multiplied by: 0 where dropout drops them, else 1 / (1 - rate).
  */
-void attnkit_keep_line(const struct attention *a, struct place place, int64_t block,
-                       float line[KEY_BLOCK]);
+void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
+                       int64_t block, float line[KEY_BLOCK]);
 
 /* The entries of a line that belong to these keys, not none, brought to its beginning. */
-void attnkit_compact_line(struct key_set keys, float line[KEY_BLOCK]);
+void attnkit_compact_line(const struct kernels *kernels, struct key_set keys,
+                          float line[KEY_BLOCK]);
 
 /* The state of a sink: it has no key, so its o is 0. */
 void attnkit_sink(const struct attention *a, const struct kernels *kernels, int64_t head,

@@ -85,18 +85,6 @@ static float split_lse(float lse, float *row_max)
     return fabs(t) < 0x1p24 ? (float)(t - ceiling) : 0.0f;
 }
 
-/* A row that is absent may hold anything. */
-static void weigh_row(const float *part_out, int64_t columns, float row_max, float row_sum,
-                      float *restrict o)
-{
-    if (row_max == -INFINITY) {
-        memset(o, 0, (size_t)columns * sizeof *o);
-        return;
-    }
-    for (int64_t c = 0; c < columns; c++)
-        o[c] = part_out[c] * row_sum;
-}
-
 /* These columns of a part as a state. */
 static void take_part(const struct merge *m, const struct kernels *kernels, const struct tile *tile,
                       struct columns columns, int64_t part, const struct state *st)
@@ -107,9 +95,14 @@ static void take_part(const struct merge *m, const struct kernels *kernels, cons
     for (int r = 0; r < tile->rows; r++)
         exponent[r] = split_lse(*(const float *)(lse + tile->part_lse[r]), &st->row_max[r]);
     kernels->exp2(exponent, st->row_sum, (size_t)tile->rows);
-    for (int r = 0; r < tile->rows; r++)
-        weigh_row((const float *)(out + tile->part_out[r]), columns.count, st->row_max[r],
-                  st->row_sum[r], st->out + r * columns.count);
+    for (int r = 0; r < tile->rows; r++) {
+        float *const o = st->out + r * columns.count;
+        if (st->row_max[r] == -INFINITY) /* a row that is absent may hold anything */
+            memset(o, 0, (size_t)columns.count * sizeof *o);
+        else
+            kernels->part_state((const float *)(out + tile->part_out[r]), st->row_sum[r],
+                                columns.count, o);
+    }
 }
 
 /* What no part at all comes to. */

@@ -331,10 +331,10 @@ static void make_plane(const struct prefill *w, const struct panel *p, const str
         if (lane >= p->rows || (lane > 0 && share && place.head != place.group_head))
             continue;
         if (keep)
-            attnkit_keep_line(a, place, block, line);
+            attnkit_keep_line(a, w->kernels, place, block, line);
         else
             attnkit_bias_line(a, w->kernels, place, block, p->seen[lane].keys, true, line);
-        attnkit_compact_line(view->keys, line);
+        attnkit_compact_line(w->kernels, view->keys, line);
         lines[lane] = line;
     }
     w->kernels->pack_q(lines, p->lanes, view->count, w->plane);
@@ -363,8 +363,7 @@ static void weigh(const struct prefill *w, const struct panel *p, const struct v
     if (!w->a->extras.drops)
         return;
     make_plane(w, p, view, block, true);
-    for (size_t i = 0; i < scores; i++)
-        w->scores[i] *= w->plane[i];
+    kernels->multiply(w->plane, scores, w->scores);
 }
 
 static struct rows rows_from(struct rows rows, int first)

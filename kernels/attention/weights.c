@@ -129,7 +129,7 @@ static void adjust(const struct weighing *w, int64_t block, struct key_set any)
         float *const line = w->lines + lane * KEY_BLOCK;
         attnkit_bias_line(w->a, w->kernels, w->place[lane], block, w->keys[lane],
                           x->weights_kind == WEIGHTS_SOFTMAX, line);
-        attnkit_compact_line(any, line);
+        attnkit_compact_line(w->kernels, any, line);
         lines[lane] = line;
     }
     if (!is_of_all_keys(w->a))
@@ -163,26 +163,15 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
                       const float *line)
 {
     const struct extras *const x = &w->a->extras;
-    const struct key_set own = w->keys[lane];
     const float none = x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
     float *const row =
         (float *)(x->weights + place_offset(x->weights_stride, w->place[lane])) + block;
-    const int columns = (int)clamp(w->a->kv_len - block, 0, KEY_BLOCK);
-    for (int i = 0; i < columns; i++)
-        row[i] = none;
-    if (is_empty(own))
-        return;
-    const int first = first_of(own), end = end_of(own);
-    const float *value = line + count_of(intersection_of(any, key_set_of(0, first)));
-    if (is_in_a_row(own)) {
-        memcpy(row + first, value, (size_t)(end - first) * sizeof *row);
-        return;
-    }
-    for (int i = first; i < end; i++) {
-        if (has_key(own, i))
-            row[i] = *value;
-        value += has_key(any, i);
-    }
+    const int64_t columns = w->a->kv_len - block;
+    float last[KEY_BLOCK]; /* columns of a row, and some beyond */
+    float *const whole = columns < KEY_BLOCK ? last : row;
+    w->kernels->spread_line(any.word, line, w->keys[lane].word, none, whole);
+    if (columns < KEY_BLOCK)
+        memcpy(row, last, (size_t)columns * sizeof *row);
 }
 
 void attnkit_write_weights(const struct attention *a, const struct kernels *kernels,
@@ -203,20 +192,18 @@ void attnkit_write_weights(const struct attention *a, const struct kernels *kern
     }
 }
 
-void attnkit_average_weights(const struct mean_weights *m, int64_t first, int64_t end)
+void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
+                             int64_t first, int64_t end)
 {
     for (int64_t row = first; row < end; row++) {
         const int64_t entry = row / m->q_len, position = row % m->q_len;
-        const char *const line = m->weights + entry * m->stride.batch + position * m->stride.row;
-        float *const mean =
-            (float *)(m->out + entry * m->out_stride.batch + position * m->out_stride.row);
-        memset(mean, 0, (size_t)m->keys * sizeof *mean);
-        for (int64_t h = 0; h < m->heads; h++) {
-            const float *const weights = (const float *)(line + h * m->stride.head);
-            for (int64_t j = 0; j < m->keys; j++)
-                mean[j] += weights[j];
-        }
-        for (int64_t j = 0; j < m->keys; j++)
-            mean[j] /= (float)m->heads;
+        const struct rows heads = {
+            .first = m->weights + entry * m->stride.batch + position * m->stride.row,
+            .stride = m->stride.head,
+            .dim = m->keys,
+        };
+        kernels->mean(
+            &heads, m->heads,
+            (float *)(m->out + entry * m->out_stride.batch + position * m->out_stride.row));
     }
 }

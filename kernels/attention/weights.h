@@ -27,6 +27,7 @@ struct mean_weights {
 
 /* Rows first .. end - 1 of all entries: the sum over heads in their order, by the number of them.
  */
-void attnkit_average_weights(const struct mean_weights *m, int64_t first, int64_t end);
+void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
+                             int64_t first, int64_t end);
 
 #endif

@@ -229,6 +229,16 @@ void attnkit_avx2_head_out(const struct head_weights *weights, const struct rows
 void attnkit_avx2_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                          bool interleaved);
 void attnkit_avx2_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_avx2_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
+bool attnkit_avx2_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_avx2_bias_line(const struct bias_line *what, float *line);
+void attnkit_avx2_keep_line(const struct keep_line *what, float *line);
+void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line);
+void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
+                              const uint64_t own[KEY_BLOCK / 64], float none, float *line);
+void attnkit_avx2_mean(const struct rows *rows, int64_t count, float *mean);
+void attnkit_avx2_multiply(const float *factors, size_t n, float *s);
+void attnkit_avx2_part_state(const float *out, float l, int64_t value_dim, float *o);
 void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_avx2_product(const struct product *p);
 void attnkit_avx2_few_product(const struct few_product *p);

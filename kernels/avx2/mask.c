@@ -1,18 +1,86 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes of a mask to bits: which of those of a block of keys are not 0. mask.c of the parent folder
- * calls it for each query row and block. Bound by loads.
+ * Masks to bits: which bytes of those of a block of keys are not 0, which ids are a row's own,
+ * which numbers of a bias mask nothing. mask.c of kernels/attention calls them for each query row
+ * and block. Bound by loads.
  */
 #include "kernels/avx2/avx2.h"
 
+static inline __m256i load(const void *from)
+{
+    return _mm256_loadu_si256(from);
+}
+
 static uint64_t zeros(const unsigned char *bytes)
 {
-    const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)bytes);
-    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
+    const __m256i zero = _mm256_cmpeq_epi8(load(bytes), _mm256_setzero_si256());
+    return (uint32_t)_mm256_movemask_epi8(zero);
 }
 
 void attnkit_avx2_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64])
 {
     for (int i = 0; i < KEY_BLOCK / 64; i++)
         words[i] = ~(zeros(bytes + 64 * i) | zeros(bytes + 64 * i + 32) << 32);
+}
+
+/* A bit for each of the 32-bit elements that are 0 or all ones. */
+static inline uint64_t bits_of(__m256i x)
+{
+    return (uint64_t)_mm256_movemask_ps(_mm256_castsi256_ps(x));
+}
+
+void attnkit_avx2_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64])
+{
+    const __m256i wanted = _mm256_set1_epi32(own);
+    for (int i = 0; i < KEY_BLOCK / 64; i++, ids += 64) {
+        words[i] = 0;
+        for (int j = 0; j < 64; j += VECTOR)
+            words[i] |= bits_of(_mm256_cmpeq_epi32(load(ids + j), wanted)) << j;
+    }
+}
+
+static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
+{
+    const __m256i minus_infinity = _mm256_set1_epi32((int)0xff800000);
+    __m256i any = _mm256_setzero_si256();
+    for (int i = 0; i < KEY_BLOCK / 64; i++, numbers += 64) {
+        uint64_t masked = 0;
+        for (int j = 0; j < 64; j += VECTOR) {
+            const __m256i x = load(numbers + j), is_masked = _mm256_cmpeq_epi32(x, minus_infinity);
+            masked |= bits_of(is_masked) << j;
+            any = _mm256_or_si256(any, _mm256_andnot_si256(is_masked, _mm256_slli_epi32(x, 1)));
+        }
+        words[i] = ~masked;
+    }
+    return !_mm256_testz_si256(any, any);
+}
+
+/* Numbers of 16 bits, two vectors at a time. */
+static bool unmasked_half(const uint16_t *numbers, int minus_infinity,
+                          uint64_t words[KEY_BLOCK / 64])
+{
+    const __m256i infinity = _mm256_set1_epi16((short)minus_infinity);
+    __m256i any = _mm256_setzero_si256();
+    for (int i = 0; i < KEY_BLOCK / 64; i++, numbers += 64) {
+        uint64_t masked = 0;
+        for (int j = 0; j < 64; j += 32) {
+            const __m256i a = load(numbers + j), b = load(numbers + j + 16);
+            const __m256i a_masked = _mm256_cmpeq_epi16(a, infinity);
+            const __m256i b_masked = _mm256_cmpeq_epi16(b, infinity);
+            const __m256i bytes =
+                _mm256_permute4x64_epi64(_mm256_packs_epi16(a_masked, b_masked), 0xd8);
+            masked |= (uint64_t)(uint32_t)_mm256_movemask_epi8(bytes) << j;
+            any = _mm256_or_si256(any, _mm256_andnot_si256(a_masked, _mm256_slli_epi16(a, 1)));
+            any = _mm256_or_si256(any, _mm256_andnot_si256(b_masked, _mm256_slli_epi16(b, 1)));
+        }
+        words[i] = ~masked;
+    }
+    return !_mm256_testz_si256(any, any);
+}
+
+bool attnkit_avx2_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64])
+{
+    if (type == TYPE_F32)
+        return unmasked_f32(numbers, words);
+    return unmasked_half(numbers, type == TYPE_F16 ? 0xfc00 : 0xff80, words);
 }

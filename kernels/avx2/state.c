@@ -144,3 +144,12 @@ void attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_
             *lse[r] = _mm256_cvtss_f32(log_sum_exp(_mm256_set1_ps(st->row_max[r]), row_sum));
     }
 }
+
+void attnkit_avx2_part_state(const float *out, float l, int64_t value_dim, float *o)
+{
+    const __m256 factor = _mm256_set1_ps(l);
+    for (int64_t c = 0; c < value_dim; c += VECTOR) {
+        const int64_t left = value_dim - c;
+        store_first(o + c, left, _mm256_mul_ps(load_first(out + c, left), factor));
+    }
+}

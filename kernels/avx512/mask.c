@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes of a mask to bits: which of those of a block of keys are not 0. mask.c of the parent folder
- * calls it for each query row and block. Bound by loads.
+ * Masks to bits: which bytes of those of a block of keys are not 0, which ids are a row's own,
+ * which numbers of a bias mask nothing. mask.c of kernels/attention calls them for each query row
+ * and block. Bound by loads.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -11,4 +12,58 @@ void attnkit_avx512_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK
         const __m512i x = _mm512_loadu_si512(bytes + 64 * i);
         words[i] = _mm512_test_epi8_mask(x, x);
     }
+}
+
+void attnkit_avx512_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64])
+{
+    const __m512i wanted = _mm512_set1_epi32(own);
+    for (int i = 0; i < KEY_BLOCK / 64; i++, ids += 64) {
+        words[i] = 0;
+        for (int j = 0; j < 64; j += VECTOR)
+            words[i] |= (uint64_t)_mm512_cmpeq_epi32_mask(_mm512_loadu_si512(ids + j), wanted) << j;
+    }
+}
+
+/* The sign is no part of what is not 0. */
+static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
+{
+    const __m512i minus_infinity = _mm512_set1_epi32((int)0xff800000);
+    const __m512i magnitude = _mm512_set1_epi32(INT32_MAX);
+    __mmask16 any = 0;
+    for (int i = 0; i < KEY_BLOCK / 64; i++, numbers += 64) {
+        words[i] = 0;
+        for (int j = 0; j < 64; j += VECTOR) {
+            const __m512i x = _mm512_loadu_si512(numbers + j);
+            const __mmask16 seen = _mm512_cmpneq_epi32_mask(x, minus_infinity);
+            words[i] |= (uint64_t)seen << j;
+            any |= _mm512_mask_test_epi32_mask(seen, x, magnitude);
+        }
+    }
+    return any != 0;
+}
+
+/* Numbers of 16 bits. */
+static bool unmasked_half(const uint16_t *numbers, int minus_infinity,
+                          uint64_t words[KEY_BLOCK / 64])
+{
+    const __m512i infinity = _mm512_set1_epi16((short)minus_infinity);
+    const __m512i magnitude = _mm512_set1_epi16(INT16_MAX);
+    __mmask32 any = 0;
+    for (int i = 0; i < KEY_BLOCK / 64; i++, numbers += 64) {
+        words[i] = 0;
+        for (int j = 0; j < 64; j += 2 * VECTOR) {
+            const __m512i x = _mm512_loadu_si512(numbers + j);
+            const __mmask32 seen = _mm512_cmpneq_epi16_mask(x, infinity);
+            words[i] |= (uint64_t)seen << j;
+            any |= _mm512_mask_test_epi16_mask(seen, x, magnitude);
+        }
+    }
+    return any != 0;
+}
+
+bool attnkit_avx512_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64])
+{
+    if (type == TYPE_F32)
+        return unmasked_f32(numbers, words);
+    return unmasked_half(numbers, type == TYPE_F16 ? 0xfc00 : 0xff80, words);
 }

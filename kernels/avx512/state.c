@@ -145,3 +145,12 @@ void attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t valu
             *lse[r] = _mm512_cvtss_f32(log_sum_exp(_mm512_set1_ps(st->row_max[r]), row_sum));
     }
 }
+
+void attnkit_avx512_part_state(const float *out, float l, int64_t value_dim, float *o)
+{
+    const __m512 factor = _mm512_set1_ps(l);
+    for (int64_t c = 0; c < value_dim; c += VECTOR) {
+        const int64_t left = value_dim - c;
+        store_first(o + c, left, _mm512_mul_ps(load_first(out + c, left), factor));
+    }
+}

@@ -273,6 +273,16 @@ void attnkit_neon_head_out(const struct head_weights *weights, const struct rows
 void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                          bool interleaved);
 void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_neon_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
+bool attnkit_neon_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_neon_bias_line(const struct bias_line *what, float *line);
+void attnkit_neon_keep_line(const struct keep_line *what, float *line);
+void attnkit_neon_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line);
+void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
+                              const uint64_t own[KEY_BLOCK / 64], float none, float *line);
+void attnkit_neon_mean(const struct rows *rows, int64_t count, float *mean);
+void attnkit_neon_multiply(const float *factors, size_t n, float *s);
+void attnkit_neon_part_state(const float *out, float l, int64_t value_dim, float *o);
 void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_neon_product(const struct product *p);
 void attnkit_neon_few_product(const struct few_product *p);

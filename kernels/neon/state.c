@@ -146,3 +146,11 @@ void attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_
             store_n(lse[r], log_sum_exp(vld1q_dup_f32(st->row_max + r), row_sum), 1);
     }
 }
+
+void attnkit_neon_part_state(const float *out, float l, int64_t value_dim, float *o)
+{
+    for (int64_t c = 0; c < value_dim; c += 4) {
+        const int columns = lanes_at(c, value_dim);
+        store_n(o + c, vmulq_n_f32(load_n(out + c, columns), l), columns);
+    }
+}

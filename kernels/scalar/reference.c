@@ -172,7 +172,7 @@ static float log2_score(const struct attention *a, struct place place, int64_t k
 static float keep_factor(const struct attention *a, struct place place, int64_t key)
 {
     float line[KEY_BLOCK];
-    attnkit_keep_line(a, place, key / KEY_BLOCK * KEY_BLOCK, line);
+    attnkit_keep_line(a, &attnkit_scalar, place, key / KEY_BLOCK * KEY_BLOCK, line);
     return line[key % KEY_BLOCK];
 }
 

@@ -258,6 +258,15 @@ void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t gr
                            float *scales);
 void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                            bool interleaved);
+void attnkit_scalar_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_scalar_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
+bool attnkit_scalar_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
+void attnkit_scalar_bias_line(const struct bias_line *what, float *line);
+void attnkit_scalar_keep_line(const struct keep_line *what, float *line);
+void attnkit_scalar_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line);
+void attnkit_scalar_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
+                                const uint64_t own[KEY_BLOCK / 64], float none, float *line);
+void attnkit_scalar_mean(const struct rows *rows, int64_t count, float *mean);
 void attnkit_scalar_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_scalar_product(const struct product *p);
 void attnkit_scalar_few_product(const struct few_product *p);

@@ -20,15 +20,6 @@ static void exp2_array(const float *x, float *y, size_t n)
         y[i] = scalar_exp2(x[i]);
 }
 
-static void nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64])
-{
-    for (int i = 0; i < KEY_BLOCK; i++) {
-        if (i % 64 == 0)
-            words[i / 64] = 0;
-        words[i / 64] |= (uint64_t)(bytes[i] != 0) << i % 64;
-    }
-}
-
 static const float *row_at(struct rows rows, int i)
 {
     return (const float *)(rows.first + i * rows.stride);
@@ -103,6 +94,12 @@ static void adjust(const struct adjust *how, const float *bias, size_t n, float 
 {
     for (size_t i = 0; i < n; i++)
         s[i] = adjusted(how, s[i], bias ? bias[i] : -0.0f); /* which adds nothing, to -0 as well */
+}
+
+static void multiply(const float *factors, size_t n, float *s)
+{
+    for (size_t i = 0; i < n; i++)
+        s[i] *= factors[i];
 }
 
 static void weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
@@ -291,6 +288,12 @@ static void decode_finish(const struct state *st, int rows, int64_t value_dim, f
                    lse ? lse[r] : NULL);
 }
 
+static void part_state(const float *out, float l, int64_t value_dim, float *o)
+{
+    for (int64_t c = 0; c < value_dim; c++)
+        o[c] = out[c] * l;
+}
+
 static void head_scores(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
                         float *s)
 {
@@ -331,17 +334,26 @@ const struct kernels attnkit_scalar = {
     .widen_tile = attnkit_scalar_widen_tile,
     .narrow = attnkit_scalar_narrow,
     .rotate = attnkit_scalar_rotate,
-    .nonzero = nonzero,
+    .nonzero = attnkit_scalar_nonzero,
+    .same_ids = attnkit_scalar_same_ids,
+    .unmasked = attnkit_scalar_unmasked,
+    .bias_line = attnkit_scalar_bias_line,
+    .keep_line = attnkit_scalar_keep_line,
+    .compact_line = attnkit_scalar_compact_line,
+    .spread_line = attnkit_scalar_spread_line,
+    .mean = attnkit_scalar_mean,
     .pack_q = pack_q,
     .scores = scores,
     .softmax = softmax,
     .adjust = adjust,
+    .multiply = multiply,
     .weighted_v = weighted_v,
     .fold = fold,
     .finish = finish,
     .decode = decode,
     .decode_fold = decode_fold,
     .decode_finish = decode_finish,
+    .part_state = part_state,
     .head_scores = head_scores,
     .head_out = head_out,
     .widen_matrix = attnkit_scalar_widen_matrix,

@@ -16,6 +16,7 @@
 
 #include "tests/support/call.h"
 #include "tests/cases/kinds.h"
+#include "tests/support/philox.h"
 
 enum { KEYS = 150, ROW_COUNTS = 3 };
 
@@ -25,22 +26,6 @@ static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 static const uint64_t seeds[] = {UINT64_C(0x0123456789abcdef), 0, UINT64_MAX};
 
 /* --- Philox ----------------------------------------------------------------------------------- */
-
-/* As the paper has it: a round multiplies words 0 and 2 by M0 and M1, and (c0, c1, c2, c3) becomes
- * (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0). */
-static void philox4x32_10(const uint32_t counter[4], uint32_t k0, uint32_t k1, uint32_t words[4])
-{
-    memcpy(words, counter, 4 * sizeof *words);
-    for (int round = 0; round < 10; round++) {
-        const uint64_t p0 = (uint64_t)words[0] * UINT32_C(0xd2511f53);
-        const uint64_t p1 = (uint64_t)words[2] * UINT32_C(0xcd9e8d57);
-        const uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ words[1] ^ k0, (uint32_t)p1,
-                                  (uint32_t)(p0 >> 32) ^ words[3] ^ k1, (uint32_t)p0};
-        memcpy(words, next, sizeof next);
-        k0 += UINT32_C(0x9e3779b9);
-        k1 += UINT32_C(0xbb67ae85);
-    }
-}
 
 /* Those of Random123 (kat_vectors). */
 static void philox_gives_the_published_words(void **state)

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lines of numbers, one for each key of a block: what is added to scores, lines of some keys only,
+ * and the mean of several rows. prefill.c, decode.c and weights.c call them for each query row and
+ * block that has one. Bound by the issue of instructions: a vector of a bias with a slope takes a
+ * dozen.
+ */
+#include "kernels/avx2/avx2.h"
+
+/* --- What is added to scores ------------------------------------------------------------------ */
+
+/* All ones where one of the low 8 bits is set. */
+static inline __m256 lanes_of(uint64_t bits)
+{
+    const __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32((int)(uint32_t)bits), own);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, own));
+}
+
+/* f32 of the distances of VECTOR keys. */
+static inline __m256 distances(const struct bias_line *what, int key, const bool near)
+{
+    if (near)
+        return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_set1_epi32((int)what->distance + key),
+                                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
+    float x[VECTOR];
+    for (int i = 0; i < VECTOR; i++)
+        x[i] = key_distance(what, key + i);
+    return _mm256_loadu_ps(x);
+}
+
+/* The line has the numbers if there are any. */
+static inline __attribute__((always_inline)) void fill(const struct bias_line *what, float *line,
+                                                       const bool sloped, const bool near)
+{
+    const bool given = what->numbers;
+    const __m256 unit = _mm256_set1_ps(what->unit), slope = _mm256_set1_ps(what->slope);
+    for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
+        __m256 b = _mm256_setzero_ps();
+        /* These orders of operands keep a NaN. */
+        if (given)
+            b = _mm256_mul_ps(
+                _mm256_max_ps(_mm256_set1_ps(BIAS_FLOOR), _mm256_loadu_ps(line + key)), unit);
+        if (sloped) {
+            b = _mm256_add_ps(b, _mm256_mul_ps(slope, distances(what, key, near)));
+            b = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), b);
+        }
+        const __m256 seen = lanes_of(what->seen[key / 64] >> key % 64);
+        _mm256_storeu_ps(line + key, _mm256_blendv_ps(minus_infinity(), b, seen));
+    }
+}
+
+void attnkit_avx2_bias_line(const struct bias_line *what, float *line)
+{
+    if (what->numbers) {
+        memset(line + what->count, 0, (size_t)(KEY_BLOCK - what->count) * sizeof *line);
+        attnkit_avx2_widen(what->type, what->numbers, NULL, 0, what->count, line);
+    }
+    if (!what->sloped)
+        fill(what, line, false, true);
+    else if (has_near_keys(what))
+        fill(what, line, true, true);
+    else
+        fill(what, line, true, false);
+}
+
+/* --- Some keys only --------------------------------------------------------------------------- */
+
+void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
+{
+    enum { QUAD = 4 };
+    /* Where the keys of a quad come from, a byte for each. */
+    static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
+                                               0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
+                                               0x302, 0x30200, 0x30201, 0x3020100};
+    float *to = line; /* what is written behind the keys has been read before */
+    for (int key = 0; key < KEY_BLOCK; key += QUAD) {
+        const unsigned quad = keys[key / 64] >> key % 64 & 0xf;
+        const __m128i from = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)places[quad]));
+        _mm_storeu_ps(to, _mm_permutevar_ps(_mm_loadu_ps(line + key), from));
+        to += __builtin_popcount(quad);
+    }
+}
+
+/* The next numbers to the lanes of eight keys whose bits are set, any numbers to the others. Of
+ * each key the place is how many bits are before it: sums over the bytes that the bits become. */
+static inline __m256 spread(__m256 numbers, uint64_t bits)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t each = bits * ones & UINT64_C(0x8040201008040201);
+    const uint64_t before = ((each + ones * 0x7f) >> 7 & ones) * (ones << 8);
+    const __m256i places = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((int64_t)before));
+    return _mm256_permutevar8x32_ps(numbers, places);
+}
+
+void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
+                              const uint64_t own[KEY_BLOCK / 64], float none, float *line)
+{
+    const __m256 nothing = _mm256_set1_ps(none);
+    for (int i = 0; i < KEY_BLOCK / 64; i++) {
+        uint64_t bits = keys[i], own_bits = own[i];
+        for (int j = 0; j < 64; j += VECTOR, bits >>= VECTOR, own_bits >>= VECTOR) {
+            const uint64_t these = bits & 0xff;
+            /* No more numbers are before these than keys, so that a whole vector can be read. */
+            __m256 x = _mm256_loadu_ps(numbers);
+            if (these != 0xff)
+                x = spread(x, these);
+            _mm256_storeu_ps(line + 64 * i + j, _mm256_blendv_ps(nothing, x, lanes_of(own_bits)));
+            numbers += __builtin_popcountll(these);
+        }
+    }
+}
+
+/* --- Rows ------------------------------------------------------------------------------------- */
+
+void attnkit_avx2_mean(const struct rows *rows, int64_t count, float *mean)
+{
+    const __m256 divisor = _mm256_set1_ps((float)count);
+    for (int64_t i = 0; i < rows->dim; i += VECTOR) {
+        const int64_t left = rows->dim - i;
+        const char *row = rows->first + i * (int64_t)sizeof *mean;
+        __m256 sum = _mm256_setzero_ps();
+        for (int64_t r = 0; r < count; r++, row += rows->stride)
+            sum = _mm256_add_ps(sum, load_first((const float *)row, left));
+        store_first(mean + i, left, _mm256_div_ps(sum, divisor));
+    }
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Philox4x32-10 as Salmon, Moraes, Dror and Shaw (2011) have it, for tests of dropout: a round
+ * multiplies words 0 and 2 by M0 and M1, and (c0, c1, c2, c3) becomes
+ * (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0).
+ */
+#ifndef ATTNKIT_TEST_PHILOX_H
+#define ATTNKIT_TEST_PHILOX_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline void philox4x32_10(const uint32_t counter[4], uint32_t k0, uint32_t k1,
+                                 uint32_t words[4])
+{
+    memcpy(words, counter, 4 * sizeof *words);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)words[0] * UINT32_C(0xd2511f53);
+        const uint64_t p1 = (uint64_t)words[2] * UINT32_C(0xcd9e8d57);
+        const uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ words[1] ^ k0, (uint32_t)p1,
+                                  (uint32_t)(p0 >> 32) ^ words[3] ^ k1, (uint32_t)p0};
+        memcpy(words, next, sizeof next);
+        k0 += UINT32_C(0x9e3779b9);
+        k1 += UINT32_C(0xbb67ae85);
+    }
+}
+
+#endif
