@@ -124,10 +124,11 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
  * Structs. Each one that may grow begins with its size, so that a newer library knows an older
  * caller, and an older library refuses, by name, what it does not know. Zero means the default in
  * every field: set the whole struct to zero, its size, then what you need. A designated initialiser
- * does that in C; attnkit_..._init() does it in any language. Where an optional group is NULL or
- * all zero, nothing of it is asked for.
+ * does that in C; attnkit_..._init() does it in any language. Where an optional group is NULL, or
+ * zero in all but its size, nothing of it is asked for; the exception is attnkit_window.
  *
- * Two small structs have no size, because they are frozen: attnkit_tensor and attnkit_ints.
+ * Three small structs have no size, because they are frozen: attnkit_tensor, attnkit_ints and
+ * attnkit_state.
  */
 
 /* The type of a tensor's elements. */

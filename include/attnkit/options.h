@@ -83,9 +83,9 @@ typedef struct attnkit_kv_storage {
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both
- * included, so that left = 2 and right = 0 are 3 keys with the row's own. Needs align. Blocks of
- * 128 keys that no row of a block of 256 sees cost nothing, but entries of the block table are
- * checked. */
+ * included, so that left = 2 and right = 0 are 3 keys with the row's own, and zeros are that key
+ * alone. Needs align. Blocks of 128 keys that no row of a block of 256 sees cost nothing, but
+ * entries of the block table are checked. */
 typedef struct attnkit_window {
     size_t size;        /* sizeof(attnkit_window) */
     int64_t left;       /* -1: no bound */
