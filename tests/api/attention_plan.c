@@ -207,8 +207,8 @@ static void plan_append(void *plan, size_t size)
                                       .len = 1,
                                       .dim = 8,
                                       .capacity = 8,
-                                      .src = {ATTNKIT_LATER},
-                                      .dst = {ATTNKIT_LATER}};
+                                      .src = {.data = ATTNKIT_LATER},
+                                      .dst = {.data = ATTNKIT_LATER}};
     assert_int_equal(attnkit_append_plan(&args, NULL, plan, size, NULL), ATTNKIT_OK);
 }
 
@@ -218,9 +218,9 @@ static void plan_linear_map(void *plan, size_t size)
                                       .rows = 1,
                                       .in_dim = 8,
                                       .out_dim = 8,
-                                      .x = {ATTNKIT_LATER},
-                                      .w = {ATTNKIT_LATER},
-                                      .y = {ATTNKIT_LATER}};
+                                      .x = {.data = ATTNKIT_LATER},
+                                      .w = {.data = ATTNKIT_LATER},
+                                      .y = {.data = ATTNKIT_LATER}};
     assert_int_equal(attnkit_linear_plan(&args, NULL, plan, size, NULL), ATTNKIT_OK);
 }
 

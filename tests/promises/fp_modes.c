@@ -139,11 +139,11 @@ static attnkit_attention_args make_args(const struct data *data, int batch, int 
         .kv_len = KV_LEN,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = {q},
-        .k = {k},
-        .v = {v},
-        .out = {r->out},
-        .lse = {r->lse},
+        .q = {.data = q},
+        .k = {.data = k},
+        .v = {.data = v},
+        .out = {.data = r->out},
+        .lse = {.data = r->lse},
         .scale = data->scale,
     };
 }
@@ -339,8 +339,8 @@ static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
         .value_dim = VALUE_DIM,
         .part_outs = outs,
         .part_lses = lse_rows,
-        .out = {r->out},
-        .lse = {r->lse},
+        .out = {.data = r->out},
+        .lse = {.data = r->lse},
     };
     const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
     set_mode(mode);
@@ -382,7 +382,7 @@ static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struc
     const attnkit_pack_args pack = {.size = sizeof pack,
                                     .out_dim = OUT_DIM,
                                     .in_dim = IN_DIM,
-                                    .w = {k},
+                                    .w = {.data = k},
                                     .packed_type = ATTNKIT_F16,
                                     .packed = packed,
                                     .packed_size = sizeof packed};
@@ -390,16 +390,16 @@ static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struc
                                         .rows = rows,
                                         .in_dim = IN_DIM,
                                         .out_dim = OUT_DIM,
-                                        .x = {v},
+                                        .x = {.data = v},
                                         .w = {.data = packed, .type = ATTNKIT_F16},
-                                        .y = {r->out},
+                                        .y = {.data = r->out},
                                         .bias = v};
     const attnkit_embed_args embed = {.size = sizeof embed,
                                       .count = 3,
                                       .vocab = 6,
                                       .dim = IN_DIM,
                                       .ids = {.data = ids, .type = ATTNKIT_INT32},
-                                      .table = {k},
+                                      .table = {.data = k},
                                       .out = {.data = r->lse, .type = ATTNKIT_F16}};
     const attnkit_exec exec = make_exec(isa);
     set_mode(mode);
@@ -582,8 +582,8 @@ static void a_layer_of_a_caller_that_traps_is_not_stopped(void **state)
                                      .packed_size = sizeof packed,
                                      .batch = 1,
                                      .q_len = 4,
-                                     .x = {q},
-                                     .out = {r.out}};
+                                     .x = {.data = q},
+                                     .out = {.data = r.out}};
     attnkit_exec exec = {.size = sizeof exec, .workspace = workspace};
     assert_int_equal(attnkit_layer_pack(&weights, packed, sizeof packed, NULL, NULL), ATTNKIT_OK);
     feclearexcept(FE_ALL_EXCEPT);

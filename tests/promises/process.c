@@ -60,11 +60,11 @@ static attnkit_status attend(int64_t rows, const char *isa, void *workspace, siz
         .q_len = rows,
         .kv_len = ROWS,
         .head_dim = DIM,
-        .q = {q},
-        .k = {k},
-        .v = {v},
-        .out = {out},
-        .lse = {lse},
+        .q = {.data = q},
+        .k = {.data = k},
+        .v = {.data = v},
+        .out = {.data = out},
+        .lse = {.data = lse},
     };
     const attnkit_exec exec = {
         .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
@@ -84,10 +84,10 @@ static attnkit_status attend_planned(const char *isa, void *workspace, size_t si
         .q_len = 1,
         .kv_len = ROWS,
         .head_dim = DIM,
-        .q = {ATTNKIT_LATER},
-        .k = {ATTNKIT_LATER},
-        .v = {ATTNKIT_LATER},
-        .out = {ATTNKIT_LATER},
+        .q = {.data = ATTNKIT_LATER},
+        .k = {.data = ATTNKIT_LATER},
+        .v = {.data = ATTNKIT_LATER},
+        .out = {.data = ATTNKIT_LATER},
     };
     const attnkit_attention_data data = {.size = sizeof data,
                                          .batch = 1,
@@ -117,8 +117,8 @@ static attnkit_status merge(const char *isa)
         .value_dim = DIM,
         .part_outs = part_outs,
         .part_lses = part_lses,
-        .out = {outs[0]},
-        .lse = {lses},
+        .out = {.data = outs[0]},
+        .lse = {.data = lses},
     };
     const attnkit_exec exec = {.size = sizeof exec, .isa = isa};
     return attnkit_merge(&args, &exec, NULL);
@@ -137,7 +137,7 @@ static attnkit_status append(int64_t rows, const char *isa, void *workspace, siz
         .len = rows,
         .dim = DIM,
         .capacity = ROWS,
-        .src = {src},
+        .src = {.data = src},
         .dst = {.data = dst, .type = ATTNKIT_F16},
         .rotation = &rotation,
     };
@@ -162,7 +162,7 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
         .size = sizeof pack,
         .out_dim = DIM,
         .in_dim = DIM,
-        .w = {w},
+        .w = {.data = w},
         .packed_type = ATTNKIT_BF16,
         .packed = packed,
         .packed_size = sizeof packed,
@@ -172,9 +172,9 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
         .rows = rows,
         .in_dim = DIM,
         .out_dim = DIM,
-        .x = {x},
+        .x = {.data = x},
         .w = {.data = packed, .type = ATTNKIT_BF16},
-        .y = {y},
+        .y = {.data = y},
     };
     const attnkit_embed_args embed = {
         .size = sizeof embed,
@@ -182,7 +182,7 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
         .vocab = DIM,
         .dim = DIM,
         .ids = {.data = ids, .type = ATTNKIT_INT32},
-        .table = {w},
+        .table = {.data = w},
         .out = {.data = y, .type = ATTNKIT_F16},
     };
     const attnkit_exec exec = {
@@ -319,10 +319,10 @@ static void wait_without_system_calls(const struct isa *isa)
         .kv_len = WAIT_KEYS,
         .head_dim = 1,
         .value_dim = WAIT_VALUE_DIM,
-        .q = {q},
-        .k = {k},
-        .v = {v},
-        .out = {expected},
+        .q = {.data = q},
+        .k = {.data = k},
+        .v = {.data = v},
+        .out = {.data = expected},
     };
     const attnkit_exec exec = {.size = sizeof exec,
                                .isa = isa->name,

@@ -270,9 +270,9 @@ static void a_zero_in_a_state_is_positive(void **state)
             .kv_len = 2,
             .head_dim = 1,
             .value_dim = 2,
-            .q = {q},
-            .k = {k},
-            .v = {v},
+            .q = {.data = q},
+            .k = {.data = k},
+            .v = {.data = v},
             .states = &states,
         };
         memset(out, 0xff, sizeof out);

@@ -167,7 +167,7 @@ static struct job new_job(const void *args, const void *data, const char *isa, i
 /* With the memory for it, which is measured on the large stack. */
 static void run_calls(const struct calls *calls, struct job j)
 {
-    size_t bytes;
+    size_t bytes = 0;
     j.plan_size = calls->plan_size();
     j.plan = aligned_alloc(PLAN_ALIGNMENT,
                            (j.plan_size + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT);
@@ -331,9 +331,9 @@ static void append_as(attnkit_type type, bool tiled, attnkit_rotation rotation, 
         .len = LEN,
         .dim = DIM,
         .capacity = LEN,
-        .src = {memory.x},
+        .src = {.data = memory.x},
         .dst = {.data = memory.y, .type = type, .layout = tiled ? ATTNKIT_TILED : 0},
-        .dst_scales = {type == ATTNKIT_I8 ? memory.scales : NULL},
+        .dst_scales = {.data = type == ATTNKIT_I8 ? memory.scales : NULL},
         .starts = {.data = memory.starts},
         .pages = type == ATTNKIT_F32 ? NULL : &pages,
         .rotation = &rotation};
@@ -419,7 +419,7 @@ static void pack_as(attnkit_type type, const char *isa)
     const attnkit_pack_args args = {.size = sizeof args,
                                     .out_dim = DIM,
                                     .in_dim = DIM,
-                                    .w = {memory.w},
+                                    .w = {.data = memory.w},
                                     .packed_type = type,
                                     .packed = memory.packed,
                                     .packed_size = sizeof memory.packed};
@@ -434,7 +434,7 @@ static void map_as(attnkit_type type, attnkit_type y_type, int64_t rows, const c
                                       .rows = rows,
                                       .in_dim = DIM,
                                       .out_dim = DIM,
-                                      .x = {memory.x},
+                                      .x = {.data = memory.x},
                                       .w = {.data = memory.packed, .type = type},
                                       .y = {.data = memory.y, .type = y_type},
                                       .bias = memory.w};
@@ -478,7 +478,7 @@ static void embeddings_need_64_kb(void **state)
                                          .vocab = DIM,
                                          .dim = DIM,
                                          .ids = {memory.ids, ATTNKIT_INT32, 0},
-                                         .table = {memory.w},
+                                         .table = {.data = memory.w},
                                          .out = {.data = memory.y, .type = type}};
         struct job j = new_job(&args, NULL, *state, 1);
         run_on_small_stack(embed, &j);
@@ -511,7 +511,7 @@ static void merging_needs_64_kb(void **state)
                                          .part_outs = outs,
                                          .part_lses = lses,
                                          .out = {.data = memory.y, .type = type},
-                                         .lse = {memory.lse[1]}};
+                                         .lse = {.data = memory.lse[1]}};
         struct job j = new_job(&args, NULL, *state, 1);
         run_on_small_stack(merge, &j);
         expect_ok(&j);
@@ -568,9 +568,10 @@ static void run_layer(attnkit_type type, int64_t rows, const char *isa)
     const attnkit_window window = {.size = sizeof window, .left = 20, .right = -1};
     const attnkit_visibility visibility = {.size = sizeof visibility, .window = &window};
     const attnkit_score_mods scores = {.size = sizeof scores, .softcap = 30.0};
-    const attnkit_kv_storage storage = {.size = sizeof storage,
-                                        .k_scales = {has_scales ? memory.scales : NULL},
-                                        .v_scales = {has_scales ? memory.scales + CACHE : NULL}};
+    const attnkit_kv_storage storage = {
+        .size = sizeof storage,
+        .k_scales = {.data = has_scales ? memory.scales : NULL},
+        .v_scales = {.data = has_scales ? memory.scales + CACHE : NULL}};
     const attnkit_rotation rotation = {.size = sizeof rotation,
                                        .kind = ATTNKIT_ROPE_HALF,
                                        .cos = memory.cos,
@@ -592,8 +593,8 @@ static void run_layer(attnkit_type type, int64_t rows, const char *isa)
                                      .packed_size = sizeof memory.layer,
                                      .batch = BATCH,
                                      .q_len = rows,
-                                     .x = {memory.x},
-                                     .out = {out},
+                                     .x = {.data = memory.x},
+                                     .out = {.data = out},
                                      .rotation = &rotation,
                                      .attention = &options,
                                      .cached = {.data = memory.starts},

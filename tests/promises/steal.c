@@ -85,11 +85,11 @@ static struct call *new_call(const struct shape *s)
         .kv_len = s->kv_len,
         .head_dim = s->head_dim,
         .value_dim = s->value_dim,
-        .q = {random_floats(rows * s->head_dim, 1)},
-        .k = {random_floats(keys * s->head_dim, 2)},
-        .v = {random_floats(keys * s->value_dim, 3)},
-        .out = {c->out},
-        .lse = {c->lse},
+        .q = {.data = random_floats(rows * s->head_dim, 1)},
+        .k = {.data = random_floats(keys * s->head_dim, 2)},
+        .v = {.data = random_floats(keys * s->value_dim, 3)},
+        .out = {.data = c->out},
+        .lse = {.data = c->lse},
     };
     groups_init(&c->groups);
     groups_hang(&c->args, &c->groups);

@@ -111,11 +111,11 @@ static struct call *call_new(const struct shape *s, const char *isa)
         .kv_len = s->kv_len,
         .head_dim = HEAD_DIM,
         .value_dim = VALUE_DIM,
-        .q = {random_floats(rows * HEAD_DIM, 1)},
-        .k = {random_floats(keys * HEAD_DIM, 2)},
-        .v = {random_floats(keys * VALUE_DIM, 3)},
-        .out = {c->out},
-        .lse = {c->lse},
+        .q = {.data = random_floats(rows * HEAD_DIM, 1)},
+        .k = {.data = random_floats(keys * HEAD_DIM, 2)},
+        .v = {.data = random_floats(keys * VALUE_DIM, 3)},
+        .out = {.data = c->out},
+        .lse = {.data = c->lse},
     };
     groups_init(&c->groups);
     groups_hang(&c->args, &c->groups);

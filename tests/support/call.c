@@ -208,7 +208,7 @@ static void store(struct call *c, attnkit_tensor *t, const float *src, int64_t d
                                   .len = a->kv_len,
                                   .dim = dim,
                                   .capacity = a->kv_len,
-                                  .src = {src},
+                                  .src = {.data = src},
                                   .dst = {.data = dst, .layout = tiled ? ATTNKIT_TILED : 0},
                                   .pages = p});
     t->layout |= tiled ? ATTNKIT_TILED : 0;
