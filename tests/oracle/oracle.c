@@ -114,7 +114,7 @@ struct scoring {
     struct query query;
     real scale, cap;  /* cap: 0 for none */
     real chain, loss; /* exp(Du) - 1, D e exp(Du) */
-    float *q, *k;     /* a row each, as binary32 */
+    float *q, *k, *v; /* a row each, as binary32 */
 };
 
 /* Steps on the way from the products to what the softmax takes. */
@@ -196,8 +196,9 @@ static struct scoring new_scoring(const attnkit_attention_args *args, struct que
         args->flags & ATTNKIT_SCALE_GIVEN ? (real)args->scale : 1 / sqrtl((real)args->head_dim);
     s.chain = expm1l(args->head_dim * U);
     s.loss = args->head_dim * LOSS * expl(args->head_dim * U);
-    s.q = malloc((size_t)(2 * args->head_dim) * sizeof *s.q);
+    s.q = malloc((size_t)(2 * args->head_dim + query.value_dim) * sizeof *s.q);
     s.k = s.q + args->head_dim;
+    s.v = s.k + args->head_dim;
     query_q(&query, s.q);
     return s;
 }
@@ -219,8 +220,8 @@ struct key {
 struct row {
     struct key *keys; /* `count` of them, then the sink if there is one */
     int64_t count, terms;
-    float *v; /* [count][value_dim] */
-    int64_t value_dim;
+    float *v; /* [value_dim][room]: a column is read as one piece */
+    int64_t value_dim, room;
     bool drops;
     real score_magnitude;
     real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
@@ -263,12 +264,21 @@ static void add_sink(struct row *r, real sink)
     add_key(r, new_key(-1, (struct value){t, fabsl(t) * C_ERROR + LOSS}, 0));
 }
 
+static void add_v(struct row *r, const struct scoring *s, int64_t key)
+{
+    query_v(&s->query, key, s->v);
+    for (int64_t c = 0; c < r->value_dim; c++)
+        r->v[c * r->room + r->count] = s->v[c];
+    r->count++;
+}
+
 static struct row see_keys(const struct scoring *s)
 {
     const attnkit_score_mods *const mods = &s->query.groups.scores;
-    struct row r = {.value_dim = s->query.value_dim, .drops = mods->dropout > 0.0};
-    r.keys = malloc((size_t)(s->query.keys + 1) * sizeof *r.keys);
-    r.v = malloc((size_t)(s->query.keys * r.value_dim + 1) * sizeof *r.v);
+    struct row r = {
+        .value_dim = s->query.value_dim, .room = s->query.keys, .drops = mods->dropout > 0.0};
+    r.keys = malloc((size_t)(r.room + 1) * sizeof *r.keys);
+    r.v = malloc((size_t)(r.room * r.value_dim + 1) * sizeof *r.v);
     r.best_x = r.top = -INFINITY;
     for (int64_t j = 0; j < s->query.keys; j++) {
         real magnitude;
@@ -279,7 +289,7 @@ static struct row see_keys(const struct scoring *s)
             new_key(j, score(s, product, j, BIASED, true), score_magnitude(s, j, magnitude));
         key.keep = query_drops(&s->query, j) ? 0 : 1 / (1 - (real)mods->dropout);
         add_key(&r, key);
-        query_v(&s->query, j, r.v + r.count++ * r.value_dim);
+        add_v(&r, s, j);
     }
     if (mods->sinks)
         add_sink(&r, mods->sinks[s->query.head]);
@@ -375,26 +385,36 @@ static struct oracle_element exactly(double value)
 /* V of a term after dropout. */
 static real value_at(const struct row *r, int64_t j, int64_t column)
 {
-    return j < r->count ? r->keys[j].keep * r->v[j * r->value_dim + column] : 0;
+    return j < r->count ? r->keys[j].keep * r->v[column * r->room + j] : 0;
+}
+
+/* NaN or infinite if an element of the column is. Not as `real`: an x87 takes a hundred times as
+ * long for a NaN. */
+static double sum_of_v(const struct row *r, int64_t column)
+{
+    double v_sum = 0.0;
+    for (int64_t j = 0; j < r->count; j++)
+        v_sum += fabs((double)r->keys[j].keep * r->v[column * r->room + j]);
+    return v_sum;
 }
 
 /* An infinity in V makes one, or NaN with another one or with a weight that is lost. */
 static struct oracle_element attend_column(const struct row *r, int64_t column)
 {
-    real o = 0, magnitude = 0, scores = 0, v_sum = 0;
-    for (int64_t j = 0; j < r->terms; j++) {
-        const real v = value_at(r, j, column);
-        o += r->keys[j].weight * v;
-        magnitude += r->keys[j].weight * fabsl(v);
-        scores += r->keys[j].weight * fabsl(v) * r->keys[j].magnitude;
-        v_sum += fabsl(v);
-    }
+    const double v_sum = sum_of_v(r, column);
     if (r->is_nan || isnan(v_sum))
         return exactly(NAN);
     if (isinf(v_sum))
         return (struct oracle_element){.value = INFINITY, .magnitude = INFINITY, .bound = INFINITY};
     if (r->best_x == -INFINITY)
         return exactly(0.0);
+    real o = 0, magnitude = 0, scores = 0;
+    for (int64_t j = 0; j < r->terms; j++) {
+        const real v = value_at(r, j, column);
+        o += r->keys[j].weight * v;
+        magnitude += r->keys[j].weight * fabsl(v);
+        scores += r->keys[j].weight * fabsl(v) * r->keys[j].magnitude;
+    }
     real weights = 0, roundings = 0, lost = 0;
     for (int64_t j = 0; j < r->terms; j++) {
         const struct key *key = &r->keys[j];
