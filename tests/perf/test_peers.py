@@ -87,7 +87,7 @@ class Runs(PeersTest):
 
     def test_types(self):
         done = self.peers("--only", "attnkit,numpy", "--workloads", "W5_4096_f16,W5_4096_bf16",
-                          "--rounds", "1", "--no-plot")
+                          "--rounds", "1", "--no-plot", "--cold", "32")
         self.assertNotIn("WRONG", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^largest error, float16 +\de-0[5-9]")
         self.assertRegex(done.stdout, r"(?m)^largest error, bfloat16 +\de-0[4-9]")
@@ -103,7 +103,7 @@ class Runs(PeersTest):
 
     def test_layers(self):
         done = self.peers("--only", "attnkit,numpy", "--workloads", "LINEAR_1,LAYER_1", "--rounds", "1",
-                          "--no-plot", "--processor-time")
+                          "--no-plot", "--processor-time", "--cold", "128")
         self.assertRegex(done.stdout, r"(?m)^LINEAR_1 R1_I4096_O4096 .* [\d.]+x$")
         self.assertRegex(done.stdout, r"(?m)^LAYER_1 B1_H32_8_L1x4096_D128_M4096 .* [\d.]+x$")
         self.assertIn("in processor time", " ".join(done.stdout.split()))
@@ -166,6 +166,7 @@ class Refusals(PeersTest):
         self.refuse(r"no workload W9; there are W1, ", "--workloads", "W1,W9")
         self.refuse(r"no jax; there are attnkit, torch, ", "--only", "jax")
         self.refuse(r"--rounds: is 0: must be a positive number", "--rounds", "0")
+        self.refuse(r"--cold: is 0: must be a positive number", "--cold", "0")
         self.refuse(r"--processor-time is of one thread", "--processor-time", "--threads", "2", code=1)
         self.refuse(r"--threads 9999: there are only \d+ processors", "--threads", "9999", code=1)
 
@@ -204,7 +205,7 @@ class Parts(unittest.TestCase):
 
     def test_the_oracle_of_a_linear_map(self):
         workload = workloads.Linear("test", 200, 5, 3)
-        oracle, ours = layers.oracle_of(workload), layers.LinearTensors(workload, copies=1)
+        oracle, ours = layers.oracle_of(workload), layers.LinearTensors(workload)
         ours.forget_out()
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
         np.matmul(ours.x, ours.matrices[0].T, out=ours.out)
@@ -217,7 +218,7 @@ class Parts(unittest.TestCase):
         for q_len in (5, 1):
             attention = workloads.Workload("", 1, 4, 2, q_len, 5, 8, causal=q_len == 5)
             workload = workloads.Layer("test", attention, 24)
-            ours, oracle = layers.LayerTensors(workload, copies=1), layers.oracle_of(workload)
+            ours, oracle = layers.LayerTensors(workload), layers.oracle_of(workload)
             (w,), x = ours.layers, ours.x
             k, v = (layers.heads(x @ m.T, 8) for m in (w.k, w.v))
             if q_len < 5:
@@ -251,8 +252,11 @@ class Parts(unittest.TestCase):
             copies = tensors.cold_copies(workload)
             if workload.decode or workload.kind != "attention":
                 self.assertGreater(copies * workload.cold_bytes, 2 * tensors.last_level_cache())
+                self.assertEqual(tensors.cold_copies(workload, 1), 1)
             else:
                 self.assertEqual(copies, 1)
+        few = workloads.Linear("test", 1, 1024, 100)
+        self.assertEqual(tensors.cold_copies(few, 1), 3)  # of 400 KiB each
 
     def test_fold(self):
         workload = workloads.Workload("test", 1, 4, 2, 1, 5, 3)

@@ -7,8 +7,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, cold_copies,
-                     generator, head_oracle)
+from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, generator,
+                     head_oracle)
 
 # Matrices as [outputs, inputs], and K and V of a cache, or None, as [1, heads, keys, dim].
 Weights = namedtuple("Weights", "q k v o cache")
@@ -26,18 +26,18 @@ def checked_rows(count):
 class LinearTensors(Output):
     """x, out, and several equal matrices."""
 
-    def __init__(self, workload, copies=None):
+    def __init__(self, workload, copies=1):
         random = generator(workload)
         self.x = aligned_copy(random.standard_normal((workload.rows, workload.in_dim),
                                                      dtype=np.float32))
         w = matrix(random, workload.out_dim, workload.in_dim)
-        self.matrices = [aligned_copy(w) for _ in range(copies or cold_copies(workload))]
+        self.matrices = [aligned_copy(w) for _ in range(copies)]
         self.out = aligned((workload.rows, workload.out_dim))
 
 
 class LinearOracle(Checked):
     def __init__(self, workload):
-        tensors = LinearTensors(workload, copies=1)
+        tensors = LinearTensors(workload)
         self.rows = checked_rows(workload.rows)
         self.values = tensors.x[self.rows].astype(np.float64) @ tensors.matrices[0].T
         self.largest = float(np.abs(self.values).max())
@@ -46,7 +46,7 @@ class LinearOracle(Checked):
 class LayerTensors(Output):
     """x, out, and several equal layers. The last key of a cache is that of the row that comes."""
 
-    def __init__(self, workload, copies=None):
+    def __init__(self, workload, copies=1):
         random, attention, d_model = generator(workload), workload.attention, workload.d_model
         rows = attention.q_len
         self.x = aligned_copy(random.standard_normal((rows, d_model), dtype=np.float32))
@@ -56,13 +56,13 @@ class LayerTensors(Output):
         cache = [random.standard_normal(shape, dtype=np.float32)
                  for shape in attention.shapes[1:]] if rows < attention.kv_len else None
         self.layers = [Weights(*map(aligned_copy, matrices), cache and tuple(map(aligned_copy, cache)))
-                       for _ in range(copies or cold_copies(workload))]
+                       for _ in range(copies)]
         self.out = aligned((rows, d_model))
 
 
 class LayerOracle(Checked):
     def __init__(self, workload):
-        tensors, attention = LayerTensors(workload, copies=1), workload.attention
+        tensors, attention = LayerTensors(workload), workload.attention
         (w,), x = tensors.layers, tensors.x.astype(np.float64)
         before = attention.kv_len - attention.q_len
         self.rows = checked_rows(attention.q_len)
@@ -82,8 +82,9 @@ def heads(rows, dim):
     return rows.reshape(len(rows), -1, dim).swapaxes(0, 1)
 
 
-def tensors_of(workload):
-    return {"attention": Tensors, "linear": LinearTensors, "layer": LayerTensors}[workload.kind](workload)
+def tensors_of(workload, copies):
+    kinds = {"attention": Tensors, "linear": LinearTensors, "layer": LayerTensors}
+    return kinds[workload.kind](workload, copies)
 
 
 def oracle_of(workload):

@@ -50,7 +50,8 @@ class Contest:
             worker.end()
 
     def start(self, column):
-        setting = Setting(self.options.threads, self.library, column.isa, self.options.processor_time)
+        setting = Setting(self.options.threads, self.library, column.isa,
+                          self.options.processor_time, self.options.cold)
         say(f"starting {column.title}")
         try:
             self.workers[column] = Worker(column.module, setting)

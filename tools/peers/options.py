@@ -51,6 +51,9 @@ def parser(description):
         help=f"{QUICK_ROUNDS} rounds, without {workloads.SLOW}")
     add("--rounds", metavar="N", type=positive, help=f"{ROUNDS} by default")
     add("--threads", metavar="N", type=positive, default=1, help="of each call; 1 by default")
+    add("--cold", metavar="MIB", type=positive,
+        help="of memory that K and V of decodes, and matrices, are copied into, to be in no cache before "
+        "a call; 4 times the last-level cache by default")
     add("--processor-time", action="store_true",
         help="for a machine that others use meanwhile: without waiting for a processor; of one thread")
     add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")

@@ -59,11 +59,13 @@ def last_level_cache():
     return max(sizes)
 
 
-def cold_copies(workload):
-    """Of what is in no cache before a call, so that none finds there what the one before has read."""
+def cold_copies(workload, mib=None):
+    """Of what is in no cache before a call, so that none finds there what the one before has read; in
+    so much memory, if that is given."""
     if not workload.cold_bytes:
         return 1
-    return -(-max(LEAST_COLD, 4 * last_level_cache()) // workload.cold_bytes)
+    memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())
+    return -(-memory // workload.cold_bytes)
 
 
 def generator(workload):
@@ -82,13 +84,13 @@ class Output:
 class Tensors(Output):
     """q, out, and pairs of k and v: several equal ones for decode."""
 
-    def __init__(self, workload, copies=None):
+    def __init__(self, workload, copies=1):
         random = generator(workload)
         q, k, v = (rounded(random.standard_normal(shape, dtype=np.float32), workload.type)
                    for shape in workload.shapes)
         self.q = aligned_copy(q)
         self.kv = [(aligned_copy(k), aligned_copy(v))
-                   for _ in range(copies or cold_copies(workload))]
+                   for _ in range(copies)]
         self.out = aligned(q.shape, q.dtype)
 
 
@@ -125,7 +127,7 @@ class Oracle(Checked):
     """Of attention; errors are relative to the largest |v|."""
 
     def __init__(self, workload):
-        tensors = Tensors(workload, copies=1)
+        tensors = Tensors(workload)
         (k, v), = tensors.kv
         self.rows = sampled_rows(workload)
         self.largest = float(np.abs(widened(v)).max())

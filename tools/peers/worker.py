@@ -20,6 +20,7 @@ from pathlib import Path
 
 from layers import tensors_of
 from libraries.forms import Cannot
+from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
 TRIAL = 0.15        # seconds to try a form for, at most so many calls
@@ -88,7 +89,8 @@ class Candidate:
     def prepare(self, workload, oracle):
         """What is known of each form by its name: seconds, error, or why it is not there."""
         self.form = self.calls = None
-        self.oracle, tensors, tried = oracle, tensors_of(workload), {}
+        copies = cold_copies(workload, self.setting.cold)
+        self.oracle, tensors, tried = oracle, tensors_of(workload, copies), {}
         for name, make in self.forms(workload, tensors):
             try:
                 form, error, seconds = self.try_form(make, tensors)

@@ -15,8 +15,9 @@ from collections import namedtuple
 # result of the last call, shaped as the tensors' out.
 Form = namedtuple("Form", "calls output")
 
-# threads: of a call. library: the path of libattnkit. isa: of attnkit. processor_time: see options.py.
-Setting = namedtuple("Setting", "threads library isa processor_time", defaults=[False])
+# threads: of a call. library: the path of libattnkit. isa: of attnkit. processor_time, cold: see
+# options.py.
+Setting = namedtuple("Setting", "threads library isa processor_time cold", defaults=[False, None])
 
 
 class Cannot(Exception):
