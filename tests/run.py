@@ -330,6 +330,15 @@ def suite_older():
     record_tap("older", status, output)
 
 
+def suite_long():
+    """All cases of all tests: with emulators and sanitizers, and on this CPU in their long forms."""
+    os.environ["ATTNKIT_TEST_WHOLE"] = "1"
+    for suite in (suite_neon, suite_asan, suite_tsan):
+        suite()
+    os.environ["ATTNKIT_TEST_LONG"] = "1"
+    figures(meson_tests(BUILD, slower=20))
+
+
 SUITES = {
     "native": suite_native,
     "objects": suite_objects,
@@ -344,7 +353,8 @@ SUITES = {
     "speed": suite_speed,
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
-             "older": suite_older}  # builds a whole revision
+             "older": suite_older,  # builds a whole revision
+             "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?
          "models": ("neon",)}  # its build
 ALONE = ("speed",)  # it takes times

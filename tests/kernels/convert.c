@@ -24,6 +24,7 @@
 #include "tests/support/formats.h"
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
+#include "tests/support/sample.h"
 
 enum {
     PATTERNS = 1 << 16, /* of 16 bits */
@@ -638,7 +639,7 @@ int main(int argc, char **argv)
     scalar = isas[0].kernels;
     if (argc > 2)
         stride = 100003;
-    else if (getenv("ATTNKIT_TEST_LONG"))
+    else if (is_long_run())
         stride = 1;
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
         for (int c = 0; c < CHECKS && attnkit_isa_can_run(&isas[i]); c++) {

@@ -23,6 +23,7 @@
 #include "tests/cases/case.h"
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
+#include "tests/support/sample.h"
 
 enum {
     TYPES = 5,
@@ -516,7 +517,7 @@ static int check_case(int number)
 static void tiles_have_the_bits_of_rows(void **state)
 {
     (void)state;
-    const int count = getenv("ATTNKIT_TEST_LONG") ? 10 * CASES : CASES;
+    const int count = is_long_run() ? 10 * CASES : CASES;
     int differing = 0;
     for (int i = 0; i < count; i++)
         if (options.only < 0 || options.only == i)

@@ -23,6 +23,7 @@
 #include "tests/cases/case.h"
 #include "tests/support/formats.h"
 #include "tests/support/memory.h"
+#include "tests/support/sample.h"
 
 enum {
     TYPES = 5,
@@ -798,8 +799,8 @@ static int name_unfinished_case(void **state)
 static void drawn_cases_have_the_bits_of_the_reference(void **state)
 {
     (void)state;
-    const int all = IS_SLOW ? CASES / TURNS : CASES; /* at least a turn through all the types */
-    const int count = getenv("ATTNKIT_TEST_LONG") ? 10 * CASES : all;
+    /* A sample is at least a turn through all the types. */
+    const int count = is_long_run() ? 10 * CASES : sampled(CASES, TURNS);
     const struct numbers n = numbers_from(0, count, 1);
     for (int number = n.first; number < n.end; number += n.step) {
         struct sample *s = new_sample(number, false);

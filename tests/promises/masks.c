@@ -34,6 +34,7 @@
 #include "tests/cases/case.h"
 #include "tests/cases/drawn.h"
 #include "tests/support/memory.h"
+#include "tests/support/sample.h"
 #include "tests/support/tally.h"
 
 enum {
@@ -358,7 +359,7 @@ static void read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     read_options(argc, argv);
-    if (getenv("ATTNKIT_TEST_LONG"))
+    if (is_long_run())
         options.cases *= LONGER;
     struct CMUnitTest tests[2 * MAX_ISAS + 1];
     size_t count = 0;

@@ -25,14 +25,9 @@
 #include "tests/support/layer/run.h"
 #include "tests/support/layer/sequences.h"
 #include "tests/cases/planned.h"
+#include "tests/support/sample.h"
 
-/* AddressSanitizer gives every array of every inlined tile a place of its own, more than 90 KiB of
- * them in a decode tile that takes 8 KiB otherwise. */
-#ifdef __SANITIZE_ADDRESS__
-enum { STACK = 256 * 1024 };
-#else
 enum { STACK = 64 * 1024 }; /* bytes */
-#endif
 
 enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
@@ -228,7 +223,7 @@ static void attend(const attnkit_attention_args *args, const char *isa, int64_t 
 static void attention_with_any_options_needs_64_kb(void **state)
 {
     begin_measuring();
-    for (int i = 0; i < CASES; i++) {
+    for (int i = 0; i < sampled(CASES, 4); i++) {
         struct drawn *const c = drawn_new(i);
         attend(&c->args, *state, c->threads);
         drawn_free(c);
@@ -652,7 +647,7 @@ static void layers_need_64_kb(void **state)
 static void layers_with_any_options_need_64_kb(void **state)
 {
     begin_measuring();
-    for (int i = 0; i < LAYER_CASES; i++) {
+    for (int i = 0; i < sampled(LAYER_CASES, 4); i++) {
         struct layer_call c;
         struct layer_brought brought;
         layer_call_draw(&c, i);
