@@ -64,6 +64,15 @@ struct state {
     float *out;     /* o, not yet divided by l */
 };
 
+/* The same over several chunks, where l and o are binary64: the products of a chunk's binary32
+ * numbers and powers of two are exact, and no sum of them overflows. Rows of a panel lie across its
+ * lanes as above. */
+struct total {
+    float *row_max;
+    double *row_sum;
+    double *out;
+};
+
 /* A run of rows in memory, `stride` bytes apart, `dim` adjacent elements each: K or V of a block.
  */
 struct rows {
@@ -339,27 +348,47 @@ struct kernels {
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
                        int keys, float *o, const struct rows *ahead);
 
+    /* total = the state of its first chunk, exactly; what it held does not matter. */
+    void (*begin_total)(const struct total *total, const struct state *chunk, int lanes,
+                        int64_t value_dim);
+
     /* total = total (+) chunk, lane by lane: M' = max(M, Mc), a = 2^(M - M'), b = 2^(Mc - M'),
-     * l = fma(l, a, lc * b), o = fma(o, a, oc * b); the same rule for -inf as in softmax. */
-    void (*fold)(const struct state *total, const struct state *chunk, int lanes,
+     * l = fma(l, a, lc * b), o = fma(o, a, oc * b) in binary64, a and b from binary32; the same
+     * rule for -inf as in softmax. */
+    void (*fold)(const struct total *total, const struct state *chunk, int lanes,
                  int64_t value_dim);
+    void (*fold_f32)(const struct state *total, const struct state *chunk, int lanes,
+                     int64_t value_dim);
 
     /* For lane < rows: out[lane][c] = o / l + 0 (division by 1 where l = 0), and, if lse is not
      * NULL, *lse[lane] = fma(M, LN2_HI, fma(M, LN2_LO, log l)). Bit `lane` of the result is set
-     * where a value of out is NaN or infinite. */
+     * where a value of out is NaN or infinite; no lse counts. Here and below, a NaN in a result is
+     * 0x7fc00000, because its sign and payload depend on the order of operands. */
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
+
+    /* The same of a total: the quotient is of binary64 and then rounded to binary32, before the
+     * + 0; log is of f32(l). */
+    uint64_t (*finish_total)(const struct total *total, int lanes, int64_t value_dim, int rows,
+                             float *const *out, float *const *lse);
 
     /* Decode. Lanes are keys, then value columns; states have a line per row. ---------------- */
 
     /* Scores, softmax and weighted V as above, in one go. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* As fold and finish, for states with a line per row. */
     void (*decode_fold)(const struct state *total, const struct state *chunk, int rows,
                         int64_t value_dim);
-    void (*decode_finish)(const struct state *st, int rows, int64_t value_dim, float *const *out,
-                          float *const *lse);
+
+    /* As finish, for states with a line per row; out[r] may be that line. */
+    uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
+                              float *const *out, float *const *lse);
+
+    /* A line of a total, whose factors are known: o[i] = fma(o[i], a, chunk[i] * b) in binary64,
+     * and out[i] = f32(o[i] / divisor) + 0, which returns whether a value of out is NaN or
+     * infinite. o is aligned to a double, and nothing overlaps. */
+    void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
+    bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
     /* o[c] = out[c] * l: a part that is merged, as a state. */
     void (*part_state)(const float *out, float l, int64_t value_dim, float *o);
@@ -371,9 +400,9 @@ struct kernels {
                         float *s);
 
     /* The whole of one head: out[r][c] = chain over the visible keys of fma(p, v[key][c]), divided
-     * and made +0 as in finish. */
-    void (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
-                     float *const *out);
+     * and made +0 as in finish. Bit r of the result as there, of row r. */
+    uint64_t (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
+                         float *const *out);
 
     /* Linear maps. --------------------------------------------------------------------------- */
 

@@ -462,7 +462,7 @@ static void attend_chunk(struct prefill *w, int64_t first)
     attend_blocks(w, first);
     for (struct panel *p = seeing; p <= last; p++) {
         if (!p->is_fresh && p->is_begun)
-            w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+            w->kernels->fold_f32(&p->total, &p->chunk, p->lanes, w->a->value_dim);
         p->is_begun |= !p->is_fresh;
     }
 }
@@ -540,7 +540,7 @@ static void fold_sinks(const struct prefill *w, const struct panel *p)
     for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place))
         attnkit_sink(w->a, w->kernels, place.head, p->chunk.row_max + lane,
                      p->chunk.row_sum + lane);
-    w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+    w->kernels->fold_f32(&p->total, &p->chunk, p->lanes, w->a->value_dim);
 }
 
 static void write_weights(const struct prefill *w, const struct panel *p)
@@ -634,7 +634,7 @@ static void join_panel(const struct prefill *w, const struct panel *p, const str
         if (p->end <= (run->first_chunk + i) * CHUNK_KEYS)
             break;
         memcpy(p->chunk.out, run->states + i * run->step + offset, bytes);
-        w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+        w->kernels->fold_f32(&p->total, &p->chunk, p->lanes, w->a->value_dim);
     }
     if (run->after)
         memcpy(run->after + offset, total, bytes);

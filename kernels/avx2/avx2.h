@@ -178,6 +178,24 @@ static inline __m256 result(__m256 o, __m256 divisor)
     return _mm256_add_ps(_mm256_div_ps(o, divisor), _mm256_setzero_ps());
 }
 
+/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+static inline __m256 plain_nan(__m256 y)
+{
+    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
+    return _mm256_blendv_ps(y, nan, _mm256_cmp_ps(y, y, _CMP_UNORD_Q));
+}
+
+/* Lanes of `spoilt`, +0 at first, become NaN where an x is not finite: only then 0 * x is not 0. */
+static inline __m256 spoil(__m256 spoilt, __m256 x)
+{
+    return _mm256_fmadd_ps(x, _mm256_setzero_ps(), spoilt);
+}
+
+static inline bool is_spoilt(__m256 spoilt)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(spoilt, spoilt, _CMP_UNORD_Q)) != 0;
+}
+
 /* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
 static inline void transpose(__m256 r[VECTOR])
 {
@@ -213,19 +231,27 @@ void attnkit_avx2_softmax(float *s, int lanes, int keys, const int32_t *visible,
 void attnkit_avx2_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
 void attnkit_avx2_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
                              int keys, float *o, const struct rows *ahead);
-void attnkit_avx2_fold(const struct state *total, const struct state *chunk, int lanes,
+void attnkit_avx2_begin_total(const struct total *total, const struct state *chunk, int lanes,
+                              int64_t value_dim);
+void attnkit_avx2_fold(const struct total *total, const struct state *chunk, int lanes,
                        int64_t value_dim);
+void attnkit_avx2_fold_f32(const struct state *total, const struct state *chunk, int lanes,
+                           int64_t value_dim);
 uint64_t attnkit_avx2_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                              float *const *out, float *const *lse);
+uint64_t attnkit_avx2_finish_total(const struct total *total, int lanes, int64_t value_dim,
+                                   int rows, float *const *out, float *const *lse);
 void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale_log2);
 void attnkit_avx2_decode_fold(const struct state *total, const struct state *chunk, int rows,
                               int64_t value_dim);
-void attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_dim,
-                                float *const *out, float *const *lse);
+uint64_t attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                    float *const *out, float *const *lse);
+void attnkit_avx2_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
+bool attnkit_avx2_quotient_row(const double *o, double divisor, int64_t n, float *out);
 void attnkit_avx2_head_scores(const float *q_t, const float *k_t, int rows, int keys,
                               int64_t head_dim, float *s);
-void attnkit_avx2_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                           float *const *out);
+uint64_t attnkit_avx2_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                               float *const *out);
 void attnkit_avx2_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                          bool interleaved);
 void attnkit_avx2_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
@@ -242,6 +268,10 @@ void attnkit_avx2_part_state(const float *out, float l, int64_t value_dim, float
 void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_avx2_product(const struct product *p);
 void attnkit_avx2_few_product(const struct few_product *p);
+
+/* For results with a value that is not finite: makes every NaN the same, and returns a bit for each
+ * row that has such a value. */
+__attribute__((cold)) uint64_t attnkit_avx2_settle(int rows, int64_t n, float *const *out);
 
 extern const struct kernels attnkit_avx2;
 

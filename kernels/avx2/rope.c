@@ -5,13 +5,6 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
-static inline __m256 plain_nan(__m256 y)
-{
-    const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
-    return _mm256_blendv_ps(y, nan, _mm256_cmp_ps(y, y, _CMP_UNORD_Q));
-}
-
 /* p0 p0 p1 p1 p2 p2 p3 p3 of the first n, and no byte behind them. */
 static inline __m256 load_twice(const float *p, int64_t n)
 {

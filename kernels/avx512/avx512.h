@@ -168,6 +168,24 @@ static inline __m512 result(__m512 o, __m512 divisor)
     return _mm512_add_ps(_mm512_div_ps(o, divisor), _mm512_setzero_ps());
 }
 
+/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+static inline __m512 plain_nan(__m512 y)
+{
+    const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
+    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
+}
+
+/* Lanes of `spoilt`, +0 at first, become NaN where an x is not finite: only then 0 * x is not 0. */
+static inline __m512 spoil(__m512 spoilt, __m512 x)
+{
+    return _mm512_fmadd_ps(x, _mm512_setzero_ps(), spoilt);
+}
+
+static inline bool is_spoilt(__m512 spoilt)
+{
+    return _mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q) != 0;
+}
+
 /* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
 static inline void transpose(__m512 r[VECTOR])
 {
@@ -211,19 +229,27 @@ void attnkit_avx512_softmax(float *s, int lanes, int keys, const int32_t *visibl
 void attnkit_avx512_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
 void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,
                                const struct rows *v, int keys, float *o, const struct rows *ahead);
-void attnkit_avx512_fold(const struct state *total, const struct state *chunk, int lanes,
+void attnkit_avx512_begin_total(const struct total *total, const struct state *chunk, int lanes,
+                                int64_t value_dim);
+void attnkit_avx512_fold(const struct total *total, const struct state *chunk, int lanes,
                          int64_t value_dim);
+void attnkit_avx512_fold_f32(const struct state *total, const struct state *chunk, int lanes,
+                             int64_t value_dim);
 uint64_t attnkit_avx512_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                                float *const *out, float *const *lse);
+uint64_t attnkit_avx512_finish_total(const struct total *total, int lanes, int64_t value_dim,
+                                     int rows, float *const *out, float *const *lse);
 void attnkit_avx512_decode(const struct decode_block *block, int rows, float scale_log2);
 void attnkit_avx512_decode_fold(const struct state *total, const struct state *chunk, int rows,
                                 int64_t value_dim);
-void attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
-                                  float *const *out, float *const *lse);
+uint64_t attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                      float *const *out, float *const *lse);
+void attnkit_avx512_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
+bool attnkit_avx512_quotient_row(const double *o, double divisor, int64_t n, float *out);
 void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, int keys,
                                 int64_t head_dim, float *s);
-void attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                             float *const *out);
+uint64_t attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                                 float *const *out);
 void attnkit_avx512_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                            bool interleaved);
 void attnkit_avx512_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
@@ -240,6 +266,10 @@ void attnkit_avx512_part_state(const float *out, float l, int64_t value_dim, flo
 void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_avx512_product(const struct product *p);
 void attnkit_avx512_few_product(const struct few_product *p);
+
+/* For results with a value that is not finite: makes every NaN the same, and returns a bit for each
+ * row that has such a value. */
+__attribute__((cold)) uint64_t attnkit_avx512_settle(int rows, int64_t n, float *const *out);
 
 extern const struct kernels attnkit_avx512;
 

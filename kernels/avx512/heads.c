@@ -70,10 +70,9 @@ void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, in
 
 /* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
  * alone the keys that only others see: 0 times their V might be NaN. */
-static inline __attribute__((always_inline)) void out_tile(const struct head_weights *weights,
-                                                           struct rows v, int64_t c, int64_t width,
-                                                           float *const *out, const int vectors,
-                                                           const int rows)
+static inline __attribute__((always_inline)) __m512
+out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
+         float *const *out, const int vectors, const int rows, __m512 spoilt)
 {
     __m512 sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -96,37 +95,40 @@ static inline __attribute__((always_inline)) void out_tile(const struct head_wei
                                                 sum[r][j]);
     for (int r = 0; r < rows; r++) {
         const __m512 l = divisor(_mm512_set1_ps(weights->row_sum[r * VECTOR]));
-        for (int j = 0; j < vectors; j++)
-            store_first(out[r] + c + j * VECTOR, width, result(sum[r][j], l));
+        for (int j = 0; j < vectors; j++) {
+            const __m512 x = result(sum[r][j], l);
+            spoilt = spoil(spoilt, x);
+            store_first(out[r] + c + j * VECTOR, width, x);
+        }
     }
+    return spoilt;
 }
 
-static inline __attribute__((always_inline)) void
+static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
+    __m512 spoilt = _mm512_setzero_ps();
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
+        spoilt = out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
     for (; c + VECTOR <= v.dim; c += VECTOR)
-        out_tile(weights, v, c, VECTOR, out, 1, rows);
+        spoilt = out_tile(weights, v, c, VECTOR, out, 1, rows, spoilt);
     if (c < v.dim)
-        out_tile(weights, v, c, v.dim - c, out, 1, rows);
+        spoilt = out_tile(weights, v, c, v.dim - c, out, 1, rows, spoilt);
+    return is_spoilt(spoilt) ? attnkit_avx512_settle(rows, v.dim, out) : 0;
 }
 
-void attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                             float *const *out)
+uint64_t attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                                 float *const *out)
 {
     switch (rows) {
     case 1:
-        out_rows(weights, *v, out, 1);
-        break;
+        return out_rows(weights, *v, out, 1);
     case 2:
-        out_rows(weights, *v, out, 2);
-        break;
+        return out_rows(weights, *v, out, 2);
     case 3:
-        out_rows(weights, *v, out, 3);
-        break;
+        return out_rows(weights, *v, out, 3);
     default:
-        out_rows(weights, *v, out, 4);
+        return out_rows(weights, *v, out, 4);
     }
 }

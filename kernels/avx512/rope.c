@@ -5,13 +5,6 @@
  */
 #include "kernels/avx512/avx512.h"
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
-static inline __m512 plain_nan(__m512 y)
-{
-    const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
-    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
-}
-
 /* p0 p0 p1 p1 .. p7 p7 of the first n, and no byte behind them. */
 static inline __m512 load_twice(const float *p, int64_t n)
 {

@@ -65,10 +65,9 @@ void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int 
 
 /* `vectors` vectors of value columns from column c on, the last of n floats. A row leaves alone the
  * keys that only others see: 0 times their V might be NaN. */
-static inline __attribute__((always_inline)) void out_tile(const struct head_weights *weights,
-                                                           struct rows v, int64_t c, int n,
-                                                           float *const *out, const int vectors,
-                                                           const int rows)
+static inline __attribute__((always_inline)) float32x4_t
+out_tile(const struct head_weights *weights, struct rows v, int64_t c, int n, float *const *out,
+         const int vectors, const int rows, float32x4_t spoilt)
 {
     float32x4_t sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -90,32 +89,36 @@ static inline __attribute__((always_inline)) void out_tile(const struct head_wei
                                             p[r * VECTOR]);
     for (int r = 0; r < rows; r++) {
         const float32x4_t l = divisor_of(vld1q_dup_f32(weights->row_sum + r * VECTOR));
-        for (int j = 0; j < vectors; j++)
-            store_n(out[r] + c + j * VECTOR, result(sum[r][j], l), n);
+        for (int j = 0; j < vectors; j++) {
+            const float32x4_t x = result(sum[r][j], l);
+            spoilt = spoil(spoilt, x);
+            store_n(out[r] + c + j * VECTOR, x, n);
+        }
     }
+    return spoilt;
 }
 
-static inline __attribute__((always_inline)) void
+static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
+    float32x4_t spoilt = vdupq_n_f32(0.0f);
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
+        spoilt = out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
     for (; c < v.dim; c += VECTOR)
-        out_tile(weights, v, c, lanes_at(c, v.dim), out, 1, rows);
+        spoilt = out_tile(weights, v, c, lanes_at(c, v.dim), out, 1, rows, spoilt);
+    return is_spoilt(spoilt) ? attnkit_neon_settle(rows, v.dim, out) : 0;
 }
 
-void attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                           float *const *out)
+uint64_t attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                               float *const *out)
 {
     switch (rows) {
     case 1:
-        out_rows(weights, *v, out, 1);
-        break;
+        return out_rows(weights, *v, out, 1);
     case 2:
-        out_rows(weights, *v, out, 2);
-        break;
+        return out_rows(weights, *v, out, 2);
     default:
-        out_rows(weights, *v, out, 3);
+        return out_rows(weights, *v, out, 3);
     }
 }

@@ -241,6 +241,25 @@ static inline float32x4_t result(float32x4_t o, float32x4_t divisor)
     return vaddq_f32(vdivq_f32(o, divisor), vdupq_n_f32(0.0f));
 }
 
+/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+static inline float32x4_t plain_nan(float32x4_t y)
+{
+    const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
+    return vbslq_f32(vceqq_f32(y, y), y, nan);
+}
+
+/* Lanes of `spoilt`, +0 at first, become NaN where an x is not finite: only then 0 * x is not 0. */
+static inline float32x4_t spoil(float32x4_t spoilt, float32x4_t x)
+{
+    return vfmaq_f32(spoilt, x, vdupq_n_f32(0.0f));
+}
+
+/* Any NaN is the maximum. */
+static inline bool is_spoilt(float32x4_t spoilt)
+{
+    return isnan(vmaxvq_f32(spoilt));
+}
+
 /* The entries of the table, see ../kernels.h. */
 void attnkit_neon_exp2(const float *x, float *y, size_t n);
 void attnkit_neon_widen(enum type type, const void *row, const float *scales, int64_t group,
@@ -257,19 +276,27 @@ void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible,
 void attnkit_neon_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
 void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
                              int keys, float *o, const struct rows *ahead);
-void attnkit_neon_fold(const struct state *total, const struct state *chunk, int lanes,
+void attnkit_neon_begin_total(const struct total *total, const struct state *chunk, int lanes,
+                              int64_t value_dim);
+void attnkit_neon_fold(const struct total *total, const struct state *chunk, int lanes,
                        int64_t value_dim);
+void attnkit_neon_fold_f32(const struct state *total, const struct state *chunk, int lanes,
+                           int64_t value_dim);
 uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                              float *const *out, float *const *lse);
+uint64_t attnkit_neon_finish_total(const struct total *total, int lanes, int64_t value_dim,
+                                   int rows, float *const *out, float *const *lse);
 void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2);
 void attnkit_neon_decode_fold(const struct state *total, const struct state *chunk, int rows,
                               int64_t value_dim);
-void attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
-                                float *const *out, float *const *lse);
+uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
+                                    float *const *out, float *const *lse);
+void attnkit_neon_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
+bool attnkit_neon_quotient_row(const double *o, double divisor, int64_t n, float *out);
 void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int keys,
                               int64_t head_dim, float *s);
-void attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                           float *const *out);
+uint64_t attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                               float *const *out);
 void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                          bool interleaved);
 void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
@@ -286,6 +313,10 @@ void attnkit_neon_part_state(const float *out, float l, int64_t value_dim, float
 void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_neon_product(const struct product *p);
 void attnkit_neon_few_product(const struct few_product *p);
+
+/* For results with a value that is not finite: makes every NaN the same, and returns a bit for each
+ * row that has such a value. */
+__attribute__((cold)) uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out);
 
 extern const struct kernels attnkit_neon;
 

@@ -5,13 +5,6 @@
  */
 #include "kernels/neon/neon.h"
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
-static inline float32x4_t plain_nan(float32x4_t y)
-{
-    const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
-    return vbslq_f32(vceqq_f32(y, y), y, nan);
-}
-
 /* The first n of x = a0 a1 b0 b1, for c = ca ca cb cb and s = sa sa sb sb. */
 static inline void rotate_two(float *x, float32x4_t c, float32x4_t s, int n)
 {

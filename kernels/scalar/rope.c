@@ -4,11 +4,6 @@
  */
 #include "kernels/scalar/scalar.h"
 
-static float plain_nan(float y)
-{
-    return isnan(y) ? float_from_bits(0x7fc00000) : y;
-}
-
 void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
                            bool interleaved)
 {

@@ -28,6 +28,12 @@ static inline uint32_t bits_from_float(float f)
     return bits;
 }
 
+/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+static inline float plain_nan(float x)
+{
+    return isnan(x) ? float_from_bits(0x7fc00000) : x;
+}
+
 /* 2^n for -126 <= n <= 127. */
 static inline float power_of_two(int n)
 {
@@ -179,7 +185,7 @@ static inline float finite_max(float row_max)
 
 static inline float scalar_lse(float row_max, float row_sum)
 {
-    return fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum)));
+    return plain_nan(fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum))));
 }
 
 /* A binary16 number, exact; a NaN becomes a quiet one with the same payload. */

@@ -117,9 +117,45 @@ static void weighted_v(const float *p, int lanes, const float *rescale, const st
     }
 }
 
+static void begin_total(const struct total *total, const struct state *chunk, int lanes,
+                        int64_t value_dim)
+{
+    for (int lane = 0; lane < lanes; lane++) {
+        total->row_max[lane] = chunk->row_max[lane];
+        total->row_sum[lane] = (double)chunk->row_sum[lane];
+    }
+    for (int64_t i = 0; i < value_dim * lanes; i++)
+        total->out[i] = (double)chunk->out[i];
+}
+
+static double folded(double total, float chunk, double a, double b)
+{
+    return fma(total, a, (double)chunk * b);
+}
+
+static void fold(const struct total *total, const struct state *chunk, int lanes, int64_t value_dim)
+{
+    for (int lane = 0; lane < lanes; lane++) {
+        const float max = total->row_max[lane], chunk_max = chunk->row_max[lane];
+        const float new_max = chunk_max > max ? chunk_max : max;
+        const double a = (double)scalar_exp2(max - finite_max(new_max));
+        const double b = (double)scalar_exp2(chunk_max - finite_max(new_max));
+        total->row_max[lane] = new_max;
+        total->row_sum[lane] = folded(total->row_sum[lane], chunk->row_sum[lane], a, b);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            total->out[i] = folded(total->out[i], chunk->out[i], a, b);
+    }
+}
+
+static void fold_row(double *o, const float *chunk, double a, double b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        o[i] = folded(o[i], chunk[i], a, b);
+}
+
 /* Folds the maximum and the sum; a and b are the factors of the two states. */
-static void fold_row(float *row_max, float *row_sum, float chunk_max, float chunk_sum, float *a,
-                     float *b)
+static void fold_state(float *row_max, float *row_sum, float chunk_max, float chunk_sum, float *a,
+                       float *b)
 {
     const float new_max = *row_max > chunk_max ? *row_max : chunk_max;
     *a = scalar_exp2(*row_max - finite_max(new_max));
@@ -128,41 +164,77 @@ static void fold_row(float *row_max, float *row_sum, float chunk_max, float chun
     *row_max = new_max;
 }
 
-static void fold(const struct state *total, const struct state *chunk, int lanes, int64_t value_dim)
+static void fold_f32(const struct state *total, const struct state *chunk, int lanes,
+                     int64_t value_dim)
 {
     for (int lane = 0; lane < lanes; lane++) {
         float a, b;
-        fold_row(&total->row_max[lane], &total->row_sum[lane], chunk->row_max[lane],
-                 chunk->row_sum[lane], &a, &b);
+        fold_state(&total->row_max[lane], &total->row_sum[lane], chunk->row_max[lane],
+                   chunk->row_sum[lane], &a, &b);
         for (int64_t i = lane; i < value_dim * lanes; i += lanes)
             total->out[i] = fmaf(total->out[i], a, chunk->out[i] * b);
     }
 }
 
-/* One row of the result; true if every value is finite. */
-static bool finish_row(float row_max, float row_sum, const float *o, int64_t stride,
-                       int64_t value_dim, float *out, float *lse)
+/* A quotient as a value of the result. Clears *finite if it is not. */
+static float result(float quotient, bool *finite)
+{
+    *finite &= fabsf(quotient) < INFINITY;
+    return plain_nan(quotient + 0.0f);
+}
+
+/* A row of the result from every `stride`th value of o; true if one is not finite. */
+static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t value_dim, float *out)
 {
     const float divisor = row_sum == 0.0f ? 1.0f : row_sum;
     bool finite = true;
-    for (int64_t c = 0; c < value_dim; c++) {
-        out[c] = o[c * stride] / divisor + 0.0f;
-        finite &= fabsf(out[c]) < INFINITY;
-    }
-    if (lse)
-        *lse = scalar_lse(row_max, row_sum);
-    return finite;
+    for (int64_t c = 0; c < value_dim; c++)
+        out[c] = result(o[c * stride] / divisor, &finite);
+    return !finite;
+}
+
+/* The same from binary64. */
+static bool finish_total_row(const double *o, int64_t stride, double divisor, int64_t value_dim,
+                             float *out)
+{
+    bool finite = true;
+    for (int64_t c = 0; c < value_dim; c++)
+        out[c] = result((float)(o[c * stride] / divisor), &finite);
+    return !finite;
 }
 
 static uint64_t finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse)
 {
     uint64_t not_finite = 0;
-    for (int lane = 0; lane < rows; lane++)
-        if (!finish_row(st->row_max[lane], st->row_sum[lane], st->out + lane, lanes, value_dim,
-                        out[lane], lse ? lse[lane] : NULL))
-            not_finite |= UINT64_C(1) << lane;
+    for (int lane = 0; lane < rows; lane++) {
+        const bool found =
+            finish_row(st->out + lane, lanes, st->row_sum[lane], value_dim, out[lane]);
+        not_finite |= (uint64_t)found << lane;
+        if (lse)
+            *lse[lane] = scalar_lse(st->row_max[lane], st->row_sum[lane]);
+    }
     return not_finite;
+}
+
+static uint64_t finish_total(const struct total *total, int lanes, int64_t value_dim, int rows,
+                             float *const *out, float *const *lse)
+{
+    uint64_t not_finite = 0;
+    for (int lane = 0; lane < rows; lane++) {
+        const double l = total->row_sum[lane];
+        const bool found =
+            finish_total_row(total->out + lane, lanes, l == 0.0 ? 1.0 : l, value_dim, out[lane]);
+        not_finite |= (uint64_t)found << lane;
+        if (lse)
+            *lse[lane] = scalar_lse(total->row_max[lane], (float)l);
+    }
+    return not_finite;
+}
+
+static bool quotient_row(const double *o, double divisor, int64_t n, float *out)
+{
+    return finish_total_row(o, 1, divisor, n, out);
 }
 
 /* Element i of a row as binary32. */
@@ -273,19 +345,25 @@ static void decode_fold(const struct state *total, const struct state *chunk, in
 {
     for (int r = 0; r < rows; r++) {
         float a, b;
-        fold_row(&total->row_max[r], &total->row_sum[r], chunk->row_max[r], chunk->row_sum[r], &a,
-                 &b);
+        fold_state(&total->row_max[r], &total->row_sum[r], chunk->row_max[r], chunk->row_sum[r], &a,
+                   &b);
         for (int64_t i = r * value_dim; i < (r + 1) * value_dim; i++)
             total->out[i] = fmaf(total->out[i], a, chunk->out[i] * b);
     }
 }
 
-static void decode_finish(const struct state *st, int rows, int64_t value_dim, float *const *out,
-                          float *const *lse)
+static uint64_t decode_finish(const struct state *st, int rows, int64_t value_dim,
+                              float *const *out, float *const *lse)
 {
-    for (int r = 0; r < rows; r++)
-        finish_row(st->row_max[r], st->row_sum[r], st->out + r * value_dim, 1, value_dim, out[r],
-                   lse ? lse[r] : NULL);
+    uint64_t not_finite = 0;
+    for (int r = 0; r < rows; r++) {
+        const bool found =
+            finish_row(st->out + r * value_dim, 1, st->row_sum[r], value_dim, out[r]);
+        not_finite |= (uint64_t)found << r;
+        if (lse)
+            *lse[r] = scalar_lse(st->row_max[r], st->row_sum[r]);
+    }
+    return not_finite;
 }
 
 static void part_state(const float *out, float l, int64_t value_dim, float *o)
@@ -307,9 +385,10 @@ static void head_scores(const float *q_t, const float *k_t, int rows, int keys, 
         }
 }
 
-static void head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                     float *const *out)
+static uint64_t head_out(const struct head_weights *weights, const struct rows *v, int rows,
+                         float *const *out)
 {
+    uint64_t not_finite = 0;
     for (int r = 0; r < rows; r++) {
         for (int64_t c = 0; c < v->dim; c++) {
             float acc = 0.0f;
@@ -317,8 +396,10 @@ static void head_out(const struct head_weights *weights, const struct rows *v, i
                 acc = fmaf(weights->p[key * weights->lanes + r * VECTOR], row_at(*v, key)[c], acc);
             out[r][c] = acc;
         }
-        finish_row(0.0f, weights->row_sum[r * VECTOR], out[r], 1, v->dim, out[r], NULL);
+        const bool found = finish_row(out[r], 1, weights->row_sum[r * VECTOR], v->dim, out[r]);
+        not_finite |= (uint64_t)found << r;
     }
+    return not_finite;
 }
 
 const struct kernels attnkit_scalar = {
@@ -348,11 +429,16 @@ const struct kernels attnkit_scalar = {
     .adjust = adjust,
     .multiply = multiply,
     .weighted_v = weighted_v,
+    .begin_total = begin_total,
     .fold = fold,
+    .fold_f32 = fold_f32,
     .finish = finish,
+    .finish_total = finish_total,
     .decode = decode,
     .decode_fold = decode_fold,
     .decode_finish = decode_finish,
+    .fold_row = fold_row,
+    .quotient_row = quotient_row,
     .part_state = part_state,
     .head_scores = head_scores,
     .head_out = head_out,

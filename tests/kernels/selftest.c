@@ -252,7 +252,7 @@ static void every_mutant_is_caught(void **state)
         {"softmax: no rescale", {.softmax = softmax_drops_rescale}},
         {"finish: NaN of masked V not reported", {.finish = finish_hides_nan}},
         {"finish: a write past the row", {.finish = finish_writes_past_the_row}},
-        {"fold: chunk forgotten", {.fold = fold_forgets_the_chunk}},
+        {"fold: chunk forgotten", {.fold_f32 = fold_forgets_the_chunk}},
         {"pack: a byte read after the row", {.pack_q = pack_q_reads_a_byte_after}},
         {"pack: a byte read before the row", {.pack_q = pack_q_reads_a_byte_before}},
         {"decode: last key missing", {.decode = decode_misses_a_key}},
@@ -271,7 +271,7 @@ static void every_mutant_is_caught(void **state)
         bad.scores = change->scores ? change->scores : bad.scores;
         bad.softmax = change->softmax ? change->softmax : bad.softmax;
         bad.weighted_v = change->weighted_v ? change->weighted_v : bad.weighted_v;
-        bad.fold = change->fold ? change->fold : bad.fold;
+        bad.fold_f32 = change->fold_f32 ? change->fold_f32 : bad.fold_f32;
         bad.finish = change->finish ? change->finish : bad.finish;
         bad.decode = change->decode ? change->decode : bad.decode;
         bad.product = change->product ? change->product : bad.product;

@@ -647,7 +647,7 @@ static void check_fold(struct round *w)
     draw_states(w, &chunk);
     copy_states(&expected, &total);
     model_fold(&expected, &chunk);
-    w->kernels->fold(&total.st, &chunk.st, w->lanes, w->value_dim);
+    w->kernels->fold_f32(&total.st, &chunk.st, w->lanes, w->value_dim);
     expect_states(w, &total, &expected);
 }
 
