@@ -334,6 +334,24 @@ static void draw_states(struct round *w, struct states *s)
     }
 }
 
+/* What a state of a user, or of a format with less room, may have: any l, and any o. */
+static void draw_odd_states(struct round *w, struct states *s)
+{
+    static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
+    static const uint32_t odd[] = {0x7fc12345, 0xffc00000, 0x7f800000, 0xff800000,
+                                   0x00000001, 0x807fffff, 0x80000000, 0x7f7fffff};
+    draw_states(w, s);
+    for (int r = 0; r < s->rows && w->data == SPECIAL; r++) {
+        if (random_below(&w->random, 2))
+            continue;
+        if (random_below(&w->random, 2))
+            s->st.row_sum[r] = sums[random_below(&w->random, 6)];
+        for (int64_t i = random_below(&w->random, 4); i > 0 && s->value_dim > 0; i--)
+            *out_at(s, r, random_below(&w->random, s->value_dim)) =
+                float_from_bits(odd[random_below(&w->random, 8)]);
+    }
+}
+
 static void copy_states(const struct states *to, const struct states *from)
 {
     memcpy(to->st.row_max, from->st.row_max, (size_t)from->rows * sizeof(float));
@@ -341,25 +359,91 @@ static void copy_states(const struct states *to, const struct states *from)
     memcpy(to->st.out, from->st.out, out_count(from) * sizeof(float));
 }
 
+/* --- Totals of a panel ------------------------------------------------------------------------ */
+
+static double *take_doubles(size_t count)
+{
+    return (double *)take(2 * count, 0);
+}
+
+static struct total take_total(const struct round *w)
+{
+    const size_t lanes = (size_t)w->lanes;
+    return (struct total){take_lanes(w, 1), take_doubles(lanes),
+                          take_doubles(lanes * (size_t)w->value_dim)};
+}
+
+/* A number near x with more bits than binary32 has, now and then far beyond its range. */
+static double draw_wide(struct round *w, float x)
+{
+    static const double far[] = {0x1p130, 0x1p900, 0x1p-140, 0x1p-1000};
+    const double wide = (double)x * (1.0 + 0x1p-27 * (double)random_uniform(&w->random));
+    const bool is_far = w->data == SPECIAL && random_below(&w->random, 16) == 0;
+    return is_far ? wide * far[random_below(&w->random, 4)] : wide;
+}
+
+static void draw_doubles(struct round *w, const float *from, double *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = draw_wide(w, from[i]);
+}
+
+/* As what draw_odd_states draws, which it takes the place of. */
+static struct total draw_total(struct round *w)
+{
+    const struct total total = take_total(w);
+    const size_t lanes = (size_t)w->lanes;
+    struct states s = take_panel_states(w);
+    draw_odd_states(w, &s);
+    memcpy(total.row_max, s.st.row_max, lanes * sizeof(float));
+    draw_doubles(w, s.st.row_sum, total.row_sum, lanes);
+    draw_doubles(w, s.st.out, total.out, lanes * (size_t)w->value_dim);
+    return total;
+}
+
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* Zeros of states may have either sign: finish drops it. */
-enum zeros { EXACT_ZEROS, ANY_ZEROS };
+/* Zeros of states may have either sign: finish drops it. A NaN may be any, but in a result. */
+enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
                    size_t count, enum zeros zeros)
 {
     w->compared += (int64_t)count;
-    if (same_bits(got, expected, count))
+    if (memcmp(got, expected, count * sizeof *got) == 0)
         return;
     for (size_t i = 0; i < count; i++) {
         const bool both_zero = got[i] == 0.0f && expected[i] == 0.0f;
-        if (same_bits(&got[i], &expected[i], 1) || (zeros == ANY_ZEROS && both_zero))
+        const bool is_same = zeros == EXACT_BITS ? memcmp(&got[i], &expected[i], sizeof *got) == 0
+                                                 : same_bits(&got[i], &expected[i], 1);
+        if (is_same || (zeros == ANY_ZEROS && both_zero))
             continue;
-        printf("# %s[%zu] of %zu is %a, not %a\n", what, i, count, (double)got[i],
-               (double)expected[i]);
+        printf("# %s[%zu] of %zu is %a (%08x), not %a\n", what, i, count, (double)got[i],
+               bits_from_float(got[i]), (double)expected[i]);
         fail();
     }
+}
+
+/* Of a total: any NaN is as good as another. */
+static void expect_doubles(struct round *w, const char *what, const double *got,
+                           const double *expected, size_t count)
+{
+    w->compared += (int64_t)count;
+    for (size_t i = 0; i < count; i++) {
+        if (memcmp(&got[i], &expected[i], sizeof *got) == 0 ||
+            (isnan(got[i]) && isnan(expected[i])))
+            continue;
+        printf("# %s[%zu] of %zu is %a, not %a\n", what, i, count, got[i], expected[i]);
+        fail();
+    }
+}
+
+static void expect_bits(const char *what, uint64_t got, uint64_t expected)
+{
+    if (got != expected)
+        printf("# %s: %#llx, not %#llx\n", what, (unsigned long long)got,
+               (unsigned long long)expected);
+    assert_true(got == expected);
 }
 
 static void expect_max_and_sum(struct round *w, const struct states *got,
@@ -374,6 +458,14 @@ static void expect_states(struct round *w, const struct states *got, const struc
 {
     expect_max_and_sum(w, got, expected);
     expect(w, "o", got->st.out, expected->st.out, out_count(got), ANY_ZEROS);
+}
+
+static void expect_total(struct round *w, const struct total *got, const struct total *expected)
+{
+    const size_t lanes = (size_t)w->lanes;
+    expect(w, "row_max", got->row_max, expected->row_max, lanes, ANY_ZEROS);
+    expect_doubles(w, "row_sum", got->row_sum, expected->row_sum, lanes);
+    expect_doubles(w, "o", got->out, expected->out, lanes * (size_t)w->value_dim);
 }
 
 /* --- The contract in plain C ------------------------------------------------------------------ */
@@ -447,31 +539,61 @@ static void model_decode(const struct states *s, int row, const struct decode_bl
     }
 }
 
-static void model_fold(const struct states *total, const struct states *chunk)
+static void model_fold(const struct round *w, const struct total *total, const struct states *chunk)
 {
-    for (int r = 0; r < total->rows; r++) {
-        const float old_max = total->st.row_max[r], chunk_max = chunk->st.row_max[r];
+    for (int r = 0; r < w->lanes; r++) {
+        const float old_max = total->row_max[r], chunk_max = chunk->st.row_max[r];
         const float new_max = old_max > chunk_max ? old_max : chunk_max;
-        const float a = scalar_exp2(old_max - finite_max(new_max));
-        const float b = scalar_exp2(chunk_max - finite_max(new_max));
-        total->st.row_max[r] = new_max;
-        total->st.row_sum[r] = fmaf(total->st.row_sum[r], a, chunk->st.row_sum[r] * b);
-        for (int64_t c = 0; c < total->value_dim; c++)
-            *out_at(total, r, c) = fmaf(*out_at(total, r, c), a, *out_at(chunk, r, c) * b);
+        const double a = (double)scalar_exp2(old_max - finite_max(new_max));
+        const double b = (double)scalar_exp2(chunk_max - finite_max(new_max));
+        total->row_max[r] = new_max;
+        total->row_sum[r] = fma(total->row_sum[r], a, (double)chunk->st.row_sum[r] * b);
+        for (int64_t c = 0; c < w->value_dim; c++) {
+            double *const o = &total->out[c * w->lanes + r];
+            *o = fma(*o, a, (double)*out_at(chunk, r, c) * b);
+        }
     }
 }
 
-/* A row of the result; true if all of it is finite. */
-static bool model_finish(const struct states *s, int row, float *out, float *lse)
+/* A row of the result. */
+struct finished {
+    float *out; /* [value_dim] */
+    float lse;
+    bool finite, has_log; /* all of out; no log is promised for an l that is subnormal */
+};
+
+static void set_result(struct finished *row, int64_t c, float quotient)
+{
+    row->out[c] = isnan(quotient) ? float_from_bits(0x7fc00000) : quotient + 0.0f;
+    row->finite &= isfinite(quotient) != 0;
+}
+
+static void set_lse(struct finished *row, float row_max, float l)
+{
+    const float lse = fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(l)));
+    row->has_log = fpclassify(l) != FP_SUBNORMAL;
+    row->lse = isnan(lse) ? float_from_bits(0x7fc00000) : lse;
+}
+
+static struct finished model_finish(const struct states *s, int row, float *out)
 {
     const float l = s->st.row_sum[row];
-    bool finite = true;
-    for (int64_t c = 0; c < s->value_dim; c++) {
-        out[c] = *out_at(s, row, c) / (l == 0.0f ? 1.0f : l) + 0.0f;
-        finite &= isfinite(out[c]) != 0;
-    }
-    *lse = scalar_lse(s->st.row_max[row], l);
-    return finite;
+    struct finished f = {.out = out, .finite = true};
+    for (int64_t c = 0; c < s->value_dim; c++)
+        set_result(&f, c, *out_at(s, row, c) / (l == 0.0f ? 1.0f : l));
+    set_lse(&f, s->st.row_max[row], l);
+    return f;
+}
+
+static struct finished model_finish_total(const struct round *w, const struct total *total, int row,
+                                          float *out)
+{
+    const double l = total->row_sum[row];
+    struct finished f = {.out = out, .finite = true};
+    for (int64_t c = 0; c < w->value_dim; c++)
+        set_result(&f, c, (float)(total->out[c * w->lanes + row] / (l == 0.0 ? 1.0 : l)));
+    set_lse(&f, total->row_max[row], (float)l);
+    return f;
 }
 
 /* --- The entries ------------------------------------------------------------------------------ */
@@ -639,16 +761,42 @@ static void check_weighted_v(struct round *w)
     expect(w, "o", o, expected, (size_t)(v.dim * lanes), ANY_ZEROS);
 }
 
+static void check_begin_total(struct round *w)
+{
+    struct states chunk = take_panel_states(w);
+    const struct total got = take_total(w), expected = take_total(w);
+    draw_odd_states(w, &chunk);
+    for (int r = 0; r < w->lanes; r++) {
+        expected.row_max[r] = chunk.st.row_max[r];
+        expected.row_sum[r] = (double)chunk.st.row_sum[r];
+    }
+    for (size_t i = 0; i < out_count(&chunk); i++)
+        expected.out[i] = (double)chunk.st.out[i];
+    w->kernels->begin_total(&got, &chunk.st, w->lanes, w->value_dim);
+    expect_total(w, &got, &expected);
+}
+
+/* Some maxima become equal, or so far apart that a factor is the last that is not 0, or 0. */
+static void draw_distances(struct round *w, float *row_max, const float *other)
+{
+    for (int r = 0; r < w->lanes; r++)
+        if (random_below(&w->random, 4) == 0 && isfinite(row_max[r]) && isfinite(other[r]))
+            row_max[r] = other[r] + (float)((random_below(&w->random, 3) - 1) *
+                                            (random_below(&w->random, 2) - LEAST_POWER));
+}
+
 static void check_fold(struct round *w)
 {
-    struct states total = take_panel_states(w), chunk = take_panel_states(w);
-    struct states expected = take_panel_states(w);
-    draw_states(w, &total);
-    draw_states(w, &chunk);
-    copy_states(&expected, &total);
-    model_fold(&expected, &chunk);
-    w->kernels->fold_f32(&total.st, &chunk.st, w->lanes, w->value_dim);
-    expect_states(w, &total, &expected);
+    struct states chunk = take_panel_states(w);
+    const struct total got = draw_total(w), expected = take_total(w);
+    draw_odd_states(w, &chunk);
+    draw_distances(w, chunk.st.row_max, got.row_max);
+    memcpy(expected.row_max, got.row_max, (size_t)w->lanes * sizeof(float));
+    memcpy(expected.row_sum, got.row_sum, (size_t)w->lanes * sizeof(double));
+    memcpy(expected.out, got.out, out_count(&chunk) * sizeof(double));
+    model_fold(w, &expected, &chunk);
+    w->kernels->fold(&got, &chunk.st, w->lanes, w->value_dim);
+    expect_total(w, &got, &expected);
 }
 
 /* Where results go; pointers of rows that there are not are NULL. */
@@ -669,35 +817,61 @@ static struct outputs place_outputs(struct round *w)
     return o;
 }
 
-/* Returns what finish should have. */
+/* Returns the row's bit of what finish should have. */
+static uint64_t expect_output(struct round *w, const struct outputs *o, int r,
+                              const struct finished *row)
+{
+    expect(w, "out", o->out[r], row->out, (size_t)w->value_dim, EXACT_BITS);
+    assert_true(w->value_dim == 0 || is_all_else_untouched(o->out[r], w->value_dim));
+    if (o->with_lse && row->has_log)
+        expect(w, "lse", o->lse[r], &row->lse, 1, EXACT_BITS);
+    assert_true(is_all_else_untouched(o->lse[r], o->with_lse ? 1 : 0));
+    return (uint64_t)!row->finite << r;
+}
+
 static uint64_t expect_outputs(struct round *w, const struct outputs *o, const struct states *s)
 {
     uint64_t not_finite = 0;
-    float *row = take((size_t)w->value_dim, 0), lse;
+    float *const out = take((size_t)w->value_dim, 0);
     for (int r = 0; r < w->rows; r++) {
-        if (!model_finish(s, r, row, &lse))
-            not_finite |= UINT64_C(1) << r;
-        expect(w, "out", o->out[r], row, (size_t)w->value_dim, EXACT_ZEROS);
-        assert_true(is_all_else_untouched(o->out[r], w->value_dim));
-        if (o->with_lse)
-            expect(w, "lse", o->lse[r], &lse, 1, EXACT_ZEROS);
-        assert_true(is_all_else_untouched(o->lse[r], o->with_lse ? 1 : 0));
+        const struct finished row = model_finish(s, r, out);
+        not_finite |= expect_output(w, o, r, &row);
     }
     return not_finite;
 }
 
+/* Now and then there is an lse alone. */
+static void draw_no_columns(struct round *w)
+{
+    if (random_below(&w->random, 16) == 0)
+        w->value_dim = 0;
+}
+
 static void check_finish(struct round *w)
 {
+    draw_no_columns(w);
     struct states s = take_panel_states(w);
     const struct outputs o = place_outputs(w);
-    draw_states(w, &s);
+    draw_odd_states(w, &s);
     const uint64_t not_finite = w->kernels->finish(&s.st, w->lanes, w->value_dim, w->rows, o.out,
                                                    o.with_lse ? o.lse : NULL);
-    const uint64_t expected = expect_outputs(w, &o, &s);
-    if (not_finite != expected)
-        printf("# rows not finite: %#llx, not %#llx\n", (unsigned long long)not_finite,
-               (unsigned long long)expected);
-    assert_true(not_finite == expected);
+    expect_bits("rows not finite", not_finite, expect_outputs(w, &o, &s));
+}
+
+static void check_finish_total(struct round *w)
+{
+    draw_no_columns(w);
+    const struct outputs o = place_outputs(w);
+    const struct total total = draw_total(w);
+    const uint64_t not_finite = w->kernels->finish_total(&total, w->lanes, w->value_dim, w->rows,
+                                                         o.out, o.with_lse ? o.lse : NULL);
+    uint64_t expected = 0;
+    float *const out = take((size_t)w->value_dim, 0);
+    for (int r = 0; r < w->rows; r++) {
+        const struct finished row = model_finish_total(w, &total, r, out);
+        expected |= expect_output(w, &o, r, &row);
+    }
+    expect_bits("rows not finite", not_finite, expected);
 }
 
 /* The same for all rows, as it comes, or in steps that rise as in a causal mask. Returns the
@@ -956,25 +1130,90 @@ static void check_decode(struct round *w)
                visible[r] > 0 ? EXACT_ZEROS : ANY_ZEROS);
 }
 
-static void check_decode_fold(struct round *w)
-{
-    struct states total = take_decode_states(w), chunk = take_decode_states(w);
-    struct states expected = take_decode_states(w);
-    draw_states(w, &total);
-    draw_states(w, &chunk);
-    copy_states(&expected, &total);
-    model_fold(&expected, &chunk);
-    w->kernels->decode_fold(&total.st, &chunk.st, w->rows, w->value_dim);
-    expect_states(w, &total, &expected);
-}
-
 static void check_decode_finish(struct round *w)
 {
+    draw_no_columns(w);
     struct states s = take_decode_states(w);
+    struct states in_place = take_decode_states(w);
     const struct outputs o = place_outputs(w);
-    draw_states(w, &s);
-    w->kernels->decode_finish(&s.st, w->rows, w->value_dim, o.out, o.with_lse ? o.lse : NULL);
-    expect_outputs(w, &o, &s);
+    float *lines[MAX_DECODE_ROWS];
+    draw_odd_states(w, &s);
+    copy_states(&in_place, &s);
+    for (int r = 0; r < w->rows; r++)
+        lines[r] = out_at(&in_place, r, 0);
+    const uint64_t not_finite =
+        w->kernels->decode_finish(&s.st, w->rows, w->value_dim, o.out, o.with_lse ? o.lse : NULL);
+    const uint64_t found =
+        w->kernels->decode_finish(&in_place.st, w->rows, w->value_dim, lines, NULL);
+    for (int r = 0; r < w->rows; r++)
+        expect(w, "out in place", lines[r], o.out[r], (size_t)w->value_dim, EXACT_BITS);
+    const uint64_t expected = expect_outputs(w, &o, &s);
+    expect_bits("rows not finite", not_finite, expected);
+    expect_bits("rows not finite in place", found, expected);
+}
+
+/* A line of a total between unmapped pages, drawn, and a copy of it. */
+static struct guarded draw_guarded_doubles(struct round *w, double *copy)
+{
+    const size_t count = (size_t)w->value_dim;
+    const struct guarded line =
+        memory_guarded(count * sizeof(double), 0, random_below(&w->random, 2));
+    float *const near = take(count, 0);
+    draw_line(w, near, w->value_dim, 1);
+    draw_doubles(w, near, copy, count);
+    memcpy(line.data, copy, count * sizeof(double));
+    return line;
+}
+
+/* A power of two or 0, NaN, or such a power times the l of a part. */
+static double draw_factor(struct round *w)
+{
+    const float power = scalar_exp2(-(float)random_below(&w->random, 110));
+    switch (random_below(&w->random, 8)) {
+    case 0:
+        return w->data == SPECIAL ? (double)NAN : 1.0;
+    case 1:
+    case 2:
+        return 1.0;
+    case 3:
+    case 4:
+        return (double)power * (0.75 + 0.25 * (double)random_uniform(&w->random));
+    default:
+        return (double)power;
+    }
+}
+
+static void check_fold_row(struct round *w)
+{
+    double *const expected = take_doubles((size_t)w->value_dim);
+    struct guarded o = draw_guarded_doubles(w, expected);
+    const float *const chunk = row_at(draw_rows(w, V_ROWS, 1, w->value_dim), 0);
+    const double a = draw_factor(w), b = draw_factor(w);
+    for (int c = 0; c < w->value_dim; c++)
+        expected[c] = fma(expected[c], a, (double)chunk[c] * b);
+    w->kernels->fold_row((double *)o.data, chunk, a, b, w->value_dim);
+    expect_doubles(w, "o", (const double *)o.data, expected, (size_t)w->value_dim);
+    memory_unguard(&o);
+}
+
+static void check_quotient_row(struct round *w)
+{
+    static const double odd[] = {1.0, 0x1p-1074, 0x1p-130, 0x1p130, (double)INFINITY, (double)NAN};
+    double *const copy = take_doubles((size_t)w->value_dim);
+    struct guarded o = draw_guarded_doubles(w, copy);
+    float *const out = row_at(place_rows(w, OUT_ROWS, 1, w->value_dim), 0);
+    double divisor = draw_wide(w, 0.5f + 300.0f * (1.0f + random_uniform(&w->random)));
+    if (w->data == SPECIAL && random_below(&w->random, 2))
+        divisor = odd[random_below(&w->random, 6)];
+    struct finished row = {.out = take((size_t)w->value_dim, 0), .finite = true};
+    for (int c = 0; c < w->value_dim; c++)
+        set_result(&row, c, (float)(copy[c] / divisor));
+    const bool not_finite =
+        w->kernels->quotient_row((const double *)o.data, divisor, w->value_dim, out);
+    memory_unguard(&o);
+    expect(w, "out", out, row.out, (size_t)w->value_dim, EXACT_BITS);
+    assert_true(is_all_else_untouched(out, w->value_dim));
+    expect_bits("not finite", not_finite, !row.finite);
 }
 
 /* Lanes are heads, a vector of them for each row. */
@@ -1013,16 +1252,20 @@ static void check_head_out(struct round *w)
     draw_line(w, row_sum, lanes, 1);
     const struct outputs o = place_outputs(w);
     const struct head_weights weights = {p + head, row_sum + head, visible + head, lanes};
-    w->kernels->head_out(&weights, &v, w->rows, o.out);
-    float *row = take((size_t)w->value_dim, 0);
+    const uint64_t not_finite = w->kernels->head_out(&weights, &v, w->rows, o.out);
+    uint64_t expected = 0;
+    float *const out = take((size_t)w->value_dim, 0);
     for (int r = 0; r < w->rows; r++) {
+        struct finished row = {.out = out, .finite = true};
         const int lane = r * vector + head;
         const float l = row_sum[lane] == 0.0f ? 1.0f : row_sum[lane];
         for (int c = 0; c < w->value_dim; c++)
-            row[c] = weighted_column(p + lane, lanes, v, visible[lane], c) / l + 0.0f;
-        expect(w, "out", o.out[r], row, (size_t)w->value_dim, EXACT_ZEROS);
+            set_result(&row, c, weighted_column(p + lane, lanes, v, visible[lane], c) / l);
+        expect(w, "out", o.out[r], row.out, (size_t)w->value_dim, EXACT_BITS);
         assert_true(is_all_else_untouched(o.out[r], w->value_dim));
+        expected |= (uint64_t)!row.finite << r;
     }
+    expect_bits("rows not finite", not_finite, expected);
 }
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
@@ -1204,11 +1447,14 @@ static const struct entry {
     {"softmax", check_softmax, PANEL},
     {"adjust", check_adjust, PANEL},
     {"weighted_v", check_weighted_v, PANEL},
+    {"begin_total", check_begin_total, PANEL},
     {"fold", check_fold, PANEL},
     {"finish", check_finish, PANEL},
+    {"finish_total", check_finish_total, PANEL},
     {"decode", check_decode, DECODE},
-    {"decode_fold", check_decode_fold, DECODE},
     {"decode_finish", check_decode_finish, DECODE},
+    {"fold_row", check_fold_row, DECODE},
+    {"quotient_row", check_quotient_row, DECODE},
     {"head_scores", check_head_scores, HEADS_SQUARE},
     {"head_out", check_head_out, HEADS},
     {"widen_matrix", check_widen_matrix, MATRIX},
