@@ -185,15 +185,23 @@ static inline __m256 plain_nan(__m256 y)
     return _mm256_blendv_ps(y, nan, _mm256_cmp_ps(y, y, _CMP_UNORD_Q));
 }
 
-/* Lanes of `spoilt`, +0 at first, become NaN where an x is not finite: only then 0 * x is not 0. */
-static inline __m256 spoil(__m256 spoilt, __m256 x)
+/* A lane of `spoilt`, 1 at first, stops being finite where x or y is not; or where the sum of such
+ * products is just too large, so that whoever finds it spoilt has to look again. The 1 keeps the
+ * sum from being subnormal. */
+static inline __m256 unspoilt(void)
 {
-    return _mm256_fmadd_ps(x, _mm256_setzero_ps(), spoilt);
+    return _mm256_set1_ps(1.0f);
+}
+
+static inline __m256 spoil(__m256 spoilt, __m256 x, __m256 y)
+{
+    return _mm256_fmadd_ps(x, y, spoilt);
 }
 
 static inline bool is_spoilt(__m256 spoilt)
 {
-    return _mm256_movemask_ps(_mm256_cmp_ps(spoilt, spoilt, _CMP_UNORD_Q)) != 0;
+    const __m256 x = _mm256_sub_ps(spoilt, spoilt); /* 0 */
+    return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
 }
 
 /* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
@@ -269,8 +277,8 @@ void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, floa
 void attnkit_avx2_product(const struct product *p);
 void attnkit_avx2_few_product(const struct few_product *p);
 
-/* For results with a value that is not finite: makes every NaN the same, and returns a bit for each
- * row that has such a value. */
+/* For results that may have a value that is not finite: makes every NaN the same, and returns a bit
+ * for each row that has such a value. */
 __attribute__((cold)) uint64_t attnkit_avx2_settle(int rows, int64_t n, float *const *out);
 
 extern const struct kernels attnkit_avx2;

@@ -64,10 +64,12 @@ void attnkit_avx2_head_scores(const float *q_t, const float *k_t, int rows, int 
 }
 
 /* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
- * alone the keys that only others see: 0 times their V might be NaN. */
-static inline __attribute__((always_inline)) __m256
-out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
-         float *const *out, const int vectors, const int rows, __m256 spoilt)
+ * alone the keys that only others see: 0 times their V might be NaN. Returns whether some value of
+ * out may not be finite. */
+static inline __attribute__((always_inline)) bool out_tile(const struct head_weights *weights,
+                                                           struct rows v, int64_t c, int64_t width,
+                                                           float *const *out, const int vectors,
+                                                           const int rows)
 {
     __m256 sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -88,29 +90,32 @@ out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t w
                     sum[r][j] = _mm256_fmadd_ps(_mm256_broadcast_ss(p + r * VECTOR),
                                                 load_first(row_at(v, key) + c + j * VECTOR, width),
                                                 sum[r][j]);
+    __m256 spoilt = unspoilt();
     for (int r = 0; r < rows; r++) {
         const __m256 l = divisor(_mm256_broadcast_ss(weights->row_sum + r * VECTOR));
+        float *const to = out[r] + c;
         for (int j = 0; j < vectors; j++) {
-            const __m256 x = result(sum[r][j], l);
-            spoilt = spoil(spoilt, x);
-            store_first(out[r] + c + j * VECTOR, width, x);
+            sum[r][j] = result(sum[r][j], l);
+            store_first(to + j * VECTOR, width, sum[r][j]);
         }
+        for (int j = 0; j < vectors; j += 2)
+            spoilt = spoil(spoilt, sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
     }
-    return spoilt;
+    return is_spoilt(spoilt);
 }
 
 static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
-    __m256 spoilt = _mm256_setzero_ps();
+    bool spoilt = false;
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        spoilt = out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
+        spoilt |= out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
     for (; c + VECTOR <= v.dim; c += VECTOR)
-        spoilt = out_tile(weights, v, c, VECTOR, out, 1, rows, spoilt);
+        spoilt |= out_tile(weights, v, c, VECTOR, out, 1, rows);
     if (c < v.dim)
-        spoilt = out_tile(weights, v, c, v.dim - c, out, 1, rows, spoilt);
-    return is_spoilt(spoilt) ? attnkit_avx2_settle(rows, v.dim, out) : 0;
+        spoilt |= out_tile(weights, v, c, v.dim - c, out, 1, rows);
+    return spoilt ? attnkit_avx2_settle(rows, v.dim, out) : 0;
 }
 
 uint64_t attnkit_avx2_head_out(const struct head_weights *weights, const struct rows *v, int rows,

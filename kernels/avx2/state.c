@@ -8,12 +8,58 @@
  */
 #include "kernels/avx2/avx2.h"
 
-enum { WIDE = 4 /* doubles in a ymm */ };
+enum { HALF = VECTOR / 2 /* doubles in a ymm */ };
 
-static inline void widen_lanes(const float *from, double *to)
+/* Eight numbers of binary64. */
+struct wide {
+    __m256d low, high;
+};
+
+static inline struct wide widened(__m256 x)
 {
-    for (int i = 0; i < VECTOR; i += WIDE)
-        _mm256_store_pd(to + i, _mm256_cvtps_pd(_mm_load_ps(from + i)));
+    return (struct wide){_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+                         _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+}
+
+static inline __m256 narrowed(struct wide x)
+{
+    return _mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low));
+}
+
+static inline struct wide load_widened(const float *from)
+{
+    return (struct wide){_mm256_cvtps_pd(_mm_loadu_ps(from)),
+                         _mm256_cvtps_pd(_mm_loadu_ps(from + HALF))};
+}
+
+static inline struct wide load_wide(const double *from)
+{
+    return (struct wide){_mm256_loadu_pd(from), _mm256_loadu_pd(from + HALF)};
+}
+
+static inline void store_wide(double *to, struct wide x)
+{
+    _mm256_storeu_pd(to, x.low);
+    _mm256_storeu_pd(to + HALF, x.high);
+}
+
+/* A mask of the first n of them, for any n. */
+static inline __m256i half_mask(int64_t n)
+{
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+
+/* The first n, as load_first and store_first have them. */
+static inline struct wide load_first_wide(const double *from, int64_t n)
+{
+    return (struct wide){_mm256_maskload_pd(from, half_mask(n)),
+                         _mm256_maskload_pd(from + HALF, half_mask(n - HALF))};
+}
+
+static inline void store_first_wide(double *to, int64_t n, struct wide x)
+{
+    _mm256_maskstore_pd(to, half_mask(n), x.low);
+    _mm256_maskstore_pd(to + HALF, half_mask(n - HALF), x.high);
 }
 
 void attnkit_avx2_begin_total(const struct total *total, const struct state *chunk, int lanes,
@@ -21,23 +67,18 @@ void attnkit_avx2_begin_total(const struct total *total, const struct state *chu
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         _mm256_store_ps(total->row_max + lane, _mm256_load_ps(chunk->row_max + lane));
-        widen_lanes(chunk->row_sum + lane, total->row_sum + lane);
+        store_wide(total->row_sum + lane, load_widened(chunk->row_sum + lane));
     }
+    double *const o = total->out;
+    const float *const chunk_o = chunk->out;
     for (int64_t i = 0; i < value_dim * lanes; i += VECTOR)
-        widen_lanes(chunk->out + i, total->out + i);
+        store_wide(o + i, load_widened(chunk_o + i));
 }
 
 /* What l and o of some rows are multiplied by before they are added up. */
 struct factors {
-    __m256d total[VECTOR / WIDE], chunk[VECTOR / WIDE];
+    struct wide total, chunk;
 };
-
-/* A binary32 factor for each of 8 rows. */
-static inline void widen_factors(__m256 x, __m256d wide[VECTOR / WIDE])
-{
-    wide[0] = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
-    wide[1] = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
-}
 
 /* Moves M on. */
 static inline struct factors fold_max(float *row_max, const float *chunk_max)
@@ -45,24 +86,22 @@ static inline struct factors fold_max(float *row_max, const float *chunk_max)
     const __m256 max = _mm256_load_ps(row_max), other = _mm256_load_ps(chunk_max);
     const __m256 new_max = _mm256_max_ps(other, max), subtrahend = finite_max(new_max);
     __m256 x[] = {_mm256_sub_ps(max, subtrahend), _mm256_sub_ps(other, subtrahend)};
-    struct factors by;
     exp2_vectors(x, 2);
-    widen_factors(x[0], by.total);
-    widen_factors(x[1], by.chunk);
     _mm256_store_ps(row_max, new_max);
-    return by;
+    return (struct factors){widened(x[0]), widened(x[1])};
 }
 
-static inline __m256d folded(__m256d total, __m128 chunk, __m256d a, __m256d b)
+static inline struct wide folded(struct wide total, struct wide chunk, const struct factors *by)
 {
-    return _mm256_fmadd_pd(total, a, _mm256_mul_pd(_mm256_cvtps_pd(chunk), b));
+    return (struct wide){
+        _mm256_fmadd_pd(total.low, by->total.low, _mm256_mul_pd(chunk.low, by->chunk.low)),
+        _mm256_fmadd_pd(total.high, by->total.high, _mm256_mul_pd(chunk.high, by->chunk.high)),
+    };
 }
 
-static inline void fold_lanes(double *total, const float *chunk, const struct factors *by)
+static inline void fold_vector(double *total, const float *chunk, const struct factors *by)
 {
-    for (int i = 0; i < VECTOR / WIDE; i++, total += WIDE, chunk += WIDE)
-        _mm256_store_pd(
-            total, folded(_mm256_load_pd(total), _mm_load_ps(chunk), by->total[i], by->chunk[i]));
+    store_wide(total, folded(load_wide(total), load_widened(chunk), by));
 }
 
 void attnkit_avx2_fold(const struct total *total, const struct state *chunk, int lanes,
@@ -70,37 +109,25 @@ void attnkit_avx2_fold(const struct total *total, const struct state *chunk, int
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         const struct factors by = fold_max(total->row_max + lane, chunk->row_max + lane);
-        double *o = total->out + lane;
-        const float *chunk_o = chunk->out + lane;
-        fold_lanes(total->row_sum + lane, chunk->row_sum + lane, &by);
-        for (int64_t c = 0; c < value_dim; c++, o += lanes, chunk_o += lanes)
-            fold_lanes(o, chunk_o, &by);
+        double *const o = total->out;
+        const float *const chunk_o = chunk->out;
+        fold_vector(total->row_sum + lane, chunk->row_sum + lane, &by);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            fold_vector(o + i, chunk_o + i, &by);
     }
-}
-
-/* Masks of the first n elements, for n < WIDE. */
-static inline __m128i narrow_mask(int64_t n)
-{
-    return _mm_cmpgt_epi32(_mm_set1_epi32((int)n), _mm_setr_epi32(0, 1, 2, 3));
-}
-
-static inline __m256i wide_mask(int64_t n)
-{
-    return _mm256_cvtepi32_epi64(narrow_mask(n));
 }
 
 void attnkit_avx2_fold_row(double *o, const float *chunk, double a, double b, int64_t n)
 {
-    const __m256d by = _mm256_set1_pd(a), chunk_by = _mm256_set1_pd(b);
+    const __m256d total = _mm256_set1_pd(a), part = _mm256_set1_pd(b);
+    const struct factors by = {{total, total}, {part, part}};
     int64_t i = 0;
-    for (; i + WIDE <= n; i += WIDE)
-        _mm256_storeu_pd(o + i,
-                         folded(_mm256_loadu_pd(o + i), _mm_loadu_ps(chunk + i), by, chunk_by));
-    if (i < n) {
-        const __m256d total = _mm256_maskload_pd(o + i, wide_mask(n - i));
-        const __m128 x = _mm_maskload_ps(chunk + i, narrow_mask(n - i));
-        _mm256_maskstore_pd(o + i, wide_mask(n - i), folded(total, x, by, chunk_by));
-    }
+    for (; i + VECTOR <= n; i += VECTOR)
+        fold_vector(o + i, chunk + i, &by);
+    if (i < n)
+        store_first_wide(
+            o + i, n - i,
+            folded(load_first_wide(o + i, n - i), widened(load_first(chunk + i, n - i)), &by));
 }
 
 static inline __m256 log_sum_exp(__m256 row_max, __m256 row_sum)
@@ -122,10 +149,10 @@ uint64_t attnkit_avx2_settle(int rows, int64_t n, float *const *out)
 {
     uint64_t not_finite = 0;
     for (int r = 0; r < rows; r++) {
-        __m256 spoilt = _mm256_setzero_ps();
+        __m256 spoilt = unspoilt();
         for (int64_t i = 0; i < n; i += VECTOR) {
             const __m256 x = load_first(out[r] + i, n - i);
-            spoilt = spoil(spoilt, x);
+            spoilt = spoil(spoilt, x, _mm256_setzero_ps());
             store_first(out[r] + i, n - i, plain_nan(x));
         }
         not_finite |= (uint64_t)is_spoilt(spoilt) << r;
@@ -133,122 +160,102 @@ uint64_t attnkit_avx2_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* M, l and o of a panel. Of a total, l and o are binary64. */
-struct source {
-    const float *row_max;
-    const void *row_sum, *out;
-};
-
-/* Eight l, or what o is divided by. */
-struct sums {
-    __m256 narrow;               /* binary32 */
-    __m256d wide[VECTOR / WIDE]; /* of a total */
-};
-
-static inline __m256 narrowed(const __m256d x[VECTOR / WIDE])
+/* As `divisor` and `result`. */
+static inline struct wide wide_divisor(struct wide row_sum)
 {
-    return _mm256_set_m128(_mm256_cvtpd_ps(x[1]), _mm256_cvtpd_ps(x[0]));
+    const __m256d zero = _mm256_setzero_pd(), one = _mm256_set1_pd(1.0);
+    const __m256d low = _mm256_cmp_pd(row_sum.low, zero, _CMP_EQ_OQ);
+    const __m256d high = _mm256_cmp_pd(row_sum.high, zero, _CMP_EQ_OQ);
+    return (struct wide){_mm256_blendv_pd(row_sum.low, one, low),
+                         _mm256_blendv_pd(row_sum.high, one, high)};
 }
 
-static inline __attribute__((always_inline)) struct sums load_sums(const bool is_total,
-                                                                   const void *row_sum, int lane)
+static inline __m256 wide_result(struct wide o, struct wide divisor)
 {
-    struct sums l;
-    if (is_total) {
-        for (int i = 0; i < VECTOR / WIDE; i++)
-            l.wide[i] = _mm256_load_pd((const double *)row_sum + lane + i * WIDE);
-        l.narrow = narrowed(l.wide);
-    } else {
-        l.narrow = _mm256_load_ps((const float *)row_sum + lane);
-    }
-    return l;
+    const struct wide x = {_mm256_div_pd(o.low, divisor.low), _mm256_div_pd(o.high, divisor.high)};
+    return _mm256_add_ps(narrowed(x), _mm256_setzero_ps());
 }
 
-static inline __m256d wide_divisor(__m256d row_sum)
-{
-    const __m256d empty = _mm256_cmp_pd(row_sum, _mm256_setzero_pd(), _CMP_EQ_OQ);
-    return _mm256_blendv_pd(row_sum, _mm256_set1_pd(1.0), empty);
-}
-
-static inline __attribute__((always_inline)) struct sums divisors(const bool is_total,
-                                                                  struct sums l)
-{
-    l.narrow = divisor(l.narrow);
-    for (int i = 0; is_total && i < VECTOR / WIDE; i++)
-        l.wide[i] = wide_divisor(l.wide[i]);
-    return l;
-}
-
-/* Eight lanes of a panel, of which the first `rows` are finished. */
-struct lanes {
-    const void *o; /* of the first */
-    struct sums divisor;
+/* Eight lanes of a panel, of which the first `rows` are finished. Of a total, l and o are
+ * binary64. */
+struct part {
+    const void *o; /* of the first lane */
+    __m256 divisor;
+    struct wide wide_divisor;
     int lanes, rows;
     float *const *out;
 };
 
 /* A column of the result. */
 static inline __attribute__((always_inline)) __m256 quotients(const bool is_total,
-                                                              const struct lanes *w, int64_t column)
+                                                              const struct part *p, int64_t column)
 {
-    if (!is_total)
-        return result(_mm256_load_ps((const float *)w->o + column * w->lanes), w->divisor.narrow);
-    const double *const o = (const double *)w->o + column * w->lanes;
-    const __m256d wide[] = {_mm256_div_pd(_mm256_load_pd(o), w->divisor.wide[0]),
-                            _mm256_div_pd(_mm256_load_pd(o + WIDE), w->divisor.wide[1])};
-    return _mm256_add_ps(narrowed(wide), _mm256_setzero_ps());
+    const int64_t at = column * p->lanes;
+    return is_total ? wide_result(load_wide((const double *)p->o + at), p->wide_divisor)
+                    : result(_mm256_load_ps((const float *)p->o + at), p->divisor);
 }
 
 /* Up to eight columns from `column` on, turned so that a row is in a register. */
 static inline __attribute__((always_inline)) __m256 finish_tile(const bool is_total,
-                                                                const struct lanes *w,
+                                                                const struct part *p,
                                                                 int64_t column, int64_t columns,
                                                                 __m256 spoilt)
 {
     __m256 r[VECTOR];
-    for (int i = 0; i < VECTOR; i++) {
-        r[i] = i < columns ? quotients(is_total, w, column + i) : _mm256_setzero_ps();
-        spoilt = spoil(spoilt, r[i]);
-    }
+    for (int i = 0; i < VECTOR; i++)
+        r[i] = i < columns ? quotients(is_total, p, column + i) : _mm256_setzero_ps();
+    for (int i = 0; i < VECTOR; i += 2)
+        spoilt = spoil(spoilt, r[i], r[i + 1]);
     transpose(r);
     for (int i = 0; i < VECTOR; i++)
-        if (i < w->rows)
-            store_first(w->out[i] + column, columns, r[i]);
+        if (i < p->rows)
+            store_first(p->out[i] + column, columns, r[i]);
     return spoilt;
 }
 
 /* Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
-finish_lanes(const bool is_total, const struct lanes *w, int64_t value_dim)
+finish_part(const bool is_total, const struct part *p, int64_t value_dim)
 {
-    __m256 spoilt = _mm256_setzero_ps();
+    __m256 spoilt = unspoilt();
     int64_t c = 0;
     for (; c + VECTOR <= value_dim; c += VECTOR)
-        spoilt = finish_tile(is_total, w, c, VECTOR, spoilt);
+        spoilt = finish_tile(is_total, p, c, VECTOR, spoilt);
     if (c < value_dim)
-        spoilt = finish_tile(is_total, w, c, value_dim - c, spoilt);
+        spoilt = finish_tile(is_total, p, c, value_dim - c, spoilt);
     if (!is_spoilt(spoilt))
         return 0;
-    return attnkit_avx2_settle(w->rows < VECTOR ? w->rows : VECTOR, value_dim, w->out);
+    return attnkit_avx2_settle(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
 }
+
+/* M, l and o of a panel. */
+struct source {
+    const float *row_max;
+    const void *row_sum, *out;
+};
 
 static inline __attribute__((always_inline)) uint64_t finish(const bool is_total,
                                                              const struct source *from, int lanes,
                                                              int64_t value_dim, int rows,
                                                              float *const *out, float *const *lse)
 {
-    const size_t size = is_total ? sizeof(double) : sizeof(float);
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane += VECTOR) {
-        const struct sums l = load_sums(is_total, from->row_sum, lane);
-        const struct lanes w = {.o = (const char *)from->out + (size_t)lane * size,
-                                .divisor = divisors(is_total, l),
-                                .lanes = lanes,
-                                .rows = rows - lane,
-                                .out = out + lane};
-        not_finite |= finish_lanes(is_total, &w, value_dim) << lane;
+        struct part p = {.lanes = lanes, .rows = rows - lane, .out = out + lane};
+        __m256 row_sum;
+        if (is_total) {
+            const struct wide l = load_wide((const double *)from->row_sum + lane);
+            p.o = (const double *)from->out + lane;
+            p.wide_divisor = wide_divisor(l);
+            row_sum = narrowed(l);
+        } else {
+            p.o = (const float *)from->out + lane;
+            row_sum = _mm256_load_ps((const float *)from->row_sum + lane);
+            p.divisor = divisor(row_sum);
+        }
+        not_finite |= finish_part(is_total, &p, value_dim) << lane;
         if (lse)
-            finish_lse(_mm256_load_ps(from->row_max + lane), l.narrow, rows - lane, lse + lane);
+            finish_lse(_mm256_load_ps(from->row_max + lane), row_sum, rows - lane, lse + lane);
     }
     return not_finite;
 }
@@ -267,52 +274,70 @@ uint64_t attnkit_avx2_finish_total(const struct total *total, int lanes, int64_t
     return finish(true, &from, lanes, value_dim, rows, out, lse);
 }
 
+/* A row of the result. */
+static inline __m256 finish_row(const float *o, __m256 divisor, int64_t n, float *out,
+                                __m256 spoilt)
+{
+    int64_t i = 0;
+    for (; i + 2 * VECTOR <= n; i += 2 * VECTOR) {
+        const __m256 x = result(_mm256_loadu_ps(o + i), divisor);
+        const __m256 y = result(_mm256_loadu_ps(o + i + VECTOR), divisor);
+        _mm256_storeu_ps(out + i, x);
+        _mm256_storeu_ps(out + i + VECTOR, y);
+        spoilt = spoil(spoilt, x, y);
+    }
+    if (i + VECTOR <= n) {
+        const __m256 x = result(_mm256_loadu_ps(o + i), divisor);
+        _mm256_storeu_ps(out + i, x);
+        spoilt = spoil(spoilt, x, x);
+        i += VECTOR;
+    }
+    if (i < n) {
+        const __m256 x = result(load_first(o + i, n - i), divisor);
+        store_first(out + i, n - i, x);
+        spoilt = spoil(spoilt, x, x);
+    }
+    return spoilt;
+}
+
+/* A call of its own, so that a call without lse has no frame to make. */
+static __attribute__((noinline)) void finish_row_lse(const struct state *st, int rows,
+                                                     float *const *lse)
+{
+    for (int r = 0; r < rows; r += VECTOR)
+        finish_lse(_mm256_loadu_ps(st->row_max + r), _mm256_loadu_ps(st->row_sum + r), rows - r,
+                   lse + r);
+}
+
 uint64_t attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                     float *const *out, float *const *lse)
 {
-    __m256 spoilt = _mm256_setzero_ps();
+    __m256 spoilt = unspoilt();
+    if (lse)
+        finish_row_lse(st, rows, lse);
     for (int r = 0; r < rows; r++) {
-        const __m256 row_sum = _mm256_set1_ps(st->row_sum[r]);
-        const __m256 l = divisor(row_sum);
-        const float *o = st->out + r * value_dim;
-        int64_t c = 0;
-        for (; c + VECTOR <= value_dim; c += VECTOR) {
-            const __m256 x = result(_mm256_loadu_ps(o + c), l);
-            spoilt = spoil(spoilt, x);
-            _mm256_storeu_ps(out[r] + c, x);
-        }
-        if (c < value_dim) {
-            const __m256 x = result(load_first(o + c, value_dim - c), l);
-            spoilt = spoil(spoilt, x);
-            store_first(out[r] + c, value_dim - c, x);
-        }
-        if (lse)
-            *lse[r] = _mm256_cvtss_f32(log_sum_exp(_mm256_set1_ps(st->row_max[r]), row_sum));
+        const __m256 l = divisor(_mm256_set1_ps(st->row_sum[r]));
+        spoilt = finish_row(st->out + r * value_dim, l, value_dim, out[r], spoilt);
     }
     return is_spoilt(spoilt) ? attnkit_avx2_settle(rows, value_dim, out) : 0;
 }
 
-static inline __m128 narrow_result(__m256d o, __m256d divisor)
-{
-    return _mm_add_ps(_mm256_cvtpd_ps(_mm256_div_pd(o, divisor)), _mm_setzero_ps());
-}
-
 bool attnkit_avx2_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const __m256d l = _mm256_set1_pd(divisor);
-    __m128 spoilt = _mm_setzero_ps();
+    const struct wide l = {_mm256_set1_pd(divisor), _mm256_set1_pd(divisor)};
+    __m256 spoilt = unspoilt();
     int64_t i = 0;
-    for (; i + WIDE <= n; i += WIDE) {
-        const __m128 x = narrow_result(_mm256_loadu_pd(o + i), l);
-        spoilt = _mm_fmadd_ps(x, _mm_setzero_ps(), spoilt);
-        _mm_storeu_ps(out + i, x);
+    for (; i + VECTOR <= n; i += VECTOR) {
+        const __m256 x = wide_result(load_wide(o + i), l);
+        _mm256_storeu_ps(out + i, x);
+        spoilt = spoil(spoilt, x, x);
     }
     if (i < n) {
-        const __m128 x = narrow_result(_mm256_maskload_pd(o + i, wide_mask(n - i)), l);
-        spoilt = _mm_fmadd_ps(x, _mm_setzero_ps(), spoilt);
-        _mm_maskstore_ps(out + i, narrow_mask(n - i), x);
+        const __m256 x = wide_result(load_first_wide(o + i, n - i), l);
+        store_first(out + i, n - i, x);
+        spoilt = spoil(spoilt, x, x);
     }
-    return _mm_movemask_ps(_mm_cmpunord_ps(spoilt, spoilt)) && attnkit_avx2_settle(1, n, &out);
+    return is_spoilt(spoilt) && attnkit_avx2_settle(1, n, &out);
 }
 
 /* The new M and l of some rows, and the factors of both o. */

@@ -175,15 +175,23 @@ static inline __m512 plain_nan(__m512 y)
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
 }
 
-/* Lanes of `spoilt`, +0 at first, become NaN where an x is not finite: only then 0 * x is not 0. */
-static inline __m512 spoil(__m512 spoilt, __m512 x)
+/* A lane of `spoilt`, 1 at first, stops being finite where x or y is not; or where the sum of such
+ * products is just too large, so that whoever finds it spoilt has to look again. The 1 keeps the
+ * sum from being subnormal. */
+static inline __m512 unspoilt(void)
 {
-    return _mm512_fmadd_ps(x, _mm512_setzero_ps(), spoilt);
+    return _mm512_set1_ps(1.0f);
+}
+
+static inline __m512 spoil(__m512 spoilt, __m512 x, __m512 y)
+{
+    return _mm512_fmadd_ps(x, y, spoilt);
 }
 
 static inline bool is_spoilt(__m512 spoilt)
 {
-    return _mm512_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q) != 0;
+    enum { NAN_OR_INFINITY = 0x99 };
+    return _mm512_fpclass_ps_mask(spoilt, NAN_OR_INFINITY) != 0;
 }
 
 /* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
@@ -267,8 +275,8 @@ void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, fl
 void attnkit_avx512_product(const struct product *p);
 void attnkit_avx512_few_product(const struct few_product *p);
 
-/* For results with a value that is not finite: makes every NaN the same, and returns a bit for each
- * row that has such a value. */
+/* For results that may have a value that is not finite: makes every NaN the same, and returns a bit
+ * for each row that has such a value. */
 __attribute__((cold)) uint64_t attnkit_avx512_settle(int rows, int64_t n, float *const *out);
 
 extern const struct kernels attnkit_avx512;

@@ -69,10 +69,12 @@ void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, in
 }
 
 /* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
- * alone the keys that only others see: 0 times their V might be NaN. */
-static inline __attribute__((always_inline)) __m512
-out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
-         float *const *out, const int vectors, const int rows, __m512 spoilt)
+ * alone the keys that only others see: 0 times their V might be NaN. Returns whether some value of
+ * out may not be finite. */
+static inline __attribute__((always_inline)) bool out_tile(const struct head_weights *weights,
+                                                           struct rows v, int64_t c, int64_t width,
+                                                           float *const *out, const int vectors,
+                                                           const int rows)
 {
     __m512 sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -93,29 +95,32 @@ out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t w
                     sum[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(p[r * VECTOR]),
                                                 load_first(row_at(v, key) + c + j * VECTOR, width),
                                                 sum[r][j]);
+    __m512 spoilt = unspoilt();
     for (int r = 0; r < rows; r++) {
         const __m512 l = divisor(_mm512_set1_ps(weights->row_sum[r * VECTOR]));
+        float *const to = out[r] + c;
         for (int j = 0; j < vectors; j++) {
-            const __m512 x = result(sum[r][j], l);
-            spoilt = spoil(spoilt, x);
-            store_first(out[r] + c + j * VECTOR, width, x);
+            sum[r][j] = result(sum[r][j], l);
+            store_first(to + j * VECTOR, width, sum[r][j]);
         }
+        for (int j = 0; j < vectors; j += 2)
+            spoilt = spoil(spoilt, sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
     }
-    return spoilt;
+    return is_spoilt(spoilt);
 }
 
 static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
-    __m512 spoilt = _mm512_setzero_ps();
+    bool spoilt = false;
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        spoilt = out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
+        spoilt |= out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
     for (; c + VECTOR <= v.dim; c += VECTOR)
-        spoilt = out_tile(weights, v, c, VECTOR, out, 1, rows, spoilt);
+        spoilt |= out_tile(weights, v, c, VECTOR, out, 1, rows);
     if (c < v.dim)
-        spoilt = out_tile(weights, v, c, v.dim - c, out, 1, rows, spoilt);
-    return is_spoilt(spoilt) ? attnkit_avx512_settle(rows, v.dim, out) : 0;
+        spoilt |= out_tile(weights, v, c, v.dim - c, out, 1, rows);
+    return spoilt ? attnkit_avx512_settle(rows, v.dim, out) : 0;
 }
 
 uint64_t attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,

@@ -8,12 +8,55 @@
  */
 #include "kernels/avx512/avx512.h"
 
-enum { WIDE = 8 /* doubles in a zmm */ };
+enum { HALF = VECTOR / 2 /* doubles in a zmm */ };
 
-static inline void widen_lanes(const float *from, double *to)
+/* Sixteen numbers of binary64. */
+struct wide {
+    __m512d low, high;
+};
+
+static inline struct wide widened(__m512 x)
 {
-    for (int i = 0; i < VECTOR; i += WIDE)
-        _mm512_store_pd(to + i, _mm512_cvtps_pd(_mm256_load_ps(from + i)));
+    return (struct wide){_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                         _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
+}
+
+static inline __m512 narrowed(struct wide x)
+{
+    const __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps(x.low));
+    return _mm512_insertf32x8(low, _mm512_cvtpd_ps(x.high), 1);
+}
+
+static inline struct wide load_widened(const float *from)
+{
+    return (struct wide){_mm512_cvtps_pd(_mm256_loadu_ps(from)),
+                         _mm512_cvtps_pd(_mm256_loadu_ps(from + HALF))};
+}
+
+static inline struct wide load_wide(const double *from)
+{
+    return (struct wide){_mm512_loadu_pd(from), _mm512_loadu_pd(from + HALF)};
+}
+
+static inline void store_wide(double *to, struct wide x)
+{
+    _mm512_storeu_pd(to, x.low);
+    _mm512_storeu_pd(to + HALF, x.high);
+}
+
+/* The first n, as load_first and store_first have them. */
+static inline struct wide load_first_wide(const double *from, int64_t n)
+{
+    const __mmask16 mask = first_mask(n);
+    return (struct wide){_mm512_maskz_loadu_pd((__mmask8)mask, from),
+                         _mm512_maskz_loadu_pd((__mmask8)(mask >> HALF), from + HALF)};
+}
+
+static inline void store_first_wide(double *to, int64_t n, struct wide x)
+{
+    const __mmask16 mask = first_mask(n);
+    _mm512_mask_storeu_pd(to, (__mmask8)mask, x.low);
+    _mm512_mask_storeu_pd(to + HALF, (__mmask8)(mask >> HALF), x.high);
 }
 
 void attnkit_avx512_begin_total(const struct total *total, const struct state *chunk, int lanes,
@@ -21,23 +64,18 @@ void attnkit_avx512_begin_total(const struct total *total, const struct state *c
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         _mm512_store_ps(total->row_max + lane, _mm512_load_ps(chunk->row_max + lane));
-        widen_lanes(chunk->row_sum + lane, total->row_sum + lane);
+        store_wide(total->row_sum + lane, load_widened(chunk->row_sum + lane));
     }
+    double *const o = total->out;
+    const float *const chunk_o = chunk->out;
     for (int64_t i = 0; i < value_dim * lanes; i += VECTOR)
-        widen_lanes(chunk->out + i, total->out + i);
+        store_wide(o + i, load_widened(chunk_o + i));
 }
 
 /* What l and o of some rows are multiplied by before they are added up. */
 struct factors {
-    __m512d total[VECTOR / WIDE], chunk[VECTOR / WIDE];
+    struct wide total, chunk;
 };
-
-/* A binary32 factor for each of 16 rows. */
-static inline void widen_factors(__m512 x, __m512d wide[VECTOR / WIDE])
-{
-    wide[0] = _mm512_cvtps_pd(_mm512_castps512_ps256(x));
-    wide[1] = _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
-}
 
 /* Moves M on. */
 static inline struct factors fold_max(float *row_max, const float *chunk_max)
@@ -45,24 +83,22 @@ static inline struct factors fold_max(float *row_max, const float *chunk_max)
     const __m512 max = _mm512_load_ps(row_max), other = _mm512_load_ps(chunk_max);
     const __m512 new_max = _mm512_max_ps(other, max), subtrahend = finite_max(new_max);
     __m512 x[] = {_mm512_sub_ps(max, subtrahend), _mm512_sub_ps(other, subtrahend)};
-    struct factors by;
     exp2_vectors(x, 2);
-    widen_factors(x[0], by.total);
-    widen_factors(x[1], by.chunk);
     _mm512_store_ps(row_max, new_max);
-    return by;
+    return (struct factors){widened(x[0]), widened(x[1])};
 }
 
-static inline __m512d folded(__m512d total, __m256 chunk, __m512d a, __m512d b)
+static inline struct wide folded(struct wide total, struct wide chunk, const struct factors *by)
 {
-    return _mm512_fmadd_pd(total, a, _mm512_mul_pd(_mm512_cvtps_pd(chunk), b));
+    return (struct wide){
+        _mm512_fmadd_pd(total.low, by->total.low, _mm512_mul_pd(chunk.low, by->chunk.low)),
+        _mm512_fmadd_pd(total.high, by->total.high, _mm512_mul_pd(chunk.high, by->chunk.high)),
+    };
 }
 
-static inline void fold_lanes(double *total, const float *chunk, const struct factors *by)
+static inline void fold_vector(double *total, const float *chunk, const struct factors *by)
 {
-    for (int i = 0; i < VECTOR / WIDE; i++, total += WIDE, chunk += WIDE)
-        _mm512_store_pd(total, folded(_mm512_load_pd(total), _mm256_load_ps(chunk), by->total[i],
-                                      by->chunk[i]));
+    store_wide(total, folded(load_wide(total), load_widened(chunk), by));
 }
 
 void attnkit_avx512_fold(const struct total *total, const struct state *chunk, int lanes,
@@ -70,26 +106,25 @@ void attnkit_avx512_fold(const struct total *total, const struct state *chunk, i
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         const struct factors by = fold_max(total->row_max + lane, chunk->row_max + lane);
-        double *o = total->out + lane;
-        const float *chunk_o = chunk->out + lane;
-        fold_lanes(total->row_sum + lane, chunk->row_sum + lane, &by);
-        for (int64_t c = 0; c < value_dim; c++, o += lanes, chunk_o += lanes)
-            fold_lanes(o, chunk_o, &by);
+        double *const o = total->out;
+        const float *const chunk_o = chunk->out;
+        fold_vector(total->row_sum + lane, chunk->row_sum + lane, &by);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            fold_vector(o + i, chunk_o + i, &by);
     }
 }
 
 void attnkit_avx512_fold_row(double *o, const float *chunk, double a, double b, int64_t n)
 {
-    const __m512d by = _mm512_set1_pd(a), chunk_by = _mm512_set1_pd(b);
+    const __m512d total = _mm512_set1_pd(a), part = _mm512_set1_pd(b);
+    const struct factors by = {{total, total}, {part, part}};
     int64_t i = 0;
-    for (; i + WIDE <= n; i += WIDE)
-        _mm512_storeu_pd(o + i,
-                         folded(_mm512_loadu_pd(o + i), _mm256_loadu_ps(chunk + i), by, chunk_by));
-    const __mmask8 mask = (__mmask8)first_mask(n - i);
-    if (mask)
-        _mm512_mask_storeu_pd(o + i, mask,
-                              folded(_mm512_maskz_loadu_pd(mask, o + i),
-                                     _mm256_maskz_loadu_ps(mask, chunk + i), by, chunk_by));
+    for (; i + VECTOR <= n; i += VECTOR)
+        fold_vector(o + i, chunk + i, &by);
+    if (i < n)
+        store_first_wide(
+            o + i, n - i,
+            folded(load_first_wide(o + i, n - i), widened(load_first(chunk + i, n - i)), &by));
 }
 
 static inline __m512 log_sum_exp(__m512 row_max, __m512 row_sum)
@@ -111,10 +146,10 @@ uint64_t attnkit_avx512_settle(int rows, int64_t n, float *const *out)
 {
     uint64_t not_finite = 0;
     for (int r = 0; r < rows; r++) {
-        __m512 spoilt = _mm512_setzero_ps();
+        __m512 spoilt = unspoilt();
         for (int64_t i = 0; i < n; i += VECTOR) {
             const __m512 x = load_first(out[r] + i, n - i);
-            spoilt = spoil(spoilt, x);
+            spoilt = spoil(spoilt, x, _mm512_setzero_ps());
             store_first(out[r] + i, n - i, plain_nan(x));
         }
         not_finite |= (uint64_t)is_spoilt(spoilt) << r;
@@ -122,123 +157,102 @@ uint64_t attnkit_avx512_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* M, l and o of a panel. Of a total, l and o are binary64. */
-struct source {
-    const float *row_max;
-    const void *row_sum, *out;
-};
-
-/* Sixteen l, or what o is divided by. */
-struct sums {
-    __m512 narrow;               /* binary32 */
-    __m512d wide[VECTOR / WIDE]; /* of a total */
-};
-
-static inline __m512 narrowed(const __m512d x[VECTOR / WIDE])
+/* As `divisor` and `result`. */
+static inline struct wide wide_divisor(struct wide row_sum)
 {
-    return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(x[0])), _mm512_cvtpd_ps(x[1]),
-                              1);
+    const __m512d zero = _mm512_setzero_pd(), one = _mm512_set1_pd(1.0);
+    const __mmask8 low = _mm512_cmp_pd_mask(row_sum.low, zero, _CMP_EQ_OQ);
+    const __mmask8 high = _mm512_cmp_pd_mask(row_sum.high, zero, _CMP_EQ_OQ);
+    return (struct wide){_mm512_mask_mov_pd(row_sum.low, low, one),
+                         _mm512_mask_mov_pd(row_sum.high, high, one)};
 }
 
-static inline __attribute__((always_inline)) struct sums load_sums(const bool is_total,
-                                                                   const void *row_sum, int lane)
+static inline __m512 wide_result(struct wide o, struct wide divisor)
 {
-    struct sums l;
-    if (is_total) {
-        for (int i = 0; i < VECTOR / WIDE; i++)
-            l.wide[i] = _mm512_load_pd((const double *)row_sum + lane + i * WIDE);
-        l.narrow = narrowed(l.wide);
-    } else {
-        l.narrow = _mm512_load_ps((const float *)row_sum + lane);
-    }
-    return l;
+    const struct wide x = {_mm512_div_pd(o.low, divisor.low), _mm512_div_pd(o.high, divisor.high)};
+    return _mm512_add_ps(narrowed(x), _mm512_setzero_ps());
 }
 
-static inline __m512d wide_divisor(__m512d row_sum)
-{
-    const __mmask8 empty = _mm512_cmp_pd_mask(row_sum, _mm512_setzero_pd(), _CMP_EQ_OQ);
-    return _mm512_mask_mov_pd(row_sum, empty, _mm512_set1_pd(1.0));
-}
-
-static inline __attribute__((always_inline)) struct sums divisors(const bool is_total,
-                                                                  struct sums l)
-{
-    l.narrow = divisor(l.narrow);
-    for (int i = 0; is_total && i < VECTOR / WIDE; i++)
-        l.wide[i] = wide_divisor(l.wide[i]);
-    return l;
-}
-
-/* Sixteen lanes of a panel, of which the first `rows` are finished. */
-struct lanes {
-    const void *o; /* of the first */
-    struct sums divisor;
+/* Sixteen lanes of a panel, of which the first `rows` are finished. Of a total, l and o are
+ * binary64. */
+struct part {
+    const void *o; /* of the first lane */
+    __m512 divisor;
+    struct wide wide_divisor;
     int lanes, rows;
     float *const *out;
 };
 
 /* A column of the result. */
 static inline __attribute__((always_inline)) __m512 quotients(const bool is_total,
-                                                              const struct lanes *w, int64_t column)
+                                                              const struct part *p, int64_t column)
 {
-    if (!is_total)
-        return result(_mm512_load_ps((const float *)w->o + column * w->lanes), w->divisor.narrow);
-    const double *const o = (const double *)w->o + column * w->lanes;
-    const __m512d wide[] = {_mm512_div_pd(_mm512_load_pd(o), w->divisor.wide[0]),
-                            _mm512_div_pd(_mm512_load_pd(o + WIDE), w->divisor.wide[1])};
-    return _mm512_add_ps(narrowed(wide), _mm512_setzero_ps());
+    const int64_t at = column * p->lanes;
+    return is_total ? wide_result(load_wide((const double *)p->o + at), p->wide_divisor)
+                    : result(_mm512_load_ps((const float *)p->o + at), p->divisor);
 }
 
 /* Up to sixteen columns from `column` on, turned so that a row is in a register. */
 static inline __attribute__((always_inline)) __m512 finish_tile(const bool is_total,
-                                                                const struct lanes *w,
+                                                                const struct part *p,
                                                                 int64_t column, int64_t columns,
                                                                 __m512 spoilt)
 {
     __m512 r[VECTOR];
-    for (int i = 0; i < VECTOR; i++) {
-        r[i] = i < columns ? quotients(is_total, w, column + i) : _mm512_setzero_ps();
-        spoilt = spoil(spoilt, r[i]);
-    }
+    for (int i = 0; i < VECTOR; i++)
+        r[i] = i < columns ? quotients(is_total, p, column + i) : _mm512_setzero_ps();
+    for (int i = 0; i < VECTOR; i += 2)
+        spoilt = spoil(spoilt, r[i], r[i + 1]);
     transpose(r);
     for (int i = 0; i < VECTOR; i++)
-        if (i < w->rows)
-            store_first(w->out[i] + column, columns, r[i]);
+        if (i < p->rows)
+            store_first(p->out[i] + column, columns, r[i]);
     return spoilt;
 }
 
 /* Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
-finish_lanes(const bool is_total, const struct lanes *w, int64_t value_dim)
+finish_part(const bool is_total, const struct part *p, int64_t value_dim)
 {
-    __m512 spoilt = _mm512_setzero_ps();
+    __m512 spoilt = unspoilt();
     int64_t c = 0;
     for (; c + VECTOR <= value_dim; c += VECTOR)
-        spoilt = finish_tile(is_total, w, c, VECTOR, spoilt);
+        spoilt = finish_tile(is_total, p, c, VECTOR, spoilt);
     if (c < value_dim)
-        spoilt = finish_tile(is_total, w, c, value_dim - c, spoilt);
+        spoilt = finish_tile(is_total, p, c, value_dim - c, spoilt);
     if (!is_spoilt(spoilt))
         return 0;
-    return attnkit_avx512_settle(w->rows < VECTOR ? w->rows : VECTOR, value_dim, w->out);
+    return attnkit_avx512_settle(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
 }
+
+/* M, l and o of a panel. */
+struct source {
+    const float *row_max;
+    const void *row_sum, *out;
+};
 
 static inline __attribute__((always_inline)) uint64_t finish(const bool is_total,
                                                              const struct source *from, int lanes,
                                                              int64_t value_dim, int rows,
                                                              float *const *out, float *const *lse)
 {
-    const size_t size = is_total ? sizeof(double) : sizeof(float);
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane += VECTOR) {
-        const struct sums l = load_sums(is_total, from->row_sum, lane);
-        const struct lanes w = {.o = (const char *)from->out + (size_t)lane * size,
-                                .divisor = divisors(is_total, l),
-                                .lanes = lanes,
-                                .rows = rows - lane,
-                                .out = out + lane};
-        not_finite |= finish_lanes(is_total, &w, value_dim) << lane;
+        struct part p = {.lanes = lanes, .rows = rows - lane, .out = out + lane};
+        __m512 row_sum;
+        if (is_total) {
+            const struct wide l = load_wide((const double *)from->row_sum + lane);
+            p.o = (const double *)from->out + lane;
+            p.wide_divisor = wide_divisor(l);
+            row_sum = narrowed(l);
+        } else {
+            p.o = (const float *)from->out + lane;
+            row_sum = _mm512_load_ps((const float *)from->row_sum + lane);
+            p.divisor = divisor(row_sum);
+        }
+        not_finite |= finish_part(is_total, &p, value_dim) << lane;
         if (lse)
-            finish_lse(_mm512_load_ps(from->row_max + lane), l.narrow, rows - lane, lse + lane);
+            finish_lse(_mm512_load_ps(from->row_max + lane), row_sum, rows - lane, lse + lane);
     }
     return not_finite;
 }
@@ -257,54 +271,70 @@ uint64_t attnkit_avx512_finish_total(const struct total *total, int lanes, int64
     return finish(true, &from, lanes, value_dim, rows, out, lse);
 }
 
+/* A row of the result. */
+static inline __m512 finish_row(const float *o, __m512 divisor, int64_t n, float *out,
+                                __m512 spoilt)
+{
+    int64_t i = 0;
+    for (; i + 2 * VECTOR <= n; i += 2 * VECTOR) {
+        const __m512 x = result(_mm512_loadu_ps(o + i), divisor);
+        const __m512 y = result(_mm512_loadu_ps(o + i + VECTOR), divisor);
+        _mm512_storeu_ps(out + i, x);
+        _mm512_storeu_ps(out + i + VECTOR, y);
+        spoilt = spoil(spoilt, x, y);
+    }
+    if (i + VECTOR <= n) {
+        const __m512 x = result(_mm512_loadu_ps(o + i), divisor);
+        _mm512_storeu_ps(out + i, x);
+        spoilt = spoil(spoilt, x, x);
+        i += VECTOR;
+    }
+    if (i < n) {
+        const __m512 x = result(load_first(o + i, n - i), divisor);
+        store_first(out + i, n - i, x);
+        spoilt = spoil(spoilt, x, x);
+    }
+    return spoilt;
+}
+
+/* A call of its own, so that a call without lse has no frame to make. */
+static __attribute__((noinline)) void finish_row_lse(const struct state *st, int rows,
+                                                     float *const *lse)
+{
+    for (int r = 0; r < rows; r += VECTOR)
+        finish_lse(_mm512_loadu_ps(st->row_max + r), _mm512_loadu_ps(st->row_sum + r), rows - r,
+                   lse + r);
+}
+
 uint64_t attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                       float *const *out, float *const *lse)
 {
-    __m512 spoilt = _mm512_setzero_ps();
+    __m512 spoilt = unspoilt();
+    if (lse)
+        finish_row_lse(st, rows, lse);
     for (int r = 0; r < rows; r++) {
-        const __m512 row_sum = _mm512_set1_ps(st->row_sum[r]);
-        const __m512 l = divisor(row_sum);
-        const float *o = st->out + r * value_dim;
-        int64_t c = 0;
-        for (; c + VECTOR <= value_dim; c += VECTOR) {
-            const __m512 x = result(_mm512_loadu_ps(o + c), l);
-            spoilt = spoil(spoilt, x);
-            _mm512_storeu_ps(out[r] + c, x);
-        }
-        if (c < value_dim) {
-            const __m512 x = result(load_first(o + c, value_dim - c), l);
-            spoilt = spoil(spoilt, x);
-            store_first(out[r] + c, value_dim - c, x);
-        }
-        if (lse)
-            *lse[r] = _mm512_cvtss_f32(log_sum_exp(_mm512_set1_ps(st->row_max[r]), row_sum));
+        const __m512 l = divisor(_mm512_set1_ps(st->row_sum[r]));
+        spoilt = finish_row(st->out + r * value_dim, l, value_dim, out[r], spoilt);
     }
     return is_spoilt(spoilt) ? attnkit_avx512_settle(rows, value_dim, out) : 0;
 }
 
-static inline __m256 narrow_result(__m512d o, __m512d divisor)
-{
-    return _mm256_add_ps(_mm512_cvtpd_ps(_mm512_div_pd(o, divisor)), _mm256_setzero_ps());
-}
-
 bool attnkit_avx512_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const __m512d l = _mm512_set1_pd(divisor);
-    const __m256 zero = _mm256_setzero_ps();
-    __m256 spoilt = zero;
+    const struct wide l = {_mm512_set1_pd(divisor), _mm512_set1_pd(divisor)};
+    __m512 spoilt = unspoilt();
     int64_t i = 0;
-    for (; i + WIDE <= n; i += WIDE) {
-        const __m256 x = narrow_result(_mm512_loadu_pd(o + i), l);
-        spoilt = _mm256_fmadd_ps(x, zero, spoilt);
-        _mm256_storeu_ps(out + i, x);
+    for (; i + VECTOR <= n; i += VECTOR) {
+        const __m512 x = wide_result(load_wide(o + i), l);
+        _mm512_storeu_ps(out + i, x);
+        spoilt = spoil(spoilt, x, x);
     }
-    const __mmask8 mask = (__mmask8)first_mask(n - i);
-    if (mask) {
-        const __m256 x = narrow_result(_mm512_maskz_loadu_pd(mask, o + i), l);
-        spoilt = _mm256_fmadd_ps(x, zero, spoilt);
-        _mm256_mask_storeu_ps(out + i, mask, x);
+    if (i < n) {
+        const __m512 x = wide_result(load_first_wide(o + i, n - i), l);
+        store_first(out + i, n - i, x);
+        spoilt = spoil(spoilt, x, x);
     }
-    return _mm256_cmp_ps_mask(spoilt, spoilt, _CMP_UNORD_Q) && attnkit_avx512_settle(1, n, &out);
+    return is_spoilt(spoilt) && attnkit_avx512_settle(1, n, &out);
 }
 
 /* The new M and l of some rows, and the factors of both o. */

@@ -64,10 +64,12 @@ void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int 
 }
 
 /* `vectors` vectors of value columns from column c on, the last of n floats. A row leaves alone the
- * keys that only others see: 0 times their V might be NaN. */
-static inline __attribute__((always_inline)) float32x4_t
-out_tile(const struct head_weights *weights, struct rows v, int64_t c, int n, float *const *out,
-         const int vectors, const int rows, float32x4_t spoilt)
+ * keys that only others see: 0 times their V might be NaN. Returns whether some value of out may
+ * not be finite. */
+static inline __attribute__((always_inline)) bool out_tile(const struct head_weights *weights,
+                                                           struct rows v, int64_t c, int n,
+                                                           float *const *out, const int vectors,
+                                                           const int rows)
 {
     float32x4_t sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -87,27 +89,30 @@ out_tile(const struct head_weights *weights, struct rows v, int64_t c, int n, fl
                 for (int j = 0; j < vectors; j++)
                     sum[r][j] = vfmaq_n_f32(sum[r][j], load_n(row_at(v, key) + c + j * VECTOR, n),
                                             p[r * VECTOR]);
+    float32x4_t spoilt = unspoilt();
     for (int r = 0; r < rows; r++) {
         const float32x4_t l = divisor_of(vld1q_dup_f32(weights->row_sum + r * VECTOR));
+        float *const to = out[r] + c;
         for (int j = 0; j < vectors; j++) {
-            const float32x4_t x = result(sum[r][j], l);
-            spoilt = spoil(spoilt, x);
-            store_n(out[r] + c + j * VECTOR, x, n);
+            sum[r][j] = result(sum[r][j], l);
+            store_n(to + j * VECTOR, sum[r][j], n);
         }
+        for (int j = 0; j < vectors; j += 2)
+            spoilt = spoil(spoilt, sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
     }
-    return spoilt;
+    return is_spoilt(spoilt);
 }
 
 static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
-    float32x4_t spoilt = vdupq_n_f32(0.0f);
+    bool spoilt = false;
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        spoilt = out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
+        spoilt |= out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
     for (; c < v.dim; c += VECTOR)
-        spoilt = out_tile(weights, v, c, lanes_at(c, v.dim), out, 1, rows, spoilt);
-    return is_spoilt(spoilt) ? attnkit_neon_settle(rows, v.dim, out) : 0;
+        spoilt |= out_tile(weights, v, c, lanes_at(c, v.dim), out, 1, rows);
+    return spoilt ? attnkit_neon_settle(rows, v.dim, out) : 0;
 }
 
 uint64_t attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,

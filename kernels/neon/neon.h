@@ -248,16 +248,23 @@ static inline float32x4_t plain_nan(float32x4_t y)
     return vbslq_f32(vceqq_f32(y, y), y, nan);
 }
 
-/* Lanes of `spoilt`, +0 at first, become NaN where an x is not finite: only then 0 * x is not 0. */
-static inline float32x4_t spoil(float32x4_t spoilt, float32x4_t x)
+/* A lane of `spoilt`, 1 at first, stops being finite where x or y is not; or where the sum of such
+ * products is just too large, so that whoever finds it spoilt has to look again. The 1 keeps the
+ * sum from being subnormal. */
+static inline float32x4_t unspoilt(void)
 {
-    return vfmaq_f32(spoilt, x, vdupq_n_f32(0.0f));
+    return vdupq_n_f32(1.0f);
 }
 
-/* Any NaN is the maximum. */
+static inline float32x4_t spoil(float32x4_t spoilt, float32x4_t x, float32x4_t y)
+{
+    return vfmaq_f32(spoilt, x, y);
+}
+
+/* The maximum of a NaN and anything is a NaN. */
 static inline bool is_spoilt(float32x4_t spoilt)
 {
-    return isnan(vmaxvq_f32(spoilt));
+    return !(vmaxvq_f32(vabsq_f32(spoilt)) < INFINITY);
 }
 
 /* The entries of the table, see ../kernels.h. */
@@ -314,8 +321,8 @@ void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, floa
 void attnkit_neon_product(const struct product *p);
 void attnkit_neon_few_product(const struct few_product *p);
 
-/* For results with a value that is not finite: makes every NaN the same, and returns a bit for each
- * row that has such a value. */
+/* For results that may have a value that is not finite: makes every NaN the same, and returns a bit
+ * for each row that has such a value. */
 __attribute__((cold)) uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out);
 
 extern const struct kernels attnkit_neon;

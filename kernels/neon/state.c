@@ -8,45 +8,58 @@
  */
 #include "kernels/neon/neon.h"
 
-enum { WIDE = 2 /* doubles in a vector */ };
+enum { HALF = VECTOR / 2 /* doubles in a vector */ };
 
 /* Four numbers of binary64. */
 struct wide {
-    float64x2_t half[VECTOR / WIDE];
+    float64x2_t low, high;
 };
 
 static inline struct wide widened(float32x4_t x)
 {
-    return (struct wide){{vcvt_f64_f32(vget_low_f32(x)), vcvt_high_f64_f32(x)}};
+    return (struct wide){vcvt_f64_f32(vget_low_f32(x)), vcvt_high_f64_f32(x)};
 }
 
 static inline float32x4_t narrowed(struct wide x)
 {
-    return vcvt_high_f32_f64(vcvt_f32_f64(x.half[0]), x.half[1]);
+    return vcvt_high_f32_f64(vcvt_f32_f64(x.low), x.high);
+}
+
+static inline struct wide load_widened(const float *from)
+{
+    return widened(vld1q_f32(from));
 }
 
 static inline struct wide load_wide(const double *from)
 {
-    return (struct wide){{vld1q_f64(from), vld1q_f64(from + WIDE)}};
-}
-
-/* The first n, 1 <= n <= 4, and no byte behind them; the others are 0. */
-static inline struct wide load_wide_n(const double *from, int n)
-{
-    if (n == VECTOR)
-        return load_wide(from);
-    struct wide x = {{vld1q_lane_f64(from, vdupq_n_f64(0.0), 0), vdupq_n_f64(0.0)}};
-    if (n > 1)
-        x.half[0] = vld1q_lane_f64(from + 1, x.half[0], 1);
-    if (n > 2)
-        x.half[1] = vld1q_lane_f64(from + 2, x.half[1], 0);
-    return x;
+    return (struct wide){vld1q_f64(from), vld1q_f64(from + HALF)};
 }
 
 static inline void store_wide(double *to, struct wide x)
 {
-    vst1q_f64(to, x.half[0]);
-    vst1q_f64(to + WIDE, x.half[1]);
+    vst1q_f64(to, x.low);
+    vst1q_f64(to + HALF, x.high);
+}
+
+/* The first n, as load_n and store_n have them, for 1 <= n <= 3. */
+static inline struct wide load_n_wide(const double *from, int n)
+{
+    struct wide x = {vdupq_n_f64(0.0), vdupq_n_f64(0.0)};
+    x.low = vld1q_lane_f64(from, x.low, 0);
+    if (n > 1)
+        x.low = vld1q_lane_f64(from + 1, x.low, 1);
+    if (n > 2)
+        x.high = vld1q_lane_f64(from + 2, x.high, 0);
+    return x;
+}
+
+static inline void store_n_wide(double *to, struct wide x, int n)
+{
+    vst1q_lane_f64(to, x.low, 0);
+    if (n > 1)
+        vst1q_lane_f64(to + 1, x.low, 1);
+    if (n > 2)
+        vst1q_lane_f64(to + 2, x.high, 0);
 }
 
 void attnkit_neon_begin_total(const struct total *total, const struct state *chunk, int lanes,
@@ -54,10 +67,12 @@ void attnkit_neon_begin_total(const struct total *total, const struct state *chu
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         vst1q_f32(total->row_max + lane, vld1q_f32(chunk->row_max + lane));
-        store_wide(total->row_sum + lane, widened(vld1q_f32(chunk->row_sum + lane)));
+        store_wide(total->row_sum + lane, load_widened(chunk->row_sum + lane));
     }
+    double *const o = total->out;
+    const float *const chunk_o = chunk->out;
     for (int64_t i = 0; i < value_dim * lanes; i += VECTOR)
-        store_wide(total->out + i, widened(vld1q_f32(chunk->out + i)));
+        store_wide(o + i, load_widened(chunk_o + i));
 }
 
 /* What l and o of some rows are multiplied by before they are added up. */
@@ -66,7 +81,7 @@ struct factors {
 };
 
 /* Moves M on. */
-static struct factors fold_max(float *row_max, const float *chunk_max)
+static inline struct factors fold_max(float *row_max, const float *chunk_max)
 {
     const float32x4_t max = vld1q_f32(row_max), other = vld1q_f32(chunk_max);
     const float32x4_t new_max = vmaxnmq_f32(max, other), subtrahend = finite_max(new_max);
@@ -76,18 +91,17 @@ static struct factors fold_max(float *row_max, const float *chunk_max)
     return (struct factors){widened(x[0]), widened(x[1])};
 }
 
-static inline struct wide folded(struct wide total, float32x4_t chunk, const struct factors *by)
+static inline struct wide folded(struct wide total, struct wide chunk, const struct factors *by)
 {
-    const struct wide x = widened(chunk);
-    for (int i = 0; i < VECTOR / WIDE; i++)
-        total.half[i] =
-            vfmaq_f64(vmulq_f64(x.half[i], by->chunk.half[i]), total.half[i], by->total.half[i]);
-    return total;
+    return (struct wide){
+        vfmaq_f64(vmulq_f64(chunk.low, by->chunk.low), total.low, by->total.low),
+        vfmaq_f64(vmulq_f64(chunk.high, by->chunk.high), total.high, by->total.high),
+    };
 }
 
-static inline void fold_lanes(double *total, const float *chunk, const struct factors *by)
+static inline void fold_vector(double *total, const float *chunk, const struct factors *by)
 {
-    store_wide(total, folded(load_wide(total), vld1q_f32(chunk), by));
+    store_wide(total, folded(load_wide(total), load_widened(chunk), by));
 }
 
 void attnkit_neon_fold(const struct total *total, const struct state *chunk, int lanes,
@@ -95,26 +109,28 @@ void attnkit_neon_fold(const struct total *total, const struct state *chunk, int
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         const struct factors by = fold_max(total->row_max + lane, chunk->row_max + lane);
-        double *o = total->out + lane;
-        const float *chunk_o = chunk->out + lane;
-        fold_lanes(total->row_sum + lane, chunk->row_sum + lane, &by);
-        for (int64_t c = 0; c < value_dim; c++, o += lanes, chunk_o += lanes)
-            fold_lanes(o, chunk_o, &by);
+        double *const o = total->out;
+        const float *const chunk_o = chunk->out;
+        fold_vector(total->row_sum + lane, chunk->row_sum + lane, &by);
+        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
+            fold_vector(o + i, chunk_o + i, &by);
     }
 }
 
 void attnkit_neon_fold_row(double *o, const float *chunk, double a, double b, int64_t n)
 {
     const float64x2_t total = vdupq_n_f64(a), part = vdupq_n_f64(b);
-    const struct factors by = {{{total, total}}, {{part, part}}};
+    const struct factors by = {{total, total}, {part, part}};
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR)
-        fold_lanes(o + i, chunk + i, &by);
-    for (; i < n; i++)
-        o[i] = fma(o[i], a, (double)chunk[i] * b);
+        fold_vector(o + i, chunk + i, &by);
+    const int left = (int)(n - i);
+    if (left > 0)
+        store_n_wide(o + i, folded(load_n_wide(o + i, left), widened(load_n(chunk + i, left)), &by),
+                     left);
 }
 
-static float32x4_t log_sum_exp(float32x4_t row_max, float32x4_t row_sum)
+static inline float32x4_t log_sum_exp(float32x4_t row_max, float32x4_t row_sum)
 {
     const float32x4_t low = vfmaq_n_f32(log_v(row_sum), row_max, LN2_LO);
     return plain_nan(vfmaq_n_f32(low, row_max, LN2_HI));
@@ -122,21 +138,21 @@ static float32x4_t log_sum_exp(float32x4_t row_max, float32x4_t row_sum)
 
 static void finish_lse(float32x4_t row_max, float32x4_t row_sum, int rows, float *const *lse)
 {
-    float lane[VECTOR];
-    vst1q_f32(lane, log_sum_exp(row_max, row_sum));
-    for (int i = 0; i < rows; i++)
-        *lse[i] = lane[i];
+    float values[VECTOR];
+    vst1q_f32(values, log_sum_exp(row_max, row_sum));
+    for (int i = 0; i < VECTOR && i < rows; i++)
+        *lse[i] = values[i];
 }
 
 uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out)
 {
     uint64_t not_finite = 0;
     for (int r = 0; r < rows; r++) {
-        float32x4_t spoilt = vdupq_n_f32(0.0f);
+        float32x4_t spoilt = unspoilt();
         for (int64_t i = 0; i < n; i += VECTOR) {
             const int count = lanes_at(i, n);
             const float32x4_t x = load_n(out[r] + i, count);
-            spoilt = spoil(spoilt, x);
+            spoilt = spoil(spoilt, x, vdupq_n_f32(0.0f));
             store_n(out[r] + i, plain_nan(x), count);
         }
         not_finite |= (uint64_t)is_spoilt(spoilt) << r;
@@ -144,102 +160,89 @@ uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* M, l and o of a panel. Of a total, l and o are binary64. */
-struct source {
-    const float *row_max;
-    const void *row_sum, *out;
-};
-
-/* Four l, or what o is divided by. */
-struct sums {
-    float32x4_t narrow; /* binary32 */
-    struct wide wide;   /* of a total */
-};
-
-static inline __attribute__((always_inline)) struct sums load_sums(const bool is_total,
-                                                                   const void *row_sum, int lane)
+/* As `divisor_of` and `result`. */
+static inline struct wide wide_divisor(struct wide row_sum)
 {
-    struct sums l;
-    if (is_total) {
-        l.wide = load_wide((const double *)row_sum + lane);
-        l.narrow = narrowed(l.wide);
-    } else {
-        l.narrow = vld1q_f32((const float *)row_sum + lane);
-    }
-    return l;
+    const float64x2_t one = vdupq_n_f64(1.0);
+    return (struct wide){vbslq_f64(vceqzq_f64(row_sum.low), one, row_sum.low),
+                         vbslq_f64(vceqzq_f64(row_sum.high), one, row_sum.high)};
 }
 
-static inline float64x2_t wide_divisor(float64x2_t row_sum)
+static inline float32x4_t wide_result(struct wide o, struct wide divisor)
 {
-    return vbslq_f64(vceqzq_f64(row_sum), vdupq_n_f64(1.0), row_sum);
+    const struct wide x = {vdivq_f64(o.low, divisor.low), vdivq_f64(o.high, divisor.high)};
+    return vaddq_f32(narrowed(x), vdupq_n_f32(0.0f));
 }
 
-static inline __attribute__((always_inline)) struct sums divisors(const bool is_total,
-                                                                  struct sums l)
-{
-    l.narrow = divisor_of(l.narrow);
-    for (int i = 0; is_total && i < VECTOR / WIDE; i++)
-        l.wide.half[i] = wide_divisor(l.wide.half[i]);
-    return l;
-}
-
-/* Four lanes of a panel, of which the first `rows`, 1 .. 4, are finished. */
-struct lanes {
-    const void *o; /* of the first */
-    struct sums divisor;
+/* Four lanes of a panel, of which the first `rows` are finished. Of a total, l and o are
+ * binary64. */
+struct part {
+    const void *o; /* of the first lane */
+    float32x4_t divisor;
+    struct wide wide_divisor;
     int lanes, rows;
     float *const *out;
 };
 
 /* A column of the result. */
 static inline __attribute__((always_inline)) float32x4_t
-quotients(const bool is_total, const struct lanes *w, int64_t column)
+quotients(const bool is_total, const struct part *p, int64_t column)
 {
-    if (!is_total)
-        return result(vld1q_f32((const float *)w->o + column * w->lanes), w->divisor.narrow);
-    struct wide x = load_wide((const double *)w->o + column * w->lanes);
-    for (int i = 0; i < VECTOR / WIDE; i++)
-        x.half[i] = vdivq_f64(x.half[i], w->divisor.wide.half[i]);
-    return vaddq_f32(narrowed(x), vdupq_n_f32(0.0f));
+    const int64_t at = column * p->lanes;
+    return is_total ? wide_result(load_wide((const double *)p->o + at), p->wide_divisor)
+                    : result(vld1q_f32((const float *)p->o + at), p->divisor);
 }
 
 /* Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
-finish_lanes(const bool is_total, const struct lanes *w, int64_t value_dim)
+finish_part(const bool is_total, const struct part *p, int64_t value_dim)
 {
-    float32x4_t spoilt = vdupq_n_f32(0.0f);
+    float32x4_t spoilt = unspoilt();
     for (int64_t c = 0; c < value_dim; c += VECTOR) {
         const int columns = lanes_at(c, value_dim);
         float32x4_t x[VECTOR];
-        for (int i = 0; i < VECTOR; i++) {
-            x[i] = i < columns ? quotients(is_total, w, c + i) : vdupq_n_f32(0.0f);
-            spoilt = spoil(spoilt, x[i]);
-        }
+        for (int i = 0; i < VECTOR; i++)
+            x[i] = i < columns ? quotients(is_total, p, c + i) : vdupq_n_f32(0.0f);
+        for (int i = 0; i < VECTOR; i += 2)
+            spoilt = spoil(spoilt, x[i], x[i + 1]);
         transpose(x);
         for (int row = 0; row < VECTOR; row++)
-            if (row < w->rows)
-                store_n(w->out[row] + c, x[row], columns);
+            if (row < p->rows)
+                store_n(p->out[row] + c, x[row], columns);
     }
-    return is_spoilt(spoilt) ? attnkit_neon_settle(w->rows, value_dim, w->out) : 0;
+    if (!is_spoilt(spoilt))
+        return 0;
+    return attnkit_neon_settle(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
 }
+
+/* M, l and o of a panel. */
+struct source {
+    const float *row_max;
+    const void *row_sum, *out;
+};
 
 static inline __attribute__((always_inline)) uint64_t finish(const bool is_total,
                                                              const struct source *from, int lanes,
                                                              int64_t value_dim, int rows,
                                                              float *const *out, float *const *lse)
 {
-    const size_t size = is_total ? sizeof(double) : sizeof(float);
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane += VECTOR) {
-        const struct sums l = load_sums(is_total, from->row_sum, lane);
-        const struct lanes w = {.o = (const char *)from->out + (size_t)lane * size,
-                                .divisor = divisors(is_total, l),
-                                .lanes = lanes,
-                                .rows = lanes_at(lane, rows),
-                                .out = out + lane};
-        not_finite |= finish_lanes(is_total, &w, value_dim) << lane;
+        struct part p = {.lanes = lanes, .rows = rows - lane, .out = out + lane};
+        float32x4_t row_sum;
+        if (is_total) {
+            const struct wide l = load_wide((const double *)from->row_sum + lane);
+            p.o = (const double *)from->out + lane;
+            p.wide_divisor = wide_divisor(l);
+            row_sum = narrowed(l);
+        } else {
+            p.o = (const float *)from->out + lane;
+            row_sum = vld1q_f32((const float *)from->row_sum + lane);
+            p.divisor = divisor_of(row_sum);
+        }
+        not_finite |= finish_part(is_total, &p, value_dim) << lane;
         if (lse)
-            finish_lse(vld1q_f32(from->row_max + lane), l.narrow, w.rows, lse + lane);
+            finish_lse(vld1q_f32(from->row_max + lane), row_sum, rows - lane, lse + lane);
     }
     return not_finite;
 }
@@ -258,38 +261,63 @@ uint64_t attnkit_neon_finish_total(const struct total *total, int lanes, int64_t
     return finish(true, &from, lanes, value_dim, rows, out, lse);
 }
 
+/* A row of the result. */
+static inline float32x4_t finish_row(const float *o, float32x4_t divisor, int64_t n, float *out,
+                                     float32x4_t spoilt)
+{
+    int64_t i = 0;
+    for (; i + 2 * VECTOR <= n; i += 2 * VECTOR) {
+        const float32x4_t x = result(vld1q_f32(o + i), divisor);
+        const float32x4_t y = result(vld1q_f32(o + i + VECTOR), divisor);
+        vst1q_f32(out + i, x);
+        vst1q_f32(out + i + VECTOR, y);
+        spoilt = spoil(spoilt, x, y);
+    }
+    for (; i < n; i += VECTOR) {
+        const int count = lanes_at(i, n);
+        const float32x4_t x = result(load_n(o + i, count), divisor);
+        store_n(out + i, x, count);
+        spoilt = spoil(spoilt, x, x);
+    }
+    return spoilt;
+}
+
+/* A call of its own, so that a call without lse has no frame to make. */
+static __attribute__((noinline)) void finish_row_lse(const struct state *st, int rows,
+                                                     float *const *lse)
+{
+    for (int r = 0; r < rows; r += VECTOR)
+        finish_lse(vld1q_f32(st->row_max + r), vld1q_f32(st->row_sum + r), rows - r, lse + r);
+}
+
 uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                     float *const *out, float *const *lse)
 {
-    float32x4_t spoilt = vdupq_n_f32(0.0f);
+    float32x4_t spoilt = unspoilt();
+    if (lse)
+        finish_row_lse(st, rows, lse);
     for (int r = 0; r < rows; r++) {
-        const float32x4_t row_sum = vld1q_dup_f32(st->row_sum + r);
-        const float32x4_t l = divisor_of(row_sum);
-        const float *o = st->out + r * value_dim;
-        for (int64_t c = 0; c < value_dim; c += VECTOR) {
-            const int columns = lanes_at(c, value_dim);
-            const float32x4_t x = result(load_n(o + c, columns), l);
-            spoilt = spoil(spoilt, x);
-            store_n(out[r] + c, x, columns);
-        }
-        if (lse)
-            store_n(lse[r], log_sum_exp(vld1q_dup_f32(st->row_max + r), row_sum), 1);
+        const float32x4_t l = divisor_of(vld1q_dup_f32(st->row_sum + r));
+        spoilt = finish_row(st->out + r * value_dim, l, value_dim, out[r], spoilt);
     }
     return is_spoilt(spoilt) ? attnkit_neon_settle(rows, value_dim, out) : 0;
 }
 
 bool attnkit_neon_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const float64x2_t l = vdupq_n_f64(divisor);
-    float32x4_t spoilt = vdupq_n_f32(0.0f);
-    for (int64_t i = 0; i < n; i += VECTOR) {
-        const int count = lanes_at(i, n);
-        struct wide x = load_wide_n(o + i, count);
-        for (int j = 0; j < VECTOR / WIDE; j++)
-            x.half[j] = vdivq_f64(x.half[j], l);
-        const float32x4_t y = vaddq_f32(narrowed(x), vdupq_n_f32(0.0f));
-        spoilt = spoil(spoilt, y);
-        store_n(out + i, y, count);
+    const struct wide l = {vdupq_n_f64(divisor), vdupq_n_f64(divisor)};
+    float32x4_t spoilt = unspoilt();
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR) {
+        const float32x4_t x = wide_result(load_wide(o + i), l);
+        vst1q_f32(out + i, x);
+        spoilt = spoil(spoilt, x, x);
+    }
+    const int left = (int)(n - i);
+    if (left > 0) {
+        const float32x4_t x = wide_result(load_n_wide(o + i, left), l);
+        store_n(out + i, x, left);
+        spoilt = spoil(spoilt, x, x);
     }
     return is_spoilt(spoilt) && attnkit_neon_settle(1, n, &out);
 }

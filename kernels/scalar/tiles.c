@@ -176,31 +176,51 @@ static void fold_f32(const struct state *total, const struct state *chunk, int l
     }
 }
 
-/* A quotient as a value of the result. Clears *finite if it is not. */
-static float result(float quotient, bool *finite)
+/* A value of the result, which is added to `sum` as well. */
+static inline float result(float quotient, float *sum)
 {
-    *finite &= fabsf(quotient) < INFINITY;
-    return plain_nan(quotient + 0.0f);
+    const float x = quotient + 0.0f;
+    *sum += x;
+    return x;
+}
+
+/* Makes every NaN of a row the same; true if a value is not finite. */
+static __attribute__((cold, noinline)) bool settle_row(float *out, int64_t n)
+{
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = plain_nan(out[i]);
+        finite &= fabsf(out[i]) < INFINITY;
+    }
+    return !finite;
+}
+
+/* Whether a value of a row is not finite, from their sum, which then is not either. */
+static inline bool is_not_finite(float sum, float *out, int64_t n)
+{
+    return !(fabsf(sum) < INFINITY) && settle_row(out, n);
 }
 
 /* A row of the result from every `stride`th value of o; true if one is not finite. */
 static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t value_dim, float *out)
 {
     const float divisor = row_sum == 0.0f ? 1.0f : row_sum;
-    bool finite = true;
+    float sum = 0.0f;
+#pragma GCC unroll 4
     for (int64_t c = 0; c < value_dim; c++)
-        out[c] = result(o[c * stride] / divisor, &finite);
-    return !finite;
+        out[c] = result(o[c * stride] / divisor, &sum);
+    return is_not_finite(sum, out, value_dim);
 }
 
 /* The same from binary64. */
-static bool finish_total_row(const double *o, int64_t stride, double divisor, int64_t value_dim,
-                             float *out)
+static bool finish_wide_row(const double *o, int64_t stride, double divisor, int64_t value_dim,
+                            float *out)
 {
-    bool finite = true;
+    float sum = 0.0f;
+#pragma GCC unroll 4
     for (int64_t c = 0; c < value_dim; c++)
-        out[c] = result((float)(o[c * stride] / divisor), &finite);
-    return !finite;
+        out[c] = result((float)(o[c * stride] / divisor), &sum);
+    return is_not_finite(sum, out, value_dim);
 }
 
 static uint64_t finish(const struct state *st, int lanes, int64_t value_dim, int rows,
@@ -224,7 +244,7 @@ static uint64_t finish_total(const struct total *total, int lanes, int64_t value
     for (int lane = 0; lane < rows; lane++) {
         const double l = total->row_sum[lane];
         const bool found =
-            finish_total_row(total->out + lane, lanes, l == 0.0 ? 1.0 : l, value_dim, out[lane]);
+            finish_wide_row(total->out + lane, lanes, l == 0.0 ? 1.0 : l, value_dim, out[lane]);
         not_finite |= (uint64_t)found << lane;
         if (lse)
             *lse[lane] = scalar_lse(total->row_max[lane], (float)l);
@@ -234,7 +254,7 @@ static uint64_t finish_total(const struct total *total, int lanes, int64_t value
 
 static bool quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    return finish_total_row(o, 1, divisor, n, out);
+    return finish_wide_row(o, 1, divisor, n, out);
 }
 
 /* Element i of a row as binary32. */
