@@ -286,12 +286,12 @@ typedef struct attnkit_exec {
  * read through them. Never shrinks as q_len or kv_len grows, so that what the longest call needs
  * serves the shorter ones, and is, however long they are, at most for each thread
  *
- *     4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096 bytes,
+ *     4 * (290 * head_dim + 780 * value_dim + 10000) + 4096 bytes,
  *
  * where a type is not ATTNKIT_F32 or there are pages, tiles, segments, masks or keep_first,
  * 4 * 129 * (head_dim + value_dim) more, with any mask (window and segments, too), softcap,
  * slopes or dropout 73728 more, with weights 4 * (192 * head_dim + 25000) more, and with several
- * threads 4 * 3 * 256 * (value_dim + 3) + 65536 more.
+ * threads 4 * 4 * 256 * (value_dim + 3) + 65536 more.
  */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,

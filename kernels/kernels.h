@@ -357,13 +357,11 @@ struct kernels {
      * rule for -inf as in softmax. */
     void (*fold)(const struct total *total, const struct state *chunk, int lanes,
                  int64_t value_dim);
-    void (*fold_f32)(const struct state *total, const struct state *chunk, int lanes,
-                     int64_t value_dim);
 
     /* For lane < rows: out[lane][c] = o / l + 0 (division by 1 where l = 0), and, if lse is not
      * NULL, *lse[lane] = fma(M, LN2_HI, fma(M, LN2_LO, log l)). Bit `lane` of the result is set
-     * where a value of out is NaN or infinite; no lse counts. Here and below, a NaN in a result is
-     * 0x7fc00000, because its sign and payload depend on the order of operands. */
+     * where a value of out is NaN or infinite, whatever lse is. Here and below, a NaN in a result
+     * is 0x7fc00000, because its sign and payload depend on the order of operands. */
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
 
@@ -377,10 +375,8 @@ struct kernels {
     /* Scores, softmax and weighted V as above, in one go. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    void (*decode_fold)(const struct state *total, const struct state *chunk, int rows,
-                        int64_t value_dim);
-
-    /* As finish, for states with a line per row; out[r] may be that line. */
+    /* As finish, for states with a line per row; out[r] may be that line. For lse, whole vectors of
+     * row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);
 
@@ -389,9 +385,6 @@ struct kernels {
      * infinite. o is aligned to a double, and nothing overlaps. */
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
-
-    /* o[c] = out[c] * l: a part that is merged, as a state. */
-    void (*part_state)(const float *out, float l, int64_t value_dim, float *o);
 
     /* Few keys. Lanes are heads, `vector` of them; rows and keys are at most lanes / vector. --- */
 

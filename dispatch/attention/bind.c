@@ -229,11 +229,11 @@ static void set_problem(const struct run_input *input, struct attention *a)
     a->v.scales = memory[SLOT_V_SCALES];
     a->pages.table = memory[SLOT_BLOCK_TABLE];
     a->before =
-        (struct state){(float *)memory[SLOT_STATE_IN_MAX], (float *)memory[SLOT_STATE_IN_SUM],
-                       (float *)memory[SLOT_STATE_IN_OUT]};
+        (struct total){(float *)memory[SLOT_STATE_IN_MAX], (double *)memory[SLOT_STATE_IN_SUM],
+                       (double *)memory[SLOT_STATE_IN_OUT]};
     a->after =
-        (struct state){(float *)memory[SLOT_STATE_OUT_MAX], (float *)memory[SLOT_STATE_OUT_SUM],
-                       (float *)memory[SLOT_STATE_OUT_OUT]};
+        (struct total){(float *)memory[SLOT_STATE_OUT_MAX], (double *)memory[SLOT_STATE_OUT_SUM],
+                       (double *)memory[SLOT_STATE_OUT_OUT]};
     a->kv_lens.data = memory[SLOT_KV_LENS];
     a->q_offsets.data = memory[SLOT_Q_OFFSETS];
     a->q_starts.data = memory[SLOT_CU_SEQLENS_Q];

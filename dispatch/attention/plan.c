@@ -25,9 +25,9 @@ static struct cache cache_of(const attnkit_tensor *t, int64_t dim, const attnkit
     };
 }
 
-static struct state state_of(attnkit_state s)
+static struct total total_of(attnkit_state s)
 {
-    return (struct state){s.max, s.sum, s.out};
+    return (struct total){s.max, s.sum, s.out};
 }
 
 /* --- Numbers ------------------------------------------------------------------------------ */
@@ -174,8 +174,8 @@ static void set_problem(const struct request *r, struct attention *a)
         .v = cache_of(&args->v, value_dim_of(r), &r->storage->v_scales, r->storage->v_scale_group),
         .pages = pages_of(r),
         .first_key = r->states->first_key,
-        .before = state_of(r->states->state_in),
-        .after = state_of(r->states->state_out),
+        .before = total_of(r->states->state_in),
+        .after = total_of(r->states->state_out),
         .causal = args->flags & ATTNKIT_CAUSAL,
         .bottom_right = args->align == ATTNKIT_ALIGN_BOTTOM_RIGHT,
     };

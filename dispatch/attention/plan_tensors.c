@@ -7,7 +7,7 @@
 #include "dispatch/attention/plan.h"
 #include "dispatch/cache/cache.h"
 
-enum { FLOAT = sizeof(float) }; /* bytes */
+enum { FLOAT = sizeof(float), DOUBLE = sizeof(double) }; /* bytes */
 
 /* The next tensor of the plan, of which the caller of this sets count, row_bytes and alignment. */
 static struct tensor *add(struct attention_plan *plan, enum slot slot, enum lengths_of lengths,
@@ -155,7 +155,10 @@ static attnkit_status plan_state(const struct request *r, struct attention_plan 
     attnkit_status status = ATTNKIT_OK;
     for (int i = 0; status == ATTNKIT_OK && i < 3; i++) {
         struct tensor *const t = add_query_rows(r, plan, first + i, names[i]);
-        set_row(t, (i < 2 ? 1 : plan->a.value_dim) * FLOAT, FLOAT);
+        if (i == 0)
+            set_row(t, FLOAT, FLOAT);
+        else
+            set_row(t, (i == 1 ? 1 : plan->a.value_dim) * DOUBLE, DOUBLE);
         t->output = first == SLOT_STATE_OUT_MAX;
         status = attnkit_plan_dense(t, message);
     }

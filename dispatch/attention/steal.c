@@ -5,8 +5,8 @@
  * slot of a ring until those of its group before it have been joined, which whoever brings the next
  * one does for all that are there.
  *
- * In shared memory lie struct tail, the queues, the groups of the tail, joined states of as many
- * groups as there are threads, the slots, and a word for each of them.
+ * In shared memory lie struct tail, the queues, the groups of the tail, totals of as many groups as
+ * there are threads, the slots, and a word for each of them.
  */
 #include "dispatch/attention/steal.h"
 
@@ -16,6 +16,7 @@
 enum {
     CACHE_LINE = 64,
     LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
+    LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
     SLOT_BYTES = 1 << 16, /* of slots for each thread, unless two states need more */
     MANY_ITEMS = 8,       /* for each thread, that are small enough not to be split */
     CLAIMS = 2,           /* a thread claims this part of its even share of what is left */
@@ -25,7 +26,7 @@ enum {
 /* Items that are worked on chunk by chunk. */
 struct split_group {
     _Alignas(CACHE_LINE) _Atomic int64_t joined; /* units before this one */
-    _Atomic int64_t joining;                     /* 1 while a thread changes the joined state */
+    _Atomic int64_t joining;                     /* 1 while a thread changes the total */
     struct range items, units;
 };
 
@@ -33,7 +34,7 @@ struct tail {
     _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one */
     _Alignas(CACHE_LINE) int64_t queues;
     int64_t groups, units, slots;
-    int64_t state_floats; /* of the largest group */
+    int64_t state_floats, total_doubles; /* of the largest group */
 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -60,14 +61,30 @@ static int64_t item_floats(const struct attention *a, const struct kernels *kern
                        LINE_FLOATS);
 }
 
-/* The most bytes that the state of a group takes, however its rows are divided. */
-static int64_t most_state_bytes(const struct attention *a, const struct kernels *kernels,
-                                const struct schedule *s)
+/* Doubles of its total. */
+static int64_t item_doubles(const struct attention *a, const struct kernels *kernels,
+                            int panel_rows, int decode_rows)
+{
+    return whole_lines(attnkit_prefill_total(a, kernels, panel_rows) +
+                           attnkit_decode_total(a, decode_rows),
+                       LINE_DOUBLES);
+}
+
+/* The most bytes that state and total of a group take, however its rows are divided. */
+struct group_bytes {
+    int64_t state, total;
+};
+
+static struct group_bytes most_bytes(const struct attention *a, const struct kernels *kernels,
+                                     const struct schedule *s)
 {
     const int rows = (int)smaller(a->q_len * a->group, s->rows_per_item);
-    const int64_t one = item_floats(a, kernels, rows, 0),
-                  walks = s->walks * item_floats(a, kernels, 0, MAX_DECODE_ROWS);
-    return (s->walks > 1 ? larger(one, walks) : one) * (int64_t)sizeof(float);
+    int64_t floats = item_floats(a, kernels, rows, 0), doubles = item_doubles(a, kernels, rows, 0);
+    if (s->walks > 1) {
+        floats = larger(floats, s->walks * item_floats(a, kernels, 0, MAX_DECODE_ROWS));
+        doubles = larger(doubles, s->walks * item_doubles(a, kernels, 0, MAX_DECODE_ROWS));
+    }
+    return (struct group_bytes){floats * (int64_t)sizeof(float), doubles * (int64_t)sizeof(double)};
 }
 
 struct steal attnkit_steal(const struct attention *a, const struct kernels *kernels,
@@ -83,8 +100,8 @@ struct steal attnkit_steal(const struct attention *a, const struct kernels *kern
             units = INT64_MAX; /* more than there are threads */
         steal.threads = smaller(threads, units);
         steal.splits = s->items / MANY_ITEMS < threads;
-        const int64_t state = most_state_bytes(a, kernels, s);
-        each += state + CACHE_LINE + larger(SLOT_BYTES, 2 * state);
+        const struct group_bytes group = most_bytes(a, kernels, s);
+        each += group.total + CACHE_LINE + larger(SLOT_BYTES, 2 * group.state);
         each += MANY_ITEMS * (int64_t)sizeof(struct split_group);
     }
     steal.bytes = SIZE_MAX; /* refused where it is added up */
@@ -123,20 +140,20 @@ static struct split_group *groups_of(const struct thread *t)
     return (struct split_group *)(void *)(queues_of(t) + t->steal->threads);
 }
 
-static float *states_of(const struct thread *t)
+static double *totals_of(const struct thread *t)
 {
-    return (float *)(void *)(groups_of(t) + MANY_ITEMS * t->steal->threads);
+    return (double *)(void *)(groups_of(t) + MANY_ITEMS * t->steal->threads);
 }
 
 /* A group begins when the one that had its place before is through. */
-static float *joined_state(const struct thread *t, int64_t group)
+static double *total_of(const struct thread *t, int64_t group)
 {
-    return states_of(t) + group % t->steal->threads * t->tail->state_floats;
+    return totals_of(t) + group % t->steal->threads * t->tail->total_doubles;
 }
 
 static float *slots_of(const struct thread *t)
 {
-    return states_of(t) + t->steal->threads * t->tail->state_floats;
+    return (float *)(void *)(totals_of(t) + t->steal->threads * t->tail->total_doubles);
 }
 
 static float *slot_state(const struct thread *t, int64_t unit)
@@ -230,7 +247,8 @@ static int64_t begin_groups(const struct thread *t)
         first = group_before(t, end);
         const struct work_item item = attnkit_work_item(t->a, t->s, first);
         const int64_t units = units_of(t->a, &item),
-                      floats = item_floats(t->a, t->kernels, item.panel_rows, item.decode_rows);
+                      floats = item_floats(t->a, t->kernels, item.panel_rows, item.decode_rows),
+                      doubles = item_doubles(t->a, t->kernels, item.panel_rows, item.decode_rows);
         if (units == 0)
             continue;
         struct split_group *const g = groups_of(t) + tail->groups++;
@@ -240,6 +258,7 @@ static int64_t begin_groups(const struct thread *t)
         atomic_init(&g->joining, 0);
         tail->units += units;
         tail->state_floats = larger(tail->state_floats, (end - first) * floats);
+        tail->total_doubles = larger(tail->total_doubles, (end - first) * doubles);
     }
     return first;
 }
@@ -277,7 +296,7 @@ void attnkit_steal_begin(const struct attention *a, const struct kernels *kernel
     struct tail *const tail = (struct tail *)(void *)shared;
     const struct thread t = {.a = a, .kernels = kernels, .s = s, .steal = steal, .tail = tail};
     atomic_init(&tail->claimed, 0);
-    tail->groups = tail->units = tail->state_floats = tail->slots = 0;
+    tail->groups = tail->units = tail->state_floats = tail->total_doubles = tail->slots = 0;
     begin_queues(&t, begin_groups(&t));
     if (tail->units > 0)
         begin_slots(&t, shared);
@@ -317,7 +336,7 @@ static int64_t group_of_unit(const struct thread *t, int64_t unit)
     return i;
 }
 
-/* Whether the joined state of a group is free for it. */
+/* Whether the total of a group is free for it. */
 static bool can_begin(const struct thread *t, int64_t group)
 {
     const int64_t before = group - t->steal->threads;
@@ -365,23 +384,15 @@ static void attend_unit(const struct thread *t, const struct split_group *g,
     atomic_store(slot_word(t, unit), ~unit);
 }
 
-/* The run of decode's states, which follow those of prefill. */
-static struct chunk_run after_prefill(struct chunk_run run, int64_t offset)
-{
-    run.before = run.before ? run.before + offset : NULL;
-    run.states += offset;
-    run.after = run.after ? run.after + offset : NULL;
-    return run;
-}
-
 static void join_item(const struct thread *t, const struct work_item *item,
                       const struct chunk_run *run)
 {
     if (item->panel_rows > 0)
         attnkit_prefill_join(t->a, t->kernels, item, run, t->scratch);
     if (item->decode_rows > 0) {
-        const struct chunk_run decode =
-            after_prefill(*run, attnkit_prefill_state(t->a, t->kernels, item->panel_rows));
+        struct chunk_run decode = *run;
+        decode.states += attnkit_prefill_state(t->a, t->kernels, item->panel_rows);
+        decode.total += attnkit_prefill_total(t->a, t->kernels, item->panel_rows);
         attnkit_decode_join(t->a, t->kernels, item, &decode, t->scratch);
     }
 }
@@ -401,19 +412,20 @@ static void join_some(const struct thread *t, int64_t number, const struct group
     const int64_t first = atomic_load(&g->joined),
                   ring_end = first + t->tail->slots - first % t->tail->slots,
                   most = smaller(g->units.end, ring_end),
-                  step = item_floats(t->a, t->kernels, item->panel_rows, item->decode_rows);
+                  step = item_floats(t->a, t->kernels, item->panel_rows, item->decode_rows),
+                  total = item_doubles(t->a, t->kernels, item->panel_rows, item->decode_rows);
     int64_t end = first;
     while (end < most && is_there(t, end))
         end++;
     for (int i = 0; i < group->count; i++) {
-        float *const joined = joined_state(t, number) + i * step;
         const struct chunk_run run = {
-            .before = first > g->units.first ? joined : NULL,
+            .total = total_of(t, number) + i * total,
             .states = slot_state(t, first) + i * step,
             .step = t->tail->state_floats,
             .first_chunk = first - g->units.first,
             .count = (int)(end - first),
-            .after = end < g->units.end ? joined : NULL,
+            .begins = first == g->units.first,
+            .ends = end == g->units.end,
         };
         join_item(t, item + i, &run);
     }

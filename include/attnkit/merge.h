@@ -30,18 +30,18 @@ extern "C" {
  *     -infinity.
  *   - lse_i = NaN or +infinity: the row and its lse are NaN.
  *   - A NaN in the out_i of a part that is not absent makes that column NaN; an infinity makes it
- *     that infinity or NaN, and so do elements so large that a sum of them leaves binary32.
+ *     that infinity or NaN. Finite elements, however large, give a finite one.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 leaves binary32, counts as infinite. No attention
  *     of this library gives such a value.
  *
  * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
  * is not absent, the merge itself is off from the above by at most
  *
- *     (2 n + 5) u A + n (2^-147 + 2^-99 max |out_i|)     in an element of out,
- *     u |lse| + (3 n + 4) u                              in lse;
+ *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
+ *     u |lse| + (3 ln n + 7) u                 in lse,
  *
- * one part comes back within 2 u |out| + 2^-148, not exactly. The errors of the parts add to it:
- * those of out_i with the weights w_i, and those of lse_i, if none is more than d, as
+ * because it adds up in binary64; the out of one part comes back exactly. The errors of the parts add
+ * to it: those of out_i with the weights w_i, and those of lse_i, if none is more than d, as
  * (e^(2 d) - 1) A in out and d in lse. An lse in binary32 has an error of u |lse| from its last
  * rounding alone: where it is 1000, weights are off by 1e-4.
  */

@@ -82,8 +82,8 @@ struct attention {
     struct pages pages; /* in which K and V lie */
     int64_t first_key;  /* the absolute index of key 0, at the edge of a chunk */
     /* Dense, with a line per query row of [batch][q_heads][q_room]; out is NULL where there is
-     * none: of the keys before these, and where the state goes that takes the place of a result. */
-    struct state before, after;
+     * none: of the keys before these, and where the total goes that takes the place of a result. */
+    struct total before, after;
     float scale_log2;
     bool causal;
     bool bottom_right;     /* offset = kv_len of the sequence - q_len, else q_offsets, else 0 */
@@ -112,8 +112,7 @@ size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
 /* The loops: each computes and writes its rows of the item, at least one; decode those of up to
- * MAX_WALKS items, chunk by chunk of their keys in turns. `scratch` is aligned to
- * 64 bytes for prefill and heads, to 4 for decode. */
+ * MAX_WALKS items, chunk by chunk of their keys in turns. `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -121,11 +120,20 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
 void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
+/* Computes a row again whose result is not finite although its sum is, with the bits that it has in
+ * every loop, and writes out or the state, of which only that can differ. Bytes of scratch, which is
+ * aligned to a float, and `row` is one of decode. */
+size_t attnkit_careful_scratch(const struct attention *a);
+void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
+                         const struct work_item *row, char *scratch);
+
 /* An item may be worked on by several threads: each takes chunks of its keys, whose states are then
- * joined in order, with the same bits. A state is so many floats, aligned as scratch is; those of
- * decode follow those of prefill. */
+ * joined in order to a total, with the same bits. A state is so many floats, a total so many
+ * doubles, aligned as scratch is; those of decode follow those of prefill. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
+int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
+int64_t attnkit_decode_total(const struct attention *a, int rows);
 
 /* The state of the chunk that begins at key `first`; decode those of up to MAX_WALKS items, in
  * turns as above, which lie `step` floats apart. */
@@ -136,13 +144,20 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
                           const struct work_item *items, int count, int64_t first, float *states,
                           int64_t step, char *scratch);
 
-/* States of consecutive chunks, `step` floats apart. */
+/* The same of one item of one row, in as many bytes of scratch; for careful.c. */
+size_t attnkit_decode_row_scratch(const struct attention *a);
+void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
+                              const struct work_item *row, int64_t first, float *state,
+                              char *scratch);
+
+/* States of consecutive chunks, `step` floats apart, which have no meaning afterwards. */
 struct chunk_run {
-    const float *before; /* of all chunks before these, or NULL if there are none */
-    const float *states;
+    double *total; /* of all chunks before these, and then of these as well */
+    float *states;
     int64_t step, first_chunk; /* its index or, with a window, less */
     int count;
-    float *after; /* that of all so far goes there, maybe `before`; NULL: the result is written */
+    bool begins; /* there are no chunks before these: the total holds nothing yet */
+    bool ends;   /* there are none after: the result is written, and the total has no meaning */
 };
 
 void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,

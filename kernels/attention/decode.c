@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for few query rows of a KV head, a decoding step above all: one walk over the keys, a
- * fused tile per block. Called for a work item by dispatch/attention/schedule.c, and by prefill.c
- * for rows whose result is not finite.
+ * fused tile per block. Called for a work item by dispatch/attention/schedule.c, for a chunk of its
+ * keys by dispatch/attention/steal.c, and by careful.c.
  */
 #include <math.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "kernels/attention/block.h"
 #include "kernels/attention/keys.h"
 #include "kernels/attention/mask.h"
+#include "kernels/attention/total.h"
 #include "kernels/attention/weights.h"
 
 enum { NEAR_BYTES = 1 << 19 }; /* what a near cache keeps of a head */
@@ -26,8 +27,10 @@ struct walk {
     struct place place[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
     struct visible visible;       /* to any row, by its index */
-    struct state total;           /* over the chunks so far */
-    struct state chunk;           /* over the blocks of this chunk so far */
+    struct state chunk;           /* over the blocks of the latest chunk so far */
+    struct total total;           /* over the chunks before it */
+    bool is_used;                 /* the chunk's state holds something */
+    bool is_begun;                /* the total does */
 };
 
 /* What walks that take turns share. */
@@ -42,26 +45,51 @@ int64_t attnkit_decode_state(const struct attention *a, int rows)
     return 2 * MAX_DECODE_ROWS + rows * a->value_dim;
 }
 
+int64_t attnkit_decode_total(const struct attention *a, int rows)
+{
+    return MAX_DECODE_ROWS + MAX_DECODE_ROWS / 2 + rows * a->value_dim;
+}
+
 static int64_t line_floats(const struct attention *a, int rows)
 {
     return a->extras.any ? 2 * rows * KEY_BLOCK : 0;
 }
 
-size_t attnkit_decode_scratch(const struct attention *a, int rows, int items)
+/* Floats of queries that are widened. */
+static int64_t q_floats(const struct attention *a, int rows)
 {
-    const int64_t state = attnkit_decode_state(a, rows),
-                  q = a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
-    return (size_t)(items * (2 * state + q) + line_floats(a, rows) + attnkit_row_floats(a)) *
-               sizeof(float) +
-           attnkit_weights_scratch(a);
+    return a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
 }
 
-static void take_state(const struct attention *a, int rows, float **scratch, struct state *st)
+/* Without what comes after the walks. */
+static size_t walk_scratch(const struct attention *a, int rows, int items)
 {
-    st->row_max = *scratch;
-    st->row_sum = *scratch + MAX_DECODE_ROWS;
-    st->out = *scratch + 2 * MAX_DECODE_ROWS;
-    *scratch += attnkit_decode_state(a, rows);
+    const int64_t doubles = items * attnkit_decode_total(a, rows),
+                  floats = items * (attnkit_decode_state(a, rows) + q_floats(a, rows)) +
+                           line_floats(a, rows) + attnkit_row_floats(a);
+    return (size_t)doubles * sizeof(double) + (size_t)floats * sizeof(float);
+}
+
+size_t attnkit_decode_scratch(const struct attention *a, int rows, int items)
+{
+    const size_t weights = attnkit_weights_scratch(a), careful = attnkit_careful_scratch(a);
+    return walk_scratch(a, rows, items) + (weights > careful ? weights : careful);
+}
+
+size_t attnkit_decode_row_scratch(const struct attention *a)
+{
+    return walk_scratch(a, 1, 1);
+}
+
+static struct state state_at(float *floats)
+{
+    return (struct state){floats, floats + MAX_DECODE_ROWS, floats + 2 * MAX_DECODE_ROWS};
+}
+
+static struct total total_at(double *doubles)
+{
+    double *const maxima = doubles + MAX_DECODE_ROWS; /* floats */
+    return (struct total){(float *)(void *)maxima, doubles, maxima + MAX_DECODE_ROWS / 2};
 }
 
 static void reset(const struct state *st, int rows, int64_t value_dim)
@@ -70,18 +98,6 @@ static void reset(const struct state *st, int rows, int64_t value_dim)
         st->row_max[r] = -INFINITY;
     memset(st->row_sum, 0, MAX_DECODE_ROWS * sizeof(float));
     memset(st->out, 0, (size_t)(rows * value_dim) * sizeof(float));
-}
-
-static void copy_row(struct state to, struct state from, int64_t value_dim)
-{
-    *to.row_max = *from.row_max;
-    *to.row_sum = *from.row_sum;
-    memcpy(to.out, from.out, (size_t)value_dim * sizeof(float));
-}
-
-static struct state line_of(struct state st, int row, int64_t value_dim)
-{
-    return (struct state){st.row_max + row, st.row_sum + row, st.out + row * value_dim};
 }
 
 /* The query row as binary32, where it lies or in scratch. */
@@ -102,12 +118,16 @@ static struct place first_place(const struct attention *a, const struct work_ite
     return place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
 }
 
-static void resume(const struct attention *a, const struct work_item *item,
-                   const struct state *total)
+/* The total over the keys before these. */
+static void resume(const struct attention *a, struct walk *w)
 {
-    struct place place = first_place(a, item);
-    for (int r = 0; r < item->decode_rows; r++, place = next_place(a, place))
-        copy_row(line_of(*total, r, a->value_dim), state_row(a, a->before, place), a->value_dim);
+    for (int r = 0; r < w->rows; r++) {
+        const struct total row = total_row(a, a->before, w->place[r]);
+        w->total.row_max[r] = *row.row_max;
+        w->total.row_sum[r] = *row.row_sum;
+        memcpy(w->total.out + r * a->value_dim, row.out, (size_t)a->value_dim * sizeof(double));
+    }
+    w->is_begun = true;
 }
 
 /* Of K and V of a head. */
@@ -127,8 +147,9 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     w->batch = item->batch;
     w->kv_head = item->kv_head;
     w->rows = item->decode_rows;
-    take_state(a, w->rows, scratch, &w->total);
-    take_state(a, w->rows, scratch, &w->chunk);
+    w->chunk = state_at(*scratch);
+    *scratch += attnkit_decode_state(a, w->rows);
+    w->is_used = w->is_begun = false;
     struct place place = first_place(a, item);
     for (int r = 0; r < w->rows; r++, place = next_place(a, place)) {
         w->place[r] = place;
@@ -144,18 +165,23 @@ static void begin(const struct attention *a, const struct kernels *kernels,
      * they can be asked for. */
     w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
     w->large = last_end(w) > NEAR_BYTES / key_bytes(a);
-    reset(&w->total, w->rows, a->value_dim);
-    if (a->before.out)
-        resume(a, item, &w->total);
+    reset(&w->chunk, w->rows, a->value_dim);
 }
 
 /* Returns the most rows of a walk. */
 static int begin_all(const struct attention *a, const struct kernels *kernels,
-                     const struct work_item *items, int count, float **scratch, struct walk *walks)
+                     const struct work_item *items, int count, char *scratch, float **left,
+                     struct walk *walks)
 {
     int most = 0;
+    double *totals = (double *)(void *)scratch;
     for (int i = 0; i < count; i++) {
-        begin(a, kernels, items + i, scratch, walks + i);
+        walks[i].total = total_at(totals);
+        totals += attnkit_decode_total(a, items[i].decode_rows);
+    }
+    *left = (float *)totals;
+    for (int i = 0; i < count; i++) {
+        begin(a, kernels, items + i, left, walks + i);
         most = walks[i].rows > most ? walks[i].rows : most;
     }
     return most;
@@ -167,12 +193,6 @@ static void begin_common(const struct attention *a, int rows, float *scratch, st
     scratch += line_floats(a, rows);
     attnkit_begin_rows(a, scratch, &common->rows);
     common->rest = scratch + attnkit_row_floats(a);
-}
-
-/* The first chunk needs no state of its own, as in prefill.c. */
-static bool needs_fold(const struct attention *a, int64_t first)
-{
-    return first > 0 || a->before.out;
 }
 
 /* The keys of a block or chunk that begins at key `first` and has `count`, up to the last that a
@@ -196,11 +216,11 @@ static struct key_range first_block(const struct walk *w, int64_t first)
 
 static void attend_block(const struct attention *a, const struct kernels *kernels,
                          const struct walk *w, int64_t key, struct key_range next,
-                         const struct state *st, struct common *common)
+                         struct common *common)
 {
     int32_t visible[MAX_DECODE_ROWS];
     struct decode_block block = {
-        .q = w->q, .visible = visible, .st = st, .far = w->far, .large = w->large};
+        .q = w->q, .visible = visible, .st = &w->chunk, .far = w->far, .large = w->large};
     const struct key_range keys = keys_from(w, key, KEY_BLOCK);
     for (int r = 0; r < w->rows; r++)
         visible[r] = visible_in_block(w->end[r], key);
@@ -217,7 +237,6 @@ struct masked_block {
     const struct kernels *kernels;
     const struct walk *w;
     int64_t key; /* the first */
-    const struct state *st;
     struct common *common;
     struct seen seen[MAX_DECODE_ROWS];
 };
@@ -296,8 +315,8 @@ static void begin_row(const struct masked_block *m, const struct run *run, int i
     const struct key_set up_to_last = key_set_of(0, is_empty(own) ? 0 : end_of(own));
     float *const lines = m->common->lines + 2 * i * KEY_BLOCK;
     b->visible[i] = count_of(intersection_of(run->listed, up_to_last));
-    b->row_max[i] = m->st->row_max[row];
-    b->row_sum[i] = m->st->row_sum[row];
+    b->row_max[i] = m->w->chunk.row_max[row];
+    b->row_sum[i] = m->w->chunk.row_sum[row];
     b->bias[i] = lines;
     b->keep[i] = lines + KEY_BLOCK;
     make_lines(m, run, row, lines, lines + KEY_BLOCK);
@@ -312,7 +331,7 @@ static void attend_run(const struct masked_block *m, const struct run *run, stru
     struct run_block b = {.visible = {0}};
     for (int i = 0; i < rows; i++)
         begin_row(m, run, i, &b);
-    const struct state part = {b.row_max, b.row_sum, m->st->out + run->first * a->value_dim};
+    const struct state part = {b.row_max, b.row_sum, m->w->chunk.out + run->first * a->value_dim};
     struct decode_block block = {.q = w->q + run->first,
                                  .visible = b.visible,
                                  .st = &part,
@@ -326,16 +345,15 @@ static void attend_run(const struct masked_block *m, const struct run *run, stru
     attnkit_point_to_rows(a, m->kernels, keys, counted_from(run->seen, from), next,
                           &m->common->rows, &block);
     m->kernels->decode(&block, rows, a->scale_log2);
-    memcpy(m->st->row_max + run->first, b.row_max, (size_t)rows * sizeof(float));
-    memcpy(m->st->row_sum + run->first, b.row_sum, (size_t)rows * sizeof(float));
+    memcpy(m->w->chunk.row_max + run->first, b.row_max, (size_t)rows * sizeof(float));
+    memcpy(m->w->chunk.row_sum + run->first, b.row_sum, (size_t)rows * sizeof(float));
 }
 
 static void attend_masked_block(const struct attention *a, const struct kernels *kernels,
                                 const struct walk *w, int64_t key, struct key_range next,
-                                const struct state *st, struct common *common)
+                                struct common *common)
 {
-    struct masked_block m = {
-        .a = a, .kernels = kernels, .w = w, .key = key, .st = st, .common = common};
+    struct masked_block m = {.a = a, .kernels = kernels, .w = w, .key = key, .common = common};
     const struct key_range keys = keys_from(w, key, KEY_BLOCK);
     if (keys.first >= keys.end)
         return;
@@ -352,13 +370,12 @@ static void attend_masked_block(const struct attention *a, const struct kernels 
 
 /* The block at key `first` of a walk; `next` is what comes after it in any walk. */
 static void attend(const struct attention *a, const struct kernels *kernels, const struct walk *w,
-                   int64_t first, struct key_range next, const struct state *st,
-                   struct common *common)
+                   int64_t first, struct key_range next, struct common *common)
 {
     if (a->extras.any)
-        attend_masked_block(a, kernels, w, first, next, st, common);
+        attend_masked_block(a, kernels, w, first, next, common);
     else
-        attend_block(a, kernels, w, first, next, st, common);
+        attend_block(a, kernels, w, first, next, common);
 }
 
 static bool has_keys(struct key_range keys)
@@ -384,88 +401,164 @@ static struct key_range after_block(const struct walk *walks, int count, int i, 
 }
 
 /* A chunk of the keys, block by block in turns, so that what heads share of a page of memory is
- * near when they come to it. states[i] is that of walk i. */
+ * near when they come to it. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
-                         const struct walk *walks, int count, int64_t first,
-                         const struct state *const *states, struct common *common)
+                         struct walk *walks, int count, int64_t first, struct common *common)
 {
     for (int64_t key = first; key < first + CHUNK_KEYS; key += KEY_BLOCK)
         for (int i = 0; i < count; i++)
-            if (has_keys(keys_from(walks + i, key, KEY_BLOCK)))
-                attend(a, kernels, walks + i, key, after_block(walks, count, i, key), states[i],
-                       common);
+            if (has_keys(keys_from(walks + i, key, KEY_BLOCK))) {
+                attend(a, kernels, walks + i, key, after_block(walks, count, i, key), common);
+                walks[i].is_used = true;
+            }
+}
+
+static void clear_total(const struct attention *a, const struct walk *w)
+{
+    for (int r = 0; r < w->rows; r++) {
+        w->total.row_max[r] = -INFINITY;
+        w->total.row_sum[r] = 0.0;
+        memset(w->total.out + r * a->value_dim, 0, (size_t)a->value_dim * sizeof(double));
+    }
+}
+
+/* The state of the chunk into the total. Rows of one chunk need no total to be finished. */
+static void fold_chunk(const struct attention *a, const struct kernels *kernels, struct walk *w)
+{
+    if (!w->is_begun)
+        clear_total(a, w);
+    for (int r = 0; r < w->rows; r++) {
+        const struct factors f = fold_sum(&w->total.row_max[r], &w->total.row_sum[r],
+                                          w->chunk.row_max[r], w->chunk.row_sum[r]);
+        kernels->fold_row(w->total.out + r * a->value_dim, w->chunk.out + r * a->value_dim, f.total,
+                          f.state, a->value_dim);
+    }
+    w->is_begun = true;
+    w->is_used = false;
+}
+
+/* --- The end ---------------------------------------------------------------------------------- */
+
+static struct total line_of(const struct attention *a, const struct walk *w, int row)
+{
+    return (struct total){w->total.row_max + row, w->total.row_sum + row,
+                          w->total.out + row * a->value_dim};
+}
+
+static void fold_sinks(const struct attention *a, const struct kernels *kernels,
+                       const struct walk *w)
+{
+    for (int r = 0; r < w->rows; r++) {
+        float max, sum;
+        attnkit_sink(a, kernels, w->place[r].head, &max, &sum);
+        fold_sink(line_of(a, w, r), max, sum, 1, a->value_dim);
+    }
+}
+
+/* l as binary32. */
+static void round_sums(const struct walk *w, float sums[MAX_DECODE_ROWS])
+{
+    for (int r = 0; r < MAX_DECODE_ROWS; r++)
+        sums[r] = r < w->rows ? (float)w->total.row_sum[r] : 1.0f;
+}
+
+/* Quotients and lse of a total. */
+static uint64_t finish_total(const struct attention *a, const struct kernels *kernels,
+                             const struct walk *w, float *const *out)
+{
+    float sums[MAX_DECODE_ROWS];
+    uint64_t not_finite = 0;
+    for (int r = 0; r < w->rows; r++) {
+        const bool found = kernels->quotient_row(
+            w->total.out + r * a->value_dim, divisor_of(w->total.row_sum[r]), a->value_dim, out[r]);
+        not_finite |= (uint64_t)found << r;
+    }
+    if (a->lse) {
+        round_sums(w, sums);
+        const struct state st = {w->total.row_max, sums, w->chunk.out};
+        kernels->decode_finish(&st, w->rows, 0, out, w->lse);
+    }
+    return not_finite;
 }
 
 /* A result of another type is made in the state first, and rounded from there. */
-static void finish_rows(const struct attention *a, const struct kernels *kernels,
-                        const struct walk *w)
+static uint64_t finish_rows(const struct attention *a, const struct kernels *kernels,
+                            const struct walk *w)
 {
     const int rows = w->rows;
     float *out[MAX_DECODE_ROWS] = {NULL};
     for (int r = 0; r < rows; r++)
-        out[r] = a->out_type == TYPE_F32 ? w->out[r] : w->total.out + r * a->value_dim;
-    kernels->decode_finish(&w->total, rows, a->value_dim, out, a->lse ? w->lse : NULL);
+        out[r] = a->out_type == TYPE_F32 ? w->out[r] : w->chunk.out + r * a->value_dim;
+    const uint64_t not_finite = w->is_begun ? finish_total(a, kernels, w, out)
+                                            : kernels->decode_finish(&w->chunk, rows, a->value_dim,
+                                                                     out, a->lse ? w->lse : NULL);
     for (int r = 0; r < rows && a->out_type != TYPE_F32; r++)
         kernels->narrow(a->out_type, out[r], a->value_dim, 0, w->out[r], NULL);
+    return not_finite;
 }
 
-static void fold_sinks(const struct attention *a, const struct kernels *kernels,
-                       const struct walk *w, const struct state *sinks)
+static uint64_t export_rows(const struct attention *a, const struct walk *w)
 {
-    reset(sinks, w->rows, a->value_dim);
-    for (int r = 0; r < w->rows; r++)
-        attnkit_sink(a, kernels, w->place[r].head, sinks->row_max + r, sinks->row_sum + r);
-    kernels->decode_fold(&w->total, sinks, w->rows, a->value_dim);
-}
-
-/* As states are given to the caller: a zero is +0 whichever way it came about, as in the result of
- * one with a sum of 1. */
-static void export_rows(const struct attention *a, const struct kernels *kernels,
-                        const struct walk *w)
-{
-    float ones[MAX_DECODE_ROWS], *out[MAX_DECODE_ROWS];
+    uint64_t not_finite = 0;
     for (int r = 0; r < w->rows; r++) {
-        const struct state to = state_row(a, a->after, w->place[r]);
-        *to.row_max = w->total.row_max[r] + 0.0f;
-        *to.row_sum = w->total.row_sum[r];
-        ones[r] = 1.0f;
-        out[r] = to.out;
+        const struct total to = total_row(a, a->after, w->place[r]);
+        not_finite |= (uint64_t)export_line(to, line_of(a, w, r), 1, a->value_dim) << r;
     }
-    const struct state st = {w->total.row_max, ones, w->total.out};
-    kernels->decode_finish(&st, w->rows, a->value_dim, out, NULL);
+    return not_finite;
 }
 
-/* `spare` is a state, and `scratch` what attnkit_write_weights needs. */
-static void finish(const struct attention *a, const struct kernels *kernels, const struct walk *w,
-                   const struct state *spare, float *scratch)
+static void write_weights(const struct attention *a, const struct kernels *kernels,
+                          const struct walk *w, char *scratch)
 {
-    if (a->after.out) {
-        export_rows(a, kernels, w);
-        return;
+    float sums[MAX_DECODE_ROWS];
+    if (w->is_begun)
+        round_sums(w, sums);
+    attnkit_write_weights(a, kernels, w->place[0], w->rows,
+                          w->is_begun ? w->total.row_max : w->chunk.row_max,
+                          w->is_begun ? sums : w->chunk.row_sum, scratch);
+}
+
+/* A sum may have overflowed. Where the sum of the weights is NaN all is NaN. */
+static void redo_rows(const struct attention *a, const struct kernels *kernels,
+                      const struct walk *w, uint64_t not_finite, char *scratch)
+{
+    for (int r = 0; r < w->rows; r++) {
+        const struct place p = w->place[r];
+        const struct work_item row = {
+            w->batch, w->kv_head, p.position * a->group + p.head - p.group_head, 0, 1, 1};
+        const double sum = w->is_begun ? w->total.row_sum[r] : (double)w->chunk.row_sum[r];
+        if (not_finite >> r & 1 && !isnan(sum))
+            attnkit_careful_row(a, kernels, &row, scratch);
     }
-    if (a->extras.sinks)
-        fold_sinks(a, kernels, w, spare);
+}
+
+/* `scratch` is what attnkit_write_weights and attnkit_careful_row need. */
+static void finish(const struct attention *a, const struct kernels *kernels, struct walk *w,
+                   float *scratch)
+{
+    const bool needs_total = w->is_begun || a->after.out || a->extras.sinks;
+    if (needs_total && (w->is_used || !w->is_begun))
+        fold_chunk(a, kernels, w);
+    if (a->extras.sinks && !a->after.out)
+        fold_sinks(a, kernels, w);
     if (a->extras.weights)
-        attnkit_write_weights(a, kernels, w->place[0], w->rows, w->total.row_max, w->total.row_sum,
-                              (char *)scratch);
-    finish_rows(a, kernels, w);
+        write_weights(a, kernels, w, (char *)scratch);
+    const uint64_t not_finite = a->after.out ? export_rows(a, w) : finish_rows(a, kernels, w);
+    if (not_finite)
+        redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 
-/* A chunk of the keys of all walks. */
-static void walk_chunk(const struct attention *a, const struct kernels *kernels,
-                       const struct walk *walks, int count, int64_t first, struct common *common)
+/* A chunk of the keys of all walks, after the states of the one before have gone into the totals.
+ */
+static void walk_chunk(const struct attention *a, const struct kernels *kernels, struct walk *walks,
+                       int count, int64_t first, struct common *common)
 {
-    const struct state *states[MAX_WALKS];
-    const bool fold = needs_fold(a, first);
-    for (int i = 0; i < count; i++) {
-        states[i] = fold ? &walks[i].chunk : &walks[i].total;
-        if (fold && has_keys(first_block(walks + i, first)))
-            reset(states[i], walks[i].rows, a->value_dim);
-    }
-    attend_chunk(a, kernels, walks, count, first, states, common);
-    for (int i = 0; fold && i < count; i++)
-        if (has_keys(first_block(walks + i, first)))
-            kernels->decode_fold(&walks[i].total, &walks[i].chunk, walks[i].rows, a->value_dim);
+    for (int i = 0; i < count; i++)
+        if (walks[i].is_used && has_keys(first_block(walks + i, first))) {
+            fold_chunk(a, kernels, walks + i);
+            reset(&walks[i].chunk, walks[i].rows, a->value_dim);
+        }
+    attend_chunk(a, kernels, walks, count, first, common);
 }
 
 /* The chunk at `first`, or the next one in which a window of a walk begins. */
@@ -485,18 +578,21 @@ static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
 static void decode(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *items, int count, struct walk *walks, char *scratch)
 {
-    float *left = (float *)scratch;
+    float *left;
     struct common common;
     int64_t end = 0;
-    const int most_rows = begin_all(a, kernels, items, count, &left, walks);
+    const int most_rows = begin_all(a, kernels, items, count, scratch, &left, walks);
     begin_common(a, most_rows, left, &common);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         end = last_end(walks + i) > end ? last_end(walks + i) : end;
+        if (a->before.out)
+            resume(a, walks + i);
+    }
     for (int64_t first = next_chunk(walks, count, 0); first < end;
          first = next_chunk(walks, count, first + CHUNK_KEYS))
         walk_chunk(a, kernels, walks, count, first, &common);
     for (int i = 0; i < count; i++)
-        finish(a, kernels, walks + i, &walks[i].chunk, common.rest);
+        finish(a, kernels, walks + i, common.rest);
 }
 
 /* Not inlined, so that one walk does not take the stack of several: prefill.c, which needs much
@@ -527,43 +623,56 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
         decode_several(a, kernels, items, count, scratch);
 }
 
+/* With room for the walks. */
+static void decode_chunk(const struct attention *a, const struct kernels *kernels,
+                         const struct work_item *items, int count, int64_t first, float *states,
+                         int64_t step, struct walk *walks, char *scratch)
+{
+    float *left;
+    struct common common;
+    const int most_rows = begin_all(a, kernels, items, count, scratch, &left, walks);
+    begin_common(a, most_rows, left, &common);
+    for (int i = 0; i < count; i++) {
+        walks[i].chunk = state_at(states + i * step);
+        reset(&walks[i].chunk, walks[i].rows, a->value_dim);
+    }
+    attend_chunk(a, kernels, walks, count, first, &common);
+}
+
 void attnkit_decode_chunk(const struct attention *a, const struct kernels *kernels,
                           const struct work_item *items, int count, int64_t first, float *states,
                           int64_t step, char *scratch)
 {
-    float *left = (float *)scratch;
     struct walk walks[MAX_WALKS];
-    struct common common;
-    struct state chunk[MAX_WALKS];
-    const struct state *chunks[MAX_WALKS];
-    const int most_rows = begin_all(a, kernels, items, count, &left, walks);
-    begin_common(a, most_rows, left, &common);
-    for (int i = 0; i < count; i++) {
-        float *room = states + i * step;
-        take_state(a, walks[i].rows, &room, &chunk[i]);
-        reset(&chunk[i], walks[i].rows, a->value_dim);
-        chunks[i] = &chunk[i];
-    }
-    attend_chunk(a, kernels, walks, count, first, chunks, &common);
+    decode_chunk(a, kernels, items, count, first, states, step, walks, scratch);
+}
+
+void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
+                              const struct work_item *row, int64_t first, float *state,
+                              char *scratch)
+{
+    struct walk walk;
+    decode_chunk(a, kernels, row, 1, first, state, 0, &walk, scratch);
 }
 
 void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *item, const struct chunk_run *run, char *scratch)
 {
-    const size_t bytes = (size_t)attnkit_decode_state(a, item->decode_rows) * sizeof(float);
-    float *left = (float *)scratch;
+    float *left;
     struct walk w;
-    begin(a, kernels, item, &left, &w);
-    float *const total = w.total.row_max;            /* the first of the state's floats */
-    const bool begun = run->before || a->before.out; /* with other chunks than these */
-    if (run->before || !begun)
-        memcpy(total, run->before ? run->before : run->states, bytes);
-    for (int i = begun ? 0 : 1; i < run->count; i++) {
-        memcpy(w.chunk.row_max, run->states + i * run->step, bytes);
-        kernels->decode_fold(&w.total, &w.chunk, w.rows, a->value_dim);
+    begin_all(a, kernels, item, 1, scratch, &left, &w);
+    w.total = total_at(run->total);
+    w.is_begun = !run->begins;
+    if (run->begins && a->before.out)
+        resume(a, &w);
+    for (int i = 0; i < run->count; i++) {
+        if (w.is_used)
+            fold_chunk(a, kernels, &w);
+        w.chunk = state_at(run->states + i * run->step);
+        w.is_used = true;
     }
-    if (run->after)
-        memcpy(run->after, total, bytes);
+    if (run->ends)
+        finish(a, kernels, &w, left);
     else
-        finish(a, kernels, &w, &w.chunk, left);
+        fold_chunk(a, kernels, &w);
 }

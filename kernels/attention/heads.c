@@ -32,13 +32,14 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    struct state st; /* of no columns */
+    struct state st;       /* of no columns */
+    char *careful_scratch; /* for rows that are computed again */
 };
 
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels)
 {
     const int64_t lines = 2 * a->head_dim + FEW_KEYS + 3;
-    return (size_t)(lines * kernels->lanes) * sizeof(float);
+    return (size_t)(lines * kernels->lanes) * sizeof(float) + attnkit_careful_scratch(a);
 }
 
 static float *take(char **scratch, int64_t lines, int lanes)
@@ -90,6 +91,7 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     w->st.out = w->scores;
     w->st.row_max = take(&scratch, 1, w->kernels->lanes);
     w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
+    w->careful_scratch = scratch;
     place_heads(w, item);
     for (int head = 0; head < w->vector; head++)
         begin_head(w, head);
@@ -137,6 +139,16 @@ static void score(const struct heads *w)
     }
 }
 
+/* A sum may have overflowed. Where the sum of the weights is NaN all is NaN. */
+static void redo_rows(const struct heads *w, int head, uint64_t not_finite)
+{
+    for (int r = 0; r < w->rows; r++) {
+        const struct work_item row = {w->batch[head], w->kv_head[head], r, 0, 1, 1};
+        if (not_finite >> r & 1 && !isnan(w->st.row_sum[r * w->vector + head]))
+            attnkit_careful_row(w->a, w->kernels, &row, w->careful_scratch);
+    }
+}
+
 static void finish_head(const struct heads *w, int head)
 {
     float *out[MAX_ROWS];
@@ -145,7 +157,9 @@ static void finish_head(const struct heads *w, int head)
     const struct head_weights weights = {w->scores + head, w->st.row_sum + head, w->visible + head,
                                          w->lanes};
     const struct rows v = {w->v[head], w->a->v.stride.row, w->a->v.dim};
-    w->kernels->head_out(&weights, &v, w->rows, out);
+    const uint64_t not_finite = w->kernels->head_out(&weights, &v, w->rows, out);
+    if (not_finite)
+        redo_rows(w, head, not_finite);
 }
 
 static void finish_lse(const struct heads *w)

@@ -61,11 +61,11 @@ static inline float *lse_row(const struct attention *a, struct place p)
     return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
-/* The line of a query row in the states of the caller. */
-static inline struct state state_row(const struct attention *a, struct state all, struct place p)
+/* The line of a query row in the totals of the caller. */
+static inline struct total total_row(const struct attention *a, struct total all, struct place p)
 {
     const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_room + p.row;
-    return (struct state){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
+    return (struct total){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
 /* The row of a key, or the tile that has it, and its scales. */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Merging: each part of a row becomes a softmax state, M = ceil t, l = 2^(t - M), o = out_i * l
- * with t = lse_i / ln 2, and the states are folded and finished as those of chunks of keys are. A
- * tile of rows at a time, and of a wide row some columns, so that the states stay on the stack.
- * Bound by reading the parts.
+ * with t = lse_i / ln 2, and the states fold into a total as those of chunks of keys do, straight
+ * from the part. A tile of rows at a time, and of a wide row some columns, so that the total stays
+ * on the stack. Bound by reading the parts.
  */
 #include "kernels/attention/merge.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "kernels/attention/total.h"
+
 enum {
-    STATE_FLOATS = 2048, /* rows x columns of a tile: two states are 16 KiB, half of an L1 cache */
+    TOTAL_DOUBLES = 2048, /* rows x columns of a tile: 16 KiB, half of an L1 cache */
 };
 
 /* Some consecutive rows. Offsets are in bytes, from the first row of any part. */
@@ -85,69 +87,75 @@ static float split_lse(float lse, float *row_max)
     return fabs(t) < 0x1p24 ? (float)(t - ceiling) : 0.0f;
 }
 
-/* These columns of a part as a state. */
-static void take_part(const struct merge *m, const struct kernels *kernels, const struct tile *tile,
-                      struct columns columns, int64_t part, const struct state *st)
+/* These columns of a part into the total. */
+static void fold_part(const struct merge *m, const struct kernels *kernels, const struct tile *tile,
+                      struct columns columns, int64_t part, const struct total *total)
 {
     const char *const lse = (const char *)m->part_lses[part];
     const char *const out = (const char *)(m->part_outs[part] + columns.first);
-    float exponent[MAX_DECODE_ROWS];
+    float exponent[MAX_DECODE_ROWS], row_max[MAX_DECODE_ROWS], row_sum[MAX_DECODE_ROWS];
     for (int r = 0; r < tile->rows; r++)
-        exponent[r] = split_lse(*(const float *)(lse + tile->part_lse[r]), &st->row_max[r]);
-    kernels->exp2(exponent, st->row_sum, (size_t)tile->rows);
+        exponent[r] = split_lse(*(const float *)(lse + tile->part_lse[r]), &row_max[r]);
+    kernels->exp2(exponent, row_sum, (size_t)tile->rows);
     for (int r = 0; r < tile->rows; r++) {
-        float *const o = st->out + r * columns.count;
-        if (st->row_max[r] == -INFINITY) /* a row that is absent may hold anything */
-            memset(o, 0, (size_t)columns.count * sizeof *o);
-        else
-            kernels->part_state((const float *)(out + tile->part_out[r]), st->row_sum[r],
-                                columns.count, o);
+        if (row_max[r] == -INFINITY) /* a row that is absent may hold anything */
+            continue;
+        const struct factors f =
+            fold_sum(&total->row_max[r], &total->row_sum[r], row_max[r], row_sum[r]);
+        kernels->fold_row(total->out + r * columns.count, (const float *)(out + tile->part_out[r]),
+                          f.total, f.state * (double)row_sum[r], columns.count);
     }
 }
 
 /* What no part at all comes to. */
-static void take_nothing(const struct tile *tile, struct columns columns, const struct state *st)
+static void begin_total(const struct tile *tile, struct columns columns, const struct total *total)
 {
-    for (int r = 0; r < tile->rows; r++)
-        st->row_max[r] = -INFINITY;
-    memset(st->row_sum, 0, (size_t)tile->rows * sizeof(float));
-    memset(st->out, 0, (size_t)(tile->rows * columns.count) * sizeof(float));
+    for (int r = 0; r < tile->rows; r++) {
+        total->row_max[r] = -INFINITY;
+        total->row_sum[r] = 0.0;
+        memset(total->out + r * columns.count, 0, (size_t)columns.count * sizeof(double));
+    }
 }
 
-/* A result of another type than binary32 is made in the state first, and rounded from there. */
+/* A result of another type than binary32 is made in `line` first, and rounded from there. */
 static void finish_columns(const struct merge *m, const struct kernels *kernels,
-                           const struct tile *tile, struct columns columns, const struct state *st)
+                           const struct tile *tile, struct columns columns,
+                           const struct total *total, float *line)
 {
-    float *out[MAX_DECODE_ROWS] = {NULL};
-    const bool last = columns.first + columns.count == m->value_dim;
     const bool rounded = m->out_type != TYPE_F32;
-    char *rows[MAX_DECODE_ROWS];
     for (int r = 0; r < tile->rows; r++) {
-        rows[r] = tile->out[r] + bytes_of(m->out_type, columns.first);
-        out[r] = rounded ? st->out + r * columns.count : (float *)rows[r];
+        char *const row = tile->out[r] + bytes_of(m->out_type, columns.first);
+        float *const out = rounded ? line : (float *)row;
+        kernels->quotient_row(total->out + r * columns.count, divisor_of(total->row_sum[r]),
+                              columns.count, out);
+        if (rounded)
+            kernels->narrow(m->out_type, out, columns.count, 0, row, NULL);
     }
-    kernels->decode_finish(st, tile->rows, columns.count, out, m->lse && last ? tile->lse : NULL);
-    for (int r = 0; r < tile->rows && rounded; r++)
-        kernels->narrow(m->out_type, out[r], columns.count, 0, rows[r], NULL);
+}
+
+static void finish_lse(const struct kernels *kernels, const struct tile *tile,
+                       const struct total *total)
+{
+    float row_sum[MAX_DECODE_ROWS] = {0}, *out[MAX_DECODE_ROWS] = {NULL};
+    for (int r = 0; r < tile->rows; r++)
+        row_sum[r] = (float)total->row_sum[r];
+    const struct state st = {total->row_max, row_sum, NULL};
+    kernels->decode_finish(&st, tile->rows, 0, out, tile->lse);
 }
 
 /* An lse is written with the last columns, because it may lie where that of a part is read. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
 {
-    float row_max[2][MAX_DECODE_ROWS] = {{0}}, row_sum[2][MAX_DECODE_ROWS] = {{0}};
-    float o[2][STATE_FLOATS];
-    const struct state total = {row_max[0], row_sum[0], o[0]};
-    const struct state chunk = {row_max[1], row_sum[1], o[1]};
-    if (m->parts > 0)
-        take_part(m, kernels, tile, columns, 0, &total);
-    else
-        take_nothing(tile, columns, &total);
-    for (int64_t part = 1; part < m->parts; part++) {
-        take_part(m, kernels, tile, columns, part, &chunk);
-        kernels->decode_fold(&total, &chunk, tile->rows, columns.count);
-    }
-    finish_columns(m, kernels, tile, columns, &total);
+    float row_max[MAX_DECODE_ROWS] = {0}, line[TOTAL_DOUBLES];
+    double row_sum[MAX_DECODE_ROWS], o[TOTAL_DOUBLES];
+    const struct total total = {row_max, row_sum, o};
+    begin_total(tile, columns, &total);
+    for (int64_t part = 0; part < m->parts; part++)
+        fold_part(m, kernels, tile, columns, part, &total);
+    finish_columns(m, kernels, tile, columns, &total, line);
+    if (m->lse && columns.first + columns.count == m->value_dim)
+        finish_lse(kernels, tile, &total);
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -158,8 +166,8 @@ static int64_t smaller(int64_t a, int64_t b)
 void attnkit_merge_rows(const struct merge *m, const struct kernels *kernels, int64_t first,
                         int64_t end)
 {
-    const int64_t width = smaller(m->value_dim, STATE_FLOATS);
-    const int64_t height = smaller(STATE_FLOATS / width, MAX_DECODE_ROWS);
+    const int64_t width = smaller(m->value_dim, TOTAL_DOUBLES);
+    const int64_t height = smaller(TOTAL_DOUBLES / width, MAX_DECODE_ROWS);
     struct tile tile;
     for (int64_t row = first; row < end; row += tile.rows) {
         tile.rows = (int)smaller(end - row, height);

@@ -10,6 +10,7 @@
 #include "kernels/attention/block.h"
 #include "kernels/attention/keys.h"
 #include "kernels/attention/mask.h"
+#include "kernels/attention/total.h"
 #include "kernels/attention/weights.h"
 
 enum {
@@ -25,11 +26,11 @@ struct panel {
     int64_t full;       /* keys that its first row sees, and so all of them, without masks */
     int64_t end;        /* of the keys that its last row sees */
     float *q_t;         /* [head_dim][lanes] */
-    struct state total; /* over the chunks so far */
-    struct state chunk; /* over the blocks of this chunk so far */
+    struct state chunk; /* over the blocks of the latest chunk so far */
+    struct total total; /* over the chunks before it */
     struct seen *seen;  /* with masks: what its rows see of the block */
     bool is_begun;      /* the total holds something */
-    bool is_fresh;      /* this chunk's state holds nothing */
+    bool is_fresh;      /* the chunk's state holds nothing */
 };
 
 /* What one item works with. */
@@ -41,7 +42,7 @@ struct prefill {
     float *rescale;         /* [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and the other way round */
     struct visible visible; /* to any row, by its index */
-    char *decode_scratch;   /* for rows that are computed again; until then it is `wide` */
+    char *careful_scratch;  /* for rows that are computed again; until then it is `wide` */
     struct wide wide;
     int panels;
     struct panel panel[MAX_PANELS];
@@ -57,10 +58,21 @@ static int whole_vectors(int rows, int vector)
     return (rows + vector - 1) / vector * vector;
 }
 
-/* Floats of scratch for each lane: its query and two states. */
+/* Floats of a state for each lane, and as many as a total takes: o and l are twice as long. */
+static int64_t state_floats(const struct attention *a)
+{
+    return a->value_dim + 2;
+}
+
+static int64_t total_floats(const struct attention *a)
+{
+    return 2 * (a->value_dim + 1) + 1;
+}
+
+/* Floats of scratch for each lane: its query, state and total. */
 static int64_t panel_floats(const struct attention *a)
 {
-    return a->head_dim + 2 * (a->value_dim + 2);
+    return a->head_dim + state_floats(a) + total_floats(a);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -83,7 +95,7 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     const int64_t floats = (KEY_BLOCK + 1) * lanes + mask_floats(a, lanes) +
                            panel_floats(a) * whole_vectors(rows, kernels->vector);
     const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
-    return (size_t)floats * sizeof(float) + larger(attnkit_decode_scratch(a, 1, 1), wide);
+    return (size_t)floats * sizeof(float) + larger(attnkit_careful_scratch(a), wide);
 }
 
 /* Takes `lanes` times `lines` floats off the scratch: aligned to a vector, as lanes are. */
@@ -103,12 +115,27 @@ static struct state take_state(char **scratch, int64_t value_dim, int lanes)
     return st;
 }
 
+static struct total take_total(char **scratch, int64_t value_dim, int lanes)
+{
+    struct total total;
+    total.out = (double *)(void *)take(scratch, 2 * value_dim, lanes);
+    total.row_sum = (double *)(void *)take(scratch, 2, lanes);
+    total.row_max = take(scratch, 1, lanes);
+    return total;
+}
+
 /* The o of an empty state is 0, and stays unwritten: its first block does not read it. */
 static void reset(const struct state *st, int lanes)
 {
     for (int lane = 0; lane < lanes; lane++)
         st->row_max[lane] = -INFINITY;
     memset(st->row_sum, 0, (size_t)lanes * sizeof(float));
+}
+
+/* The o of a state that nothing has been added to. */
+static void clear_out(const struct state *st, int lanes, int64_t value_dim)
+{
+    memset(st->out, 0, (size_t)(value_dim * lanes) * sizeof(float));
 }
 
 /* That of the lane after `lane`. */
@@ -149,18 +176,18 @@ static void pack_panel(const struct prefill *w, const struct panel *p)
 }
 
 /* The total over the keys before these. */
-static void resume_panel(const struct prefill *w, const struct panel *p)
+static void resume_panel(const struct prefill *w, struct panel *p)
 {
-    const float *out[MAX_LANES];
     struct place place = p->first;
     for (int lane = 0; lane < p->lanes; lane++) {
-        const struct state row = state_row(w->a, w->a->before, place);
+        const struct total row = total_row(w->a, w->a->before, place);
         p->total.row_max[lane] = *row.row_max;
         p->total.row_sum[lane] = *row.row_sum;
-        out[lane] = row.out;
+        for (int64_t c = 0; c < w->a->value_dim; c++)
+            p->total.out[c * p->lanes + lane] = row.out[c];
         place = next_lane(w, p, lane, place);
     }
-    w->kernels->pack_q(out, p->lanes, w->a->value_dim, p->total.out);
+    p->is_begun = true;
 }
 
 static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, int rows,
@@ -174,12 +201,10 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     p->full = visible_end(w->a, w->batch, first_row / w->a->group);
     p->end = visible_end(w->a, w->batch, (first_row + rows - 1) / w->a->group);
     p->q_t = take(scratch, w->a->head_dim, lanes);
-    p->total = take_state(scratch, w->a->value_dim, lanes);
     p->chunk = take_state(scratch, w->a->value_dim, lanes);
-    reset(&p->total, lanes);
-    p->is_begun = w->a->before.out;
-    if (p->is_begun)
-        resume_panel(w, p);
+    p->total = take_total(scratch, w->a->value_dim, lanes);
+    p->is_begun = false;
+    p->is_fresh = true;
     pack_panel(w, p);
 }
 
@@ -196,8 +221,8 @@ static void begin(struct prefill *w, const struct work_item *item, char *scratch
     }
     w->panels = panels_for(item->panel_rows, lanes);
     const int rows = whole_vectors(item->panel_rows, w->kernels->vector);
-    w->decode_scratch = scratch + panel_floats(w->a) * rows * (int64_t)sizeof(float);
-    w->wide = attnkit_take_wide(w->a, (float *)w->decode_scratch);
+    w->careful_scratch = scratch + panel_floats(w->a) * rows * (int64_t)sizeof(float);
+    w->wide = attnkit_take_wide(w->a, (float *)w->careful_scratch);
     const struct place first = place_of_row(w->a, item->batch, item->kv_head, item->first_row);
     struct place place = first;
     for (int r = 0; r < item->panel_rows; r++, place = next_place(w->a, place))
@@ -213,11 +238,15 @@ static void begin(struct prefill *w, const struct work_item *item, char *scratch
                              visible_keys(w->a, item->batch, last));
 }
 
-/* The state of the chunk. The first one needs none of its own: folding it into an empty total would
- * leave it as it is. */
-static const struct state *chunk_state(const struct panel *p)
+/* The state of the chunk into the total. A row of one chunk needs no total to be finished. */
+static void fold_chunk(const struct prefill *w, struct panel *p)
 {
-    return p->is_begun ? &p->chunk : &p->total;
+    if (p->is_begun)
+        w->kernels->fold(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+    else
+        w->kernels->begin_total(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+    p->is_begun = true;
+    p->is_fresh = true;
 }
 
 /* What the first panel to see a block brings nearer meanwhile: its V, and K of the next one. */
@@ -242,7 +271,7 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
         place = next_lane(w, p, lane, place);
     }
 
-    const struct state *st = chunk_state(p);
+    const struct state *const st = &p->chunk;
     kernels->scores(p->q_t, p->lanes, &block->k, keys, w->scores,
                     keys == KEY_BLOCK ? ahead.v : NULL);
     kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
@@ -380,7 +409,7 @@ static void attend_masked_block(const struct prefill *w, struct panel *p, int64_
     if (view.count == 0)
         return;
     const struct rows k = rows_from(block->k, view.first), v = rows_from(block->v, view.first);
-    const struct state *st = chunk_state(p);
+    const struct state *const st = &p->chunk;
     w->kernels->scores(p->q_t, p->lanes, &k, view.count, w->scores,
                        view.count == KEY_BLOCK ? ahead.v : NULL);
     weigh(w, p, &view, first, st);
@@ -447,7 +476,8 @@ static void attend_blocks(struct prefill *w, int64_t first)
     }
 }
 
-/* The chunk that begins at key `first`, and its state into the total. */
+/* The chunk that begins at key `first`, after the state of the one before it has gone into the
+ * total. */
 static void attend_chunk(struct prefill *w, int64_t first)
 {
     struct panel *const last = &w->panel[w->panels - 1], *const seeing = first_to_see(w, first);
@@ -455,26 +485,26 @@ static void attend_chunk(struct prefill *w, int64_t first)
     if (keys.first >= keys.end)
         return;
     for (struct panel *p = seeing; p <= last; p++) {
-        p->is_fresh = true;
-        if (p->is_begun)
-            reset(&p->chunk, p->lanes);
+        if (!p->is_fresh)
+            fold_chunk(w, p);
+        reset(&p->chunk, p->lanes);
     }
     attend_blocks(w, first);
-    for (struct panel *p = seeing; p <= last; p++) {
-        if (!p->is_fresh && p->is_begun)
-            w->kernels->fold_f32(&p->total, &p->chunk, p->lanes, w->a->value_dim);
-        p->is_begun |= !p->is_fresh;
-    }
 }
 
-/* A lane that does not see a key multiplies its V by 0, which a NaN or an infinity survives. Such
- * rows are computed again by the decode tile, which touches only what a row sees. */
+static double sum_of(const struct panel *p, int lane)
+{
+    return p->is_begun ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
+}
+
+/* A sum may have overflowed; and a lane that does not see a key multiplies its V by 0, which a NaN
+ * or an infinity survives. Where the sum of the weights is NaN all is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
-        if (not_finite >> lane & 1) {
+        if (not_finite >> lane & 1 && !isnan(sum_of(p, lane))) {
             const struct work_item row = {w->batch, w->kv_head, p->first_row + lane, 0, 1, 1};
-            attnkit_decode(w->a, w->kernels, &row, 1, w->decode_scratch);
+            attnkit_careful_row(w->a, w->kernels, &row, w->careful_scratch);
         }
 }
 
@@ -489,9 +519,9 @@ static void find_outputs(const struct prefill *w, const struct panel *p, struct 
     const struct attention *a = w->a;
     struct place place = p->first;
     for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
-        o->rows[lane] = a->after.out ? state_row(a, a->after, place).out : out_row(a, place);
+        o->rows[lane] = out_row(a, place);
         o->out[lane] = o->rows[lane];
-        if (!a->after.out && a->out_type != TYPE_F32)
+        if (a->out_type != TYPE_F32)
             o->out[lane] = w->wide.v + lane * a->value_dim;
         if (a->lse)
             o->lse[lane] = lse_row(a, place);
@@ -499,70 +529,77 @@ static void find_outputs(const struct prefill *w, const struct panel *p, struct 
 }
 
 /* Results of another type are made in scratch first, and rounded from there. */
-static uint64_t finish_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
+static uint64_t finish_rows(const struct prefill *w, const struct panel *p)
 {
     const struct attention *a = w->a;
-    const uint64_t not_finite = w->kernels->finish(&p->total, p->lanes, a->value_dim, p->rows,
-                                                   o->out, a->lse ? o->lse : NULL);
+    struct outputs o;
+    find_outputs(w, p, &o);
+    float *const *const lse = a->lse ? o.lse : NULL;
+    const uint64_t not_finite =
+        p->is_begun
+            ? w->kernels->finish_total(&p->total, p->lanes, a->value_dim, p->rows, o.out, lse)
+            : w->kernels->finish(&p->chunk, p->lanes, a->value_dim, p->rows, o.out, lse);
     for (int lane = 0; lane < p->rows && a->out_type != TYPE_F32; lane++)
-        w->kernels->narrow(a->out_type, o->out[lane], a->value_dim, 0, o->rows[lane], NULL);
+        w->kernels->narrow(a->out_type, o.out[lane], a->value_dim, 0, o.rows[lane], NULL);
     return not_finite;
 }
 
-/* The state as it is, but that a zero is +0: the result of one with a sum of 1. */
-static uint64_t export_rows(const struct prefill *w, const struct panel *p, struct outputs *o)
+/* A lane of the total. */
+static struct total line_of(const struct panel *p, int lane)
 {
-    const struct attention *a = w->a;
-    _Alignas(64) float ones[MAX_LANES];
-    struct place place = p->first;
-    for (int lane = 0; lane < p->lanes; lane++)
-        ones[lane] = 1.0f;
-    for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
-        const struct state row = state_row(a, a->after, place);
-        *row.row_max = p->total.row_max[lane] + 0.0f;
-        *row.row_sum = p->total.row_sum[lane];
-    }
-    const struct state st = {p->total.row_max, ones, p->total.out};
-    return w->kernels->finish(&st, p->lanes, a->value_dim, p->rows, o->out, NULL);
+    return (struct total){p->total.row_max + lane, p->total.row_sum + lane, p->total.out + lane};
 }
 
-/* The o of a state that nothing has been added to. */
-static void clear_out(const struct state *st, int lanes, int64_t value_dim)
+static uint64_t export_rows(const struct prefill *w, const struct panel *p)
 {
-    memset(st->out, 0, (size_t)(value_dim * lanes) * sizeof(float));
+    const struct attention *a = w->a;
+    struct place place = p->first;
+    uint64_t not_finite = 0;
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(a, place)) {
+        const struct total to = total_row(a, a->after, place);
+        const bool found = export_line(to, line_of(p, lane), p->lanes, a->value_dim);
+        not_finite |= (uint64_t)found << lane;
+    }
+    return not_finite;
 }
 
 static void fold_sinks(const struct prefill *w, const struct panel *p)
 {
     struct place place = p->first;
-    reset(&p->chunk, p->lanes);
-    clear_out(&p->chunk, p->lanes, w->a->value_dim);
-    for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place))
-        attnkit_sink(w->a, w->kernels, place.head, p->chunk.row_max + lane,
-                     p->chunk.row_sum + lane);
-    w->kernels->fold_f32(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
+        float max, sum;
+        attnkit_sink(w->a, w->kernels, place.head, &max, &sum);
+        fold_sink(line_of(p, lane), max, sum, p->lanes, w->a->value_dim);
+    }
 }
 
 static void write_weights(const struct prefill *w, const struct panel *p)
 {
     const size_t wide = (size_t)attnkit_wide_floats(w->a) * sizeof(float);
-    attnkit_write_weights(w->a, w->kernels, p->first, p->rows, p->total.row_max, p->total.row_sum,
-                          w->decode_scratch + wide);
+    float sums[MAX_LANES];
+    for (int lane = 0; lane < p->rows; lane++)
+        sums[lane] = (float)sum_of(p, lane);
+    attnkit_write_weights(w->a, w->kernels, p->first, p->rows,
+                          p->is_begun ? p->total.row_max : p->chunk.row_max, sums,
+                          w->careful_scratch + wide);
 }
 
-static void finish_panel(const struct prefill *w, const struct panel *p)
+static void finish_panel(const struct prefill *w, struct panel *p)
 {
     const struct attention *a = w->a;
-    struct outputs o;
-    find_outputs(w, p, &o);
-    if (!p->is_begun)
-        clear_out(&p->total, p->lanes, a->value_dim);
+    if (p->is_fresh && !p->is_begun) { /* no row sees a key */
+        reset(&p->chunk, p->lanes);
+        clear_out(&p->chunk, p->lanes, a->value_dim);
+        p->is_fresh = false;
+    }
+    if (!p->is_fresh && (p->is_begun || a->extras.sinks || a->after.out))
+        fold_chunk(w, p);
     if (a->extras.sinks && !a->after.out)
         fold_sinks(w, p);
     if (a->extras.weights)
         write_weights(w, p);
-    const uint64_t not_finite = a->after.out ? export_rows(w, p, &o) : finish_rows(w, p, &o);
-    if (not_finite && (p->full < p->end || a->extras.window || attnkit_may_have_gaps(a)))
+    const uint64_t not_finite = a->after.out ? export_rows(w, p) : finish_rows(w, p);
+    if (not_finite)
         redo_rows(w, p, not_finite);
 }
 
@@ -576,7 +613,7 @@ static void begin_item(struct prefill *w, const struct attention *a, const struc
     begin(w, item, scratch);
 }
 
-static void finish_item(const struct prefill *w, const struct work_item *item)
+static void finish_item(struct prefill *w, const struct work_item *item)
 {
     const struct attention *a = w->a;
     struct place place = place_of_row(a, item->batch, item->kv_head, item->first_row);
@@ -591,15 +628,25 @@ void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
 {
     struct prefill w; /* field by field: most panels are not there */
     begin_item(&w, a, kernels, item, scratch);
+    for (int i = 0; i < w.panels && a->before.out; i++)
+        resume_panel(&w, &w.panel[i]);
     const int64_t end = last_end(&w);
     for (int64_t first = 0; first < end; first += CHUNK_KEYS)
         attend_chunk(&w, first);
     finish_item(&w, item);
 }
 
+/* --- Parts of an item --------------------------------------------------------------------------
+ */
+
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows)
 {
-    return (a->value_dim + 2) * whole_vectors(rows, kernels->vector);
+    return state_floats(a) * whole_vectors(rows, kernels->vector);
+}
+
+int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows)
+{
+    return total_floats(a) * whole_vectors(rows, kernels->vector) / 2;
 }
 
 void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
@@ -610,8 +657,7 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
     begin_item(&w, a, kernels, item, scratch);
     for (int i = 0; i < w.panels; i++) {
         struct panel *p = &w.panel[i];
-        p->total = p->chunk = take_state(&states, a->value_dim, p->lanes);
-        p->is_fresh = true;
+        p->chunk = take_state(&states, a->value_dim, p->lanes);
         reset(&p->chunk, p->lanes);
     }
     if (first < last_end(&w))
@@ -621,36 +667,40 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
             clear_out(&w.panel[i].chunk, w.panel[i].lanes, a->value_dim);
 }
 
-/* The states of a panel's chunks, `offset` floats into those of the item. */
-static void join_panel(const struct prefill *w, const struct panel *p, const struct chunk_run *run,
+/* The states of a panel's chunks, `offset` bytes into those of the item, into its total. */
+static void join_panel(const struct prefill *w, struct panel *p, const struct chunk_run *run,
                        int64_t offset)
 {
-    const size_t bytes = (size_t)((w->a->value_dim + 2) * p->lanes) * sizeof(float);
-    float *const total = p->total.out;                  /* the first of the state's floats */
-    const bool begun = run->before || w->a->before.out; /* with other chunks than these */
-    if (run->before || !begun)
-        memcpy(total, (run->before ? run->before : run->states) + offset, bytes);
-    for (int i = begun ? 0 : 1; i < run->count; i++) {
-        if (p->end <= (run->first_chunk + i) * CHUNK_KEYS)
+    if (run->begins && w->a->before.out)
+        resume_panel(w, p);
+    p->is_begun |= !run->begins;
+    for (int i = 0; i < run->count; i++) {
+        const bool is_first = run->begins && i == 0;
+        char *state = (char *)(run->states + i * run->step) + offset;
+        if (!is_first && p->end <= (run->first_chunk + i) * CHUNK_KEYS)
             break;
-        memcpy(p->chunk.out, run->states + i * run->step + offset, bytes);
-        w->kernels->fold_f32(&p->total, &p->chunk, p->lanes, w->a->value_dim);
+        if (!p->is_fresh)
+            fold_chunk(w, p);
+        p->chunk = take_state(&state, w->a->value_dim, p->lanes);
+        p->is_fresh = false;
     }
-    if (run->after)
-        memcpy(run->after + offset, total, bytes);
+    if (!run->ends && !p->is_fresh)
+        fold_chunk(w, p);
 }
 
 void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
                           const struct work_item *item, const struct chunk_run *run, char *scratch)
 {
     struct prefill w;
+    char *totals = (char *)run->total;
     int64_t offset = 0;
     begin_item(&w, a, kernels, item, scratch);
     for (int i = 0; i < w.panels; i++) {
-        join_panel(&w, &w.panel[i], run, offset);
-        w.panel[i].is_begun = true;
-        offset += (a->value_dim + 2) * w.panel[i].lanes;
+        struct panel *const p = &w.panel[i];
+        p->total = take_total(&totals, a->value_dim, p->lanes);
+        join_panel(&w, p, run, offset);
+        offset += state_floats(a) * p->lanes * (int64_t)sizeof(float);
     }
-    if (!run->after)
+    if (run->ends)
         finish_item(&w, item);
 }

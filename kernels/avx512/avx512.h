@@ -241,15 +241,11 @@ void attnkit_avx512_begin_total(const struct total *total, const struct state *c
                                 int64_t value_dim);
 void attnkit_avx512_fold(const struct total *total, const struct state *chunk, int lanes,
                          int64_t value_dim);
-void attnkit_avx512_fold_f32(const struct state *total, const struct state *chunk, int lanes,
-                             int64_t value_dim);
 uint64_t attnkit_avx512_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                                float *const *out, float *const *lse);
 uint64_t attnkit_avx512_finish_total(const struct total *total, int lanes, int64_t value_dim,
                                      int rows, float *const *out, float *const *lse);
 void attnkit_avx512_decode(const struct decode_block *block, int rows, float scale_log2);
-void attnkit_avx512_decode_fold(const struct state *total, const struct state *chunk, int rows,
-                                int64_t value_dim);
 uint64_t attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                       float *const *out, float *const *lse);
 void attnkit_avx512_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
@@ -270,7 +266,6 @@ void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float
                                 const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 void attnkit_avx512_mean(const struct rows *rows, int64_t count, float *mean);
 void attnkit_avx512_multiply(const float *factors, size_t n, float *s);
-void attnkit_avx512_part_state(const float *out, float l, int64_t value_dim, float *o);
 void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_avx512_product(const struct product *p);
 void attnkit_avx512_few_product(const struct few_product *p);

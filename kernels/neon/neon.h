@@ -287,15 +287,11 @@ void attnkit_neon_begin_total(const struct total *total, const struct state *chu
                               int64_t value_dim);
 void attnkit_neon_fold(const struct total *total, const struct state *chunk, int lanes,
                        int64_t value_dim);
-void attnkit_neon_fold_f32(const struct state *total, const struct state *chunk, int lanes,
-                           int64_t value_dim);
 uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                              float *const *out, float *const *lse);
 uint64_t attnkit_neon_finish_total(const struct total *total, int lanes, int64_t value_dim,
                                    int rows, float *const *out, float *const *lse);
 void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2);
-void attnkit_neon_decode_fold(const struct state *total, const struct state *chunk, int rows,
-                              int64_t value_dim);
 uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                     float *const *out, float *const *lse);
 void attnkit_neon_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
@@ -316,7 +312,6 @@ void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
                               const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 void attnkit_neon_mean(const struct rows *rows, int64_t count, float *mean);
 void attnkit_neon_multiply(const float *factors, size_t n, float *s);
-void attnkit_neon_part_state(const float *out, float l, int64_t value_dim, float *o);
 void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
 void attnkit_neon_product(const struct product *p);
 void attnkit_neon_few_product(const struct few_product *p);

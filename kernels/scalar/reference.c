@@ -13,23 +13,33 @@
 #include "kernels/attention/mask.h"
 #include "kernels/scalar/scalar.h"
 
-/* What a row is worked out with, in floats of one piece of memory. */
+/* What a row is worked out with. */
 struct buffers {
-    float *total, *chunk; /* [value_dim], of the states */
-    float *column_sums;   /* [value_dim], of the block */
-    float *q, *k, *v;     /* one row each */
+    double *total;           /* [value_dim], of all chunks so far */
+    double *exact;           /* [value_dim], of a chunk: its o, or what stands for it */
+    float *chunk;            /* [value_dim], o of a chunk */
+    float *column_sums;      /* [value_dim], of the block */
+    float *q, *k, *v;        /* one row each */
+    int64_t key[KEY_BLOCK];  /* of the block those that are seen */
+    float p[KEY_BLOCK];      /* their weights, as they are summed */
+    float weight[KEY_BLOCK]; /* and as they weigh V */
 };
 
-static struct buffers new_buffers(const struct attention *a)
+static void new_buffers(const struct attention *a, struct buffers *b)
 {
-    struct buffers b;
-    b.total = calloc((size_t)(2 * a->head_dim + 4 * a->value_dim), sizeof *b.total);
-    b.chunk = b.total + a->value_dim;
-    b.column_sums = b.chunk + a->value_dim;
-    b.v = b.column_sums + a->value_dim;
-    b.q = b.v + a->value_dim;
-    b.k = b.q + a->head_dim;
-    return b;
+    b->total = calloc((size_t)(2 * a->value_dim), sizeof *b->total);
+    b->exact = b->total + a->value_dim;
+    b->chunk = calloc((size_t)(2 * a->head_dim + 3 * a->value_dim), sizeof *b->chunk);
+    b->column_sums = b->chunk + a->value_dim;
+    b->v = b->column_sums + a->value_dim;
+    b->q = b->v + a->value_dim;
+    b->k = b->q + a->head_dim;
+}
+
+static void free_buffers(const struct buffers *b)
+{
+    free(b->total);
+    free(b->chunk);
 }
 
 static uint16_t half_at(const char *halves, int64_t i)
@@ -176,51 +186,64 @@ static float keep_factor(const struct attention *a, struct place place, int64_t 
     return line[key % KEY_BLOCK];
 }
 
-/* Steps 2 to 8 for the visible keys from `first` to `end`, of one block. */
-static void add_block(const struct attention *a, int64_t kv_head, struct place place, int64_t first,
-                      int64_t end, const struct buffers *b, float *row_max, float *row_sum)
+/* M and l of a row. */
+struct softmax {
+    float max;
+    double sum;
+};
+
+static float larger(float a, float b)
 {
-    int64_t key[KEY_BLOCK];
+    return a > b ? a : b;
+}
+
+/* The factor of what was summed with one maximum, for another. */
+static float factor_of(float max, float new_max)
+{
+    return scalar_exp2(max - finite_max(new_max));
+}
+
+/* Steps 2 to 6, and dropout, for the visible keys from `first` to `end`, of one block, after a
+ * maximum. Returns how many there are; theirs is the new maximum. */
+static int weigh_block(const struct attention *a, int64_t kv_head, struct place place,
+                       int64_t first, int64_t end, struct buffers *b, float *row_max)
+{
     float t[KEY_BLOCK];
-    float new_max = *row_max;
     int keys = 0;
     for (int64_t j = first; j < end; j++) {
         if (!is_seen(a, place, j))
             continue;
-        key[keys] = j;
+        b->key[keys] = j;
         t[keys] = log2_score(a, place, j, dot(a, kv_head, place, j, b));
-        if (ceilf(t[keys]) > new_max)
-            new_max = ceilf(t[keys]);
+        *row_max = larger(ceilf(t[keys]), *row_max);
         keys++;
     }
+    for (int i = 0; i < keys; i++) {
+        b->p[i] = factor_of(t[i], *row_max);
+        b->weight[i] = a->extras.drops ? b->p[i] * keep_factor(a, place, b->key[i]) : b->p[i];
+    }
+    return keys;
+}
+
+/* Steps 2 to 8 for a block. */
+static void add_block(const struct attention *a, int64_t kv_head, struct place place, int64_t first,
+                      int64_t end, struct buffers *b, float *row_max, float *row_sum)
+{
+    const float before = *row_max;
+    const int keys = weigh_block(a, kv_head, place, first, end, b, row_max);
+    const float rescale = factor_of(before, *row_max);
     float sum = 0.0f;
     memset(b->column_sums, 0, (size_t)a->value_dim * sizeof *b->column_sums);
     for (int i = 0; i < keys; i++) {
-        const float p = scalar_exp2(t[i] - finite_max(new_max));
-        const float weight = a->extras.drops ? p * keep_factor(a, place, key[i]) : p;
-        sum += p;
-        widen_key(a, &a->v, place.batch, kv_head, key[i], b->v);
+        sum += b->p[i];
+        widen_key(a, &a->v, place.batch, kv_head, b->key[i], b->v);
         for (int64_t c = 0; c < a->value_dim; c++)
-            b->column_sums[c] = fmaf(weight, b->v[c], b->column_sums[c]);
+            b->column_sums[c] = fmaf(b->weight[i], b->v[c], b->column_sums[c]);
     }
-    const float rescale = scalar_exp2(*row_max - finite_max(new_max));
     for (int64_t c = 0; c < a->value_dim && keys > 0; c++)
         b->chunk[c] = fmaf(b->chunk[c], rescale, b->column_sums[c]);
     if (keys > 0)
         *row_sum = fmaf(*row_sum, rescale, sum);
-    *row_max = new_max;
-}
-
-/* Step 9: chunk into total. */
-static void fold_chunk(struct state total, struct state chunk, int64_t value_dim)
-{
-    const float new_max = *chunk.row_max > *total.row_max ? *chunk.row_max : *total.row_max;
-    const float a = scalar_exp2(*total.row_max - finite_max(new_max));
-    const float b = scalar_exp2(*chunk.row_max - finite_max(new_max));
-    *total.row_sum = fmaf(*total.row_sum, a, *chunk.row_sum * b);
-    for (int64_t c = 0; c < value_dim; c++)
-        total.out[c] = fmaf(total.out[c], a, chunk.out[c] * b);
-    *total.row_max = new_max;
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -228,33 +251,107 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Steps 2 to 8 for the chunk that begins at key `first`. Returns its l. */
+static float add_chunk(const struct attention *a, int64_t kv_head, struct place place,
+                       int64_t first, int64_t end, struct buffers *b, float *row_max)
+{
+    float row_sum = 0.0f;
+    *row_max = -INFINITY;
+    memset(b->chunk, 0, (size_t)a->value_dim * sizeof *b->chunk);
+    for (int64_t key = first; key < end; key += KEY_BLOCK)
+        add_block(a, kv_head, place, key, smaller(key + KEY_BLOCK, end), b, row_max, &row_sum);
+    return row_sum;
+}
+
+/* P / W of step 9, for all columns of a chunk, at b->exact. */
+static void exact_mean(const struct attention *a, int64_t kv_head, struct place place,
+                       int64_t first, int64_t end, struct buffers *b)
+{
+    float row_max = -INFINITY;
+    double sum = 0.0;
+    memset(b->exact, 0, (size_t)a->value_dim * sizeof *b->exact);
+    for (int64_t block = first; block < end; block += KEY_BLOCK) {
+        const float before = row_max;
+        const int keys =
+            weigh_block(a, kv_head, place, block, smaller(block + KEY_BLOCK, end), b, &row_max);
+        const double rescale = (double)factor_of(before, row_max);
+        for (int64_t c = 0; c < a->value_dim && keys > 0; c++)
+            b->exact[c] *= rescale;
+        sum *= keys > 0 ? rescale : 1.0;
+        for (int i = 0; i < keys; i++) {
+            sum += (double)b->p[i];
+            widen_key(a, &a->v, place.batch, kv_head, b->key[i], b->v);
+            for (int64_t c = 0; c < a->value_dim; c++)
+                b->exact[c] += (double)b->weight[i] * (double)b->v[c];
+        }
+    }
+    for (int64_t c = 0; c < a->value_dim; c++)
+        b->exact[c] /= sum;
+}
+
+/* The elements of a chunk as they fold in, at b->exact: in binary64 where they have overflowed. */
+static void settle_chunk(const struct attention *a, int64_t kv_head, struct place place,
+                         int64_t first, int64_t end, struct buffers *b, float row_sum)
+{
+    bool finite = true;
+    for (int64_t c = 0; c < a->value_dim; c++)
+        finite &= isfinite(b->chunk[c]) != 0;
+    if (!finite && isfinite(row_sum))
+        exact_mean(a, kv_head, place, first, end, b);
+    for (int64_t c = 0; c < a->value_dim; c++)
+        if (isfinite(b->chunk[c]) || !isfinite(row_sum))
+            b->exact[c] = (double)b->chunk[c];
+        else
+            b->exact[c] *= (double)row_sum;
+}
+
+/* Step 9: a chunk, whose o is at b->exact, into the total. */
+static void fold_chunk(struct softmax *total, float chunk_max, float chunk_sum, int64_t value_dim,
+                       struct buffers *b)
+{
+    const float new_max = larger(chunk_max, total->max);
+    const double own = (double)factor_of(total->max, new_max);
+    const double of_chunk = (double)factor_of(chunk_max, new_max);
+    total->sum = fma(total->sum, own, (double)chunk_sum * of_chunk);
+    for (int64_t c = 0; c < value_dim; c++)
+        b->total[c] = fma(b->total[c], own, b->exact[c] * of_chunk);
+    total->max = new_max;
+}
+
 /* The sink as a state of no columns, folded in last. */
-static void fold_sink(const struct attention *a, struct place place, struct state total,
-                      struct state chunk)
+static void fold_sink(const struct attention *a, struct place place, struct softmax *total,
+                      struct buffers *b)
 {
     const float t = (float)(a->extras.sinks[place.head] * LOG2_E);
     const bool counts = t < INFINITY; /* NaN does not */
-    *chunk.row_max = counts ? ceilf(t) : 0.0f;
-    *chunk.row_sum = counts ? scalar_exp2(t - finite_max(*chunk.row_max)) : NAN;
-    memset(chunk.out, 0, (size_t)a->value_dim * sizeof *chunk.out);
-    fold_chunk(total, chunk, a->value_dim);
+    const float max = counts ? ceilf(t) : 0.0f;
+    memset(b->exact, 0, (size_t)a->value_dim * sizeof *b->exact);
+    fold_chunk(total, max, counts ? factor_of(t, max) : NAN, a->value_dim, b);
+}
+
+/* Step 11 for a column. */
+static float result_of(const struct attention *a, double o, double sum)
+{
+    const float quotient = (float)(o / (sum == 0.0 ? 1.0 : sum));
+    if (isinf(quotient) && isfinite(o) && !a->extras.drops)
+        return copysignf(FLT_MAX, quotient);
+    return plain_nan(quotient + 0.0f);
 }
 
 /* One entry of weights out. */
 static float weight_of(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
-                       struct state total, const struct buffers *b)
+                       struct softmax total, const struct buffers *b)
 {
     const struct extras *const x = &a->extras;
     const bool seen = key < sequence_keys(a, place.batch) && is_seen(a, place, key);
-    const float divisor = *total.row_sum == 0.0f ? 1.0f : *total.row_sum;
+    const float divisor = total.sum == 0.0 ? 1.0f : (float)total.sum;
     if (x->weights_kind == WEIGHTS_SOFTMAX && !seen)
         return 0.0f;
     if (key >= sequence_keys(a, place.batch) || (x->weights_kind == WEIGHTS_BIASED && !seen))
         return -INFINITY;
     const float s = dot(a, kv_head, place, key, b);
     if (x->weights_kind == WEIGHTS_SOFTMAX)
-        return scalar_exp2(log2_score(a, place, key, s) - finite_max(*total.row_max)) / divisor +
-               0.0f;
+        return factor_of(log2_score(a, place, key, s), total.max) / divisor + 0.0f;
     const bool capped = x->adjust.capped && x->weights_kind != WEIGHTS_SCALED;
     const float value = capped ? scalar_tanh(s * x->adjust.to_cap) : s;
     const float factor = capped ? x->cap : x->scale;
@@ -264,11 +361,11 @@ static float weight_of(const struct attention *a, int64_t kv_head, struct place 
 }
 
 static void write_weights(const struct attention *a, int64_t kv_head, struct place place,
-                          struct state total, const struct buffers *b)
+                          struct softmax total, const struct buffers *b)
 {
     char *const row = a->extras.weights + place_offset(a->extras.weights_stride, place);
     for (int64_t key = 0; key < a->kv_len; key++) {
-        const float weight = weight_of(a, kv_head, place, key, total, b);
+        const float weight = plain_nan(weight_of(a, kv_head, place, key, total, b));
         memcpy(row + key * (int64_t)sizeof weight, &weight, sizeof weight);
     }
 }
@@ -278,31 +375,27 @@ void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_
 {
     const int64_t end = sequence_keys(a, batch);
     const struct place place = place_of_row(a, batch, kv_head, row);
-    const struct buffers b = new_buffers(a);
-    float total_max = -INFINITY, total_sum = 0.0f, chunk_max, chunk_sum;
-    const struct state total = {&total_max, &total_sum, b.total};
-    const struct state chunk = {&chunk_max, &chunk_sum, b.chunk};
+    struct softmax total = {-INFINITY, 0.0};
+    struct buffers b;
+    new_buffers(a, &b);
     attnkit_scalar_widen(a->q_type, q_row(a, place), NULL, 0, a->head_dim, b.q);
 
     for (int64_t first = 0; first < end; first += CHUNK_KEYS) {
-        chunk_max = -INFINITY;
-        chunk_sum = 0.0f;
-        memset(b.chunk, 0, (size_t)a->value_dim * sizeof *b.chunk);
         const int64_t chunk_end = smaller(first + CHUNK_KEYS, end);
-        for (int64_t key = first; key < chunk_end; key += KEY_BLOCK)
-            add_block(a, kv_head, place, key, smaller(key + KEY_BLOCK, end), &b, &chunk_max,
-                      &chunk_sum);
-        fold_chunk(total, chunk, a->value_dim);
+        float max;
+        const float sum = add_chunk(a, kv_head, place, first, chunk_end, &b, &max);
+        settle_chunk(a, kv_head, place, first, chunk_end, &b, sum);
+        fold_chunk(&total, max, sum, a->value_dim, &b);
     }
     if (a->extras.sinks)
-        fold_sink(a, place, total, chunk);
+        fold_sink(a, place, &total, &b);
     for (int64_t c = 0; c < a->value_dim; c++)
-        out[c] = b.total[c] / (total_sum == 0.0f ? 1.0f : total_sum) + 0.0f;
+        out[c] = result_of(a, b.total[c], total.sum);
     if (lse)
-        *lse = scalar_lse(total_max, total_sum);
+        *lse = scalar_lse(total.max, (float)total.sum);
     if (a->extras.weights)
         write_weights(a, kv_head, place, total, &b);
-    free(b.total);
+    free_buffers(&b);
 }
 
 void attnkit_reference(const struct attention *a)

@@ -153,29 +153,6 @@ static void fold_row(double *o, const float *chunk, double a, double b, int64_t 
         o[i] = folded(o[i], chunk[i], a, b);
 }
 
-/* Folds the maximum and the sum; a and b are the factors of the two states. */
-static void fold_state(float *row_max, float *row_sum, float chunk_max, float chunk_sum, float *a,
-                       float *b)
-{
-    const float new_max = *row_max > chunk_max ? *row_max : chunk_max;
-    *a = scalar_exp2(*row_max - finite_max(new_max));
-    *b = scalar_exp2(chunk_max - finite_max(new_max));
-    *row_sum = fmaf(*row_sum, *a, chunk_sum * *b);
-    *row_max = new_max;
-}
-
-static void fold_f32(const struct state *total, const struct state *chunk, int lanes,
-                     int64_t value_dim)
-{
-    for (int lane = 0; lane < lanes; lane++) {
-        float a, b;
-        fold_state(&total->row_max[lane], &total->row_sum[lane], chunk->row_max[lane],
-                   chunk->row_sum[lane], &a, &b);
-        for (int64_t i = lane; i < value_dim * lanes; i += lanes)
-            total->out[i] = fmaf(total->out[i], a, chunk->out[i] * b);
-    }
-}
-
 /* A value of the result, which is added to `sum` as well. */
 static inline float result(float quotient, float *sum)
 {
@@ -360,18 +337,6 @@ static void decode(const struct decode_block *block, int rows, float scale_log2)
         decode_row(block, r, scale_log2);
 }
 
-static void decode_fold(const struct state *total, const struct state *chunk, int rows,
-                        int64_t value_dim)
-{
-    for (int r = 0; r < rows; r++) {
-        float a, b;
-        fold_state(&total->row_max[r], &total->row_sum[r], chunk->row_max[r], chunk->row_sum[r], &a,
-                   &b);
-        for (int64_t i = r * value_dim; i < (r + 1) * value_dim; i++)
-            total->out[i] = fmaf(total->out[i], a, chunk->out[i] * b);
-    }
-}
-
 static uint64_t decode_finish(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse)
 {
@@ -384,12 +349,6 @@ static uint64_t decode_finish(const struct state *st, int rows, int64_t value_di
             *lse[r] = scalar_lse(st->row_max[r], st->row_sum[r]);
     }
     return not_finite;
-}
-
-static void part_state(const float *out, float l, int64_t value_dim, float *o)
-{
-    for (int64_t c = 0; c < value_dim; c++)
-        o[c] = out[c] * l;
 }
 
 static void head_scores(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
@@ -451,15 +410,12 @@ const struct kernels attnkit_scalar = {
     .weighted_v = weighted_v,
     .begin_total = begin_total,
     .fold = fold,
-    .fold_f32 = fold_f32,
     .finish = finish,
     .finish_total = finish_total,
     .decode = decode,
-    .decode_fold = decode_fold,
     .decode_finish = decode_finish,
     .fold_row = fold_row,
     .quotient_row = quotient_row,
-    .part_state = part_state,
     .head_scores = head_scores,
     .head_out = head_out,
     .widen_matrix = attnkit_scalar_widen_matrix,

@@ -362,7 +362,8 @@ static void attend_with_every_group(const struct cache *c)
 /* --- Packed sequences, to a state and on to a result ---------------------------------------- */
 
 struct packed_state {
-    float max[HEADS * PACKED_ROWS], sum[HEADS * PACKED_ROWS], out[HEADS * PACKED_ROWS * DIM];
+    double sum[HEADS * PACKED_ROWS], out[HEADS * PACKED_ROWS * DIM];
+    float max[HEADS * PACKED_ROWS];
 };
 
 static attnkit_state state_of(struct packed_state *s)

@@ -39,7 +39,7 @@ enum {
     PAGES_EACH = 3,
     PAGES = BATCH * PAGES_EACH,
 
-    ROOM = 40960,  /* bytes for each tensor */
+    ROOM = 49152,  /* bytes for each tensor, at least those of a workspace */
     MARGIN = 4096, /* of them before its first element */
     PATTERN = 0xa5,
 };
@@ -1043,9 +1043,9 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
 /* The bound that the header states, for each of the threads. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
-    const int64_t rows = 256 * (head_dim + 2 * value_dim + 4), shared = 3 * 256 * (value_dim + 3);
-    const int64_t bytes = 4 * (rows + 128 * 64 + 2 * value_dim) + 4096 +
-                          4 * 129 * (head_dim + value_dim) + (threads > 1 ? 4 * shared + 65536 : 0);
+    const int64_t rows = 290 * head_dim + 780 * value_dim + 10000, shared = 4 * 256 * (value_dim + 3);
+    const int64_t bytes = 4 * rows + 4096 + 4 * 129 * (head_dim + value_dim) +
+                          (threads > 1 ? 4 * shared + 65536 : 0);
     return (size_t)(bytes * threads);
 }
 

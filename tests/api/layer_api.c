@@ -304,7 +304,7 @@ static void what_the_layer_says_may_not_be_said_again(void **state)
     c->groups.states.first_key = ATTNKIT_CHUNK_KEYS;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->first_key is given");
     c = small_layer();
-    c->groups.states.state_out.sum = c->lse;
+    c->groups.states.state_out.max = c->lse;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->state_out is given");
     c = small_cross_layer();
     c->attention.k.data = c->k;

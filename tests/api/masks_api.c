@@ -68,8 +68,8 @@ static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * Q_ROWS,
                                               4 * Q_ROWS *KV_LEN,
                                               4 * Q_ROWS,
-                                              4 * Q_ROWS,
-                                              4 * Q_ROWS *VALUE_DIM,
+                                              8 * Q_ROWS,
+                                              8 * Q_ROWS *VALUE_DIM,
                                               Q_ROWS *KV_LEN,
                                               Q_ROWS *BITS_BYTES,
                                               4 * Q_ROWS *KV_LEN,
@@ -78,7 +78,7 @@ static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * Q_HEADS,
                                               4 * Q_HEADS,
                                               8 * BATCH};
-static const int alignments[TENSORS] = {4, 4, 4, 4, 4, 4, 1, 1, 4, 4, 4, 4, 4, 8};
+static const int alignments[TENSORS] = {4, 4, 4, 4, 8, 8, 1, 1, 4, 4, 4, 4, 4, 8};
 
 /* A call and all its memory but the workspace: what a refused call may not change. */
 struct call {
@@ -983,10 +983,10 @@ static void expect_overlap(struct call *c, int output, int other, int64_t offset
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
 }
 
-/* The last multiple of 4 bytes that is in the tensor. */
-static int64_t last_float(int tensor)
+/* The last offset in a tensor that an output may have. */
+static int64_t last_offset(int tensor, int output)
 {
-    return (tensor_bytes[tensor] - 1) / 4 * 4;
+    return (tensor_bytes[tensor] - 1) / alignments[output] * alignments[output];
 }
 
 static void outputs_that_overlap_inputs_are_refused(void **state)
@@ -998,9 +998,10 @@ static void outputs_that_overlap_inputs_are_refused(void **state)
             if (!data_of(made_call(make), other))
                 continue;
             expect_overlap(made_call(make), output, other, 0);
-            expect_overlap(made_call(make), output, other, last_float(other));
-            expect_overlap(made_call(make), output, other, 4 - tensor_bytes[output]);
-            const int64_t beside[2] = {last_float(other) + 4, -tensor_bytes[output]};
+            const int64_t last = last_offset(other, output), element = alignments[output];
+            expect_overlap(made_call(make), output, other, last);
+            expect_overlap(made_call(make), output, other, element - tensor_bytes[output]);
+            const int64_t beside[2] = {last + element, -tensor_bytes[output]};
             for (int i = 0; i < 2; i++) {
                 struct call *c = made_call(make);
                 set_data(c, output, data_of(c, other) + beside[i]);
@@ -1013,7 +1014,7 @@ static void outputs_that_overlap_weights_are_refused(void **state)
 {
     (void)state;
     for (int output = OUT; output <= LSE; output++) {
-        expect_overlap(made_call(make_all), output, WEIGHTS, last_float(WEIGHTS));
+        expect_overlap(made_call(make_all), output, WEIGHTS, last_offset(WEIGHTS, output));
         expect_overlap(made_call(make_all), output, WEIGHTS, 4 - tensor_bytes[output]);
     }
     const char *const inputs[3] = {"q", "k", "v"};
@@ -1200,8 +1201,9 @@ static void sinks_are_for_results(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but state_out, too");
     expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but state_out, too");
     c = made_call(make_sinks);
-    float *const before = (float *)(c->q + MARGIN);
-    c->groups.states.state_in = (attnkit_state){before, before, before};
+    char *const before = c->q + MARGIN;
+    c->groups.states.state_in =
+        (attnkit_state){(float *)before, (double *)before, (double *)before};
     assert_true(accepted(c)->sinks == c->groups.scores.sinks);
 }
 
@@ -1339,7 +1341,7 @@ static size_t workspace_bound(const struct call *c)
     const attnkit_score_mods *const scores = &c->groups.scores;
     const bool masks =
         seen->q_segment_ids || seen->mask.data || seen->mask_bits.data || scores->bias.data;
-    int64_t bytes = 4 * (256 * (head_dim + 2 * value_dim + 4) + 128 * 64 + 2 * value_dim) + 4096;
+    int64_t bytes = 4 * (290 * head_dim + 780 * value_dim + 10000) + 4096;
     if (c->args.k.type != ATTNKIT_F32 || masks || (seen->window && seen->window->keep_first))
         bytes += 4 * 129 * (head_dim + value_dim);
     if (masks || seen->window || scores->softcap > 0.0 || scores->alibi_slopes ||

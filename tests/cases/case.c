@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/cases/case.h"
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -225,6 +226,8 @@ static float draw(enum data_kind kind, int tensor, uint64_t *random)
         return random_below(random, 400) == 0 ? special(random_bits(random)) : u;
     case DATA_INTEGERS:
         return (float)(int)(3.0f * u);
+    case DATA_HUGE:
+        return tensor != V ? u : random_below(random, 2) ? FLT_MAX * u : copysignf(FLT_MAX, u);
     default:
         return u;
     }

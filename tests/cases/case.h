@@ -44,7 +44,8 @@ enum data_kind {
     DATA_TINY,     /* subnormal v, products that underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many equal scores, exact sums */
-    DATA_KINDS,
+    DATA_KINDS,    /* of the axis: another one would change the cases of all hashes */
+    DATA_HUGE,     /* v up to the largest number: sums that overflow */
 };
 
 enum axis {

@@ -466,7 +466,8 @@ static bool *all_keys(const attnkit_attention_args *args)
     return all;
 }
 
-static void fill_store(struct drawn *c, const struct store *s, const bool *seen, bool special)
+static void fill_store(struct drawn *c, const struct store *s, const bool *seen, float largest,
+                       bool special)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 1e30f, 1e-40f};
     attnkit_append_args append = s->append;
@@ -474,7 +475,7 @@ static void fill_store(struct drawn *c, const struct store *s, const bool *seen,
     float *const src = malloc((size_t)(rows * append.dim + 1) * sizeof *src);
     char workspace[20 * 256 + 128], message[ATTNKIT_MESSAGE_SIZE];
     for (int64_t i = 0; i < rows * append.dim; i++) {
-        src[i] = random_uniform(&c->random);
+        src[i] = largest * random_uniform(&c->random);
         if (special && one_in(c, 300))
             src[i] = specials[below(c, 6)];
         if (!seen[i / append.dim])
@@ -516,9 +517,11 @@ static void draw_keys(struct drawn *c)
     bool *const seen = empty ? calloc(1, 1) : seen_keys(&a, &c->args);
     bool *const seen_k = reads_all_keys(c) ? all_keys(&c->args) : seen;
     const bool special = one_in(c, 6);
+    const bool huge =
+        one_in(c, 6) && c->args.v.type != ATTNKIT_F16 && c->args.v.type != ATTNKIT_Q8_0;
     if (!empty) {
-        fill_store(c, &k, seen_k, special);
-        fill_store(c, &v, seen, special);
+        fill_store(c, &k, seen_k, 1.0f, special);
+        fill_store(c, &v, seen, huge ? 3e38f : 1.0f, special);
     }
     if (c->slots && !empty) {
         hide_slots(&k, seen_k, 0);

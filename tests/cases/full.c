@@ -72,9 +72,10 @@ struct call *full_call_new(int64_t rows)
 
 static attnkit_state new_state(struct call *c)
 {
-    const size_t rows = (size_t)(2 * FULL_HEADS * c->args.q_len) * sizeof(float);
-    return (attnkit_state){call_memory(c, rows), call_memory(c, rows),
-                           call_memory(c, rows * FULL_DIM)};
+    const size_t rows = (size_t)(2 * FULL_HEADS * c->args.q_len);
+    return (attnkit_state){call_memory(c, rows * sizeof(float)),
+                           call_memory(c, rows * sizeof(double)),
+                           call_memory(c, rows * FULL_DIM * sizeof(double))};
 }
 
 /* Packed keys, from state to state. */
@@ -103,6 +104,7 @@ static struct call *new_bare_call(int64_t rows)
 struct call *(*const full_calls[FULL_CALLS])(int64_t rows) = {full_call_new, new_call_of_states,
                                                               new_bare_call};
 
+/* Of a binary32 number for each row; sums of a state are of binary64. */
 static size_t rows_bytes(const struct call *c)
 {
     return (size_t)(2 * FULL_HEADS * c->args.q_len) * sizeof(float);
@@ -118,8 +120,8 @@ void full_clear(const struct call *c)
     if (!state->max)
         return;
     memset(state->max, 0x5a, rows_bytes(c));
-    memset(state->sum, 0x5a, rows_bytes(c));
-    memset(state->out, 0x5a, rows_bytes(c) * FULL_DIM);
+    memset(state->sum, 0x5a, 2 * rows_bytes(c));
+    memset(state->out, 0x5a, 2 * rows_bytes(c) * FULL_DIM);
 }
 
 bool full_same(const struct call *c, const struct call *d)
@@ -129,8 +131,9 @@ bool full_same(const struct call *c, const struct call *d)
     const size_t rows = rows_bytes(c);
     return memcmp(c->out, d->out, rows * FULL_DIM) == 0 && memcmp(c->lse, d->lse, rows) == 0 &&
            (!c->weights || memcmp(c->weights, d->weights, rows * FULL_KEYS) == 0) &&
-           (!a->max || (memcmp(a->max, b->max, rows) == 0 && memcmp(a->sum, b->sum, rows) == 0 &&
-                        memcmp(a->out, b->out, rows * FULL_DIM) == 0));
+           (!a->max ||
+            (memcmp(a->max, b->max, rows) == 0 && memcmp(a->sum, b->sum, 2 * rows) == 0 &&
+             memcmp(a->out, b->out, 2 * rows * FULL_DIM) == 0));
 }
 
 struct call *full_beside(const struct call *c)

@@ -39,6 +39,8 @@ static struct test_case draw_case(int number)
     struct test_case c = {.seed = random};
     for (int axis = 0; axis < AXES; axis++)
         c.value[axis] = draw_value(&random, (enum axis)axis);
+    if (number % 5 == 0)
+        c.value[AXIS_DATA] = DATA_HUGE;
     c.value[AXIS_Q_LEN] = 1 + (int)random_below(&random, 4);
     c.value[AXIS_GROUP] = 1 + (int)random_below(&random, 2);
     c.value[AXIS_KV_HEADS] = 1 + (int)random_below(&random, 12);

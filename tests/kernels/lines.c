@@ -469,24 +469,6 @@ static void weights_are_multiplied_one_by_one(void **state)
     }
 }
 
-static void parts_become_states(void **state)
-{
-    const struct kernels *const kernels = kernels_of(state);
-    uint64_t random = 1;
-    for (int round = 0; round < ROUNDS; round++) {
-        const int n = round % MAX_ROW;
-        struct guarded out = new_numbers(&random, n);
-        struct guarded o = new_numbers(&random, n);
-        const float l = random_number(&random);
-        float expected[MAX_ROW];
-        for (int i = 0; i < n; i++)
-            expected[i] = ((float *)out.data)[i] * l;
-        kernels->part_state((const float *)out.data, l, n, (float *)o.data);
-        memory_unguard(&out);
-        end_result("o", &o, expected, n);
-    }
-}
-
 static void mean_is_the_sum_in_order_divided_once(void **state)
 {
     const struct kernels *const kernels = kernels_of(state);
@@ -525,7 +507,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(numbers_of_some_keys_come_to_the_beginning),
         cmocka_unit_test(numbers_of_some_keys_go_back_to_their_places),
         cmocka_unit_test(weights_are_multiplied_one_by_one),
-        cmocka_unit_test(parts_become_states),
         cmocka_unit_test(mean_is_the_sum_in_order_divided_once),
     };
     return promises_main("lines", promises, sizeof promises / sizeof promises[0], argc, argv);

@@ -87,10 +87,39 @@ static uint64_t finish_writes_past_the_row(const struct state *st, int lanes, in
     return not_finite;
 }
 
-static void fold_forgets_the_chunk(const struct state *total, const struct state *chunk, int lanes,
+static void fold_forgets_the_chunk(const struct total *total, const struct state *chunk, int lanes,
                                    int64_t value_dim)
 {
     (void)total, (void)chunk, (void)lanes, (void)value_dim;
+}
+
+static void begin_total_forgets_the_last_column(const struct total *total,
+                                                const struct state *chunk, int lanes,
+                                                int64_t value_dim)
+{
+    good->begin_total(total, chunk, lanes, value_dim - 1);
+    memset(total->out + (value_dim - 1) * lanes, 0, (size_t)lanes * sizeof(double));
+}
+
+static uint64_t finish_total_forgets_the_last_row(const struct total *total, int lanes,
+                                                  int64_t value_dim, int rows, float *const *out,
+                                                  float *const *lse)
+{
+    return good->finish_total(total, lanes, value_dim, rows - 1, out, lse);
+}
+
+static void fold_row_forgets_a_factor(double *o, const float *chunk, double a, double b, int64_t n)
+{
+    (void)a;
+    good->fold_row(o, chunk, 1.0, b, n);
+}
+
+static bool quotient_row_in_binary32(const double *o, double divisor, int64_t n, float *out)
+{
+    const bool not_finite = good->quotient_row(o, divisor, n, out);
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (float)o[i] / (float)divisor + 0.0f;
+    return not_finite;
 }
 
 static void pack_q_reads_a_byte_after(const float *const *rows, int lanes, int64_t head_dim,
@@ -252,7 +281,11 @@ static void every_mutant_is_caught(void **state)
         {"softmax: no rescale", {.softmax = softmax_drops_rescale}},
         {"finish: NaN of masked V not reported", {.finish = finish_hides_nan}},
         {"finish: a write past the row", {.finish = finish_writes_past_the_row}},
-        {"fold: chunk forgotten", {.fold_f32 = fold_forgets_the_chunk}},
+        {"fold: chunk forgotten", {.fold = fold_forgets_the_chunk}},
+        {"total: last column forgotten", {.begin_total = begin_total_forgets_the_last_column}},
+        {"total: last row forgotten", {.finish_total = finish_total_forgets_the_last_row}},
+        {"fold of a row: a factor forgotten", {.fold_row = fold_row_forgets_a_factor}},
+        {"quotient of a row in binary32", {.quotient_row = quotient_row_in_binary32}},
         {"pack: a byte read after the row", {.pack_q = pack_q_reads_a_byte_after}},
         {"pack: a byte read before the row", {.pack_q = pack_q_reads_a_byte_before}},
         {"decode: last key missing", {.decode = decode_misses_a_key}},
@@ -271,8 +304,12 @@ static void every_mutant_is_caught(void **state)
         bad.scores = change->scores ? change->scores : bad.scores;
         bad.softmax = change->softmax ? change->softmax : bad.softmax;
         bad.weighted_v = change->weighted_v ? change->weighted_v : bad.weighted_v;
-        bad.fold_f32 = change->fold_f32 ? change->fold_f32 : bad.fold_f32;
+        bad.begin_total = change->begin_total ? change->begin_total : bad.begin_total;
+        bad.fold = change->fold ? change->fold : bad.fold;
         bad.finish = change->finish ? change->finish : bad.finish;
+        bad.finish_total = change->finish_total ? change->finish_total : bad.finish_total;
+        bad.fold_row = change->fold_row ? change->fold_row : bad.fold_row;
+        bad.quotient_row = change->quotient_row ? change->quotient_row : bad.quotient_row;
         bad.decode = change->decode ? change->decode : bad.decode;
         bad.product = change->product ? change->product : bad.product;
         bad.few_product = change->few_product ? change->few_product : bad.few_product;

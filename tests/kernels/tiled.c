@@ -424,9 +424,9 @@ static bool can_be_cut(const struct drawn *c, int64_t at)
 /* A call to the state of the first keys, and one from there to the result. */
 static void attend_in_parts(const struct drawn *c, enum tensor_index k, const char *isa, int64_t at)
 {
-    const size_t rows = c->result.lse_count * sizeof(float);
-    const attnkit_state state = {malloc(rows), malloc(rows),
-                                 malloc(rows * (size_t)c->args.value_dim)};
+    const size_t rows = c->result.lse_count;
+    const attnkit_state state = {malloc(rows * sizeof(float)), malloc(rows * sizeof(double)),
+                                 malloc(rows * (size_t)c->args.value_dim * sizeof(double))};
     int64_t kv_lens[MAX_BATCH];
     struct request first, second;
     call_on(c, k, &first);

@@ -334,21 +334,35 @@ static void draw_states(struct round *w, struct states *s)
     }
 }
 
-/* What a state of a user, or of a format with less room, may have: any l, and any o. */
+static float odd_value(struct round *w)
+{
+    static const uint32_t bits[] = {0x7fc12345, 0xffc00000, 0x7f800000, 0xff800000,
+                                    0x00000001, 0x807fffff, 0x80000000, 0x7f7fffff};
+    return float_from_bits(bits[random_below(&w->random, 8)]);
+}
+
+/* Where all else is finite, one value now and then is not: it has to be found by itself. */
+static bool is_one_odd(struct round *w)
+{
+    return w->data != SPECIAL && random_below(&w->random, 2);
+}
+
+/* What no keys leave, but a caller's state may have: any l, and any o. */
 static void draw_odd_states(struct round *w, struct states *s)
 {
     static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
-    static const uint32_t odd[] = {0x7fc12345, 0xffc00000, 0x7f800000, 0xff800000,
-                                   0x00000001, 0x807fffff, 0x80000000, 0x7f7fffff};
     draw_states(w, s);
+    if (s->value_dim > 0 && is_one_odd(w)) {
+        const int row = (int)random_below(&w->random, s->rows);
+        *out_at(s, row, random_below(&w->random, s->value_dim)) = odd_value(w);
+    }
     for (int r = 0; r < s->rows && w->data == SPECIAL; r++) {
         if (random_below(&w->random, 2))
             continue;
         if (random_below(&w->random, 2))
             s->st.row_sum[r] = sums[random_below(&w->random, 6)];
         for (int64_t i = random_below(&w->random, 4); i > 0 && s->value_dim > 0; i--)
-            *out_at(s, r, random_below(&w->random, s->value_dim)) =
-                float_from_bits(odd[random_below(&w->random, 8)]);
+            *out_at(s, r, random_below(&w->random, s->value_dim)) = odd_value(w);
     }
 }
 
@@ -1160,6 +1174,8 @@ static struct guarded draw_guarded_doubles(struct round *w, double *copy)
         memory_guarded(count * sizeof(double), 0, random_below(&w->random, 2));
     float *const near = take(count, 0);
     draw_line(w, near, w->value_dim, 1);
+    if (is_one_odd(w))
+        near[random_below(&w->random, w->value_dim)] = odd_value(w);
     draw_doubles(w, near, copy, count);
     memcpy(line.data, copy, count * sizeof(double));
     return line;
@@ -1247,6 +1263,8 @@ static void check_head_out(struct round *w)
         visible[r * vector + head] = seen;
     }
     const struct rows v = draw_rows(w, V_ROWS, seen ? seen : 1, w->value_dim);
+    if (is_one_odd(w))
+        row_at(v, 0)[random_below(&w->random, w->value_dim)] = odd_value(w);
     float *p = take((size_t)(w->keys * lanes), 0), *row_sum = take((size_t)lanes, 0);
     draw_line(w, p, w->keys * lanes, 1);
     draw_line(w, row_sum, lanes, 1);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,12 +26,18 @@ enum {
     HEADS = 4,
     KV_HEADS = 2,
     ROW_COUNTS = 3,
+    CASES = 2 * KINDS, /* each kind again with a V of which sums overflow in some columns */
 };
 
 /* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
-static struct call *new_call(const struct kind *kind, int64_t batch, int64_t rows)
+static const char *name_of(int k)
+{
+    return kinds[k % KINDS].name;
+}
+
+static struct call *new_call(int k, int64_t batch, int64_t rows)
 {
     static const float slopes[HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};
     static const float sinks[HEADS] = {1, -2, 0.5f, 3};
@@ -41,6 +48,9 @@ static struct call *new_call(const struct kind *kind, int64_t batch, int64_t row
                                                    .kv_len = KEYS,
                                                    .head_dim = DIM,
                                                    .value_dim = VALUES});
+    const struct kind *const kind = &kinds[k % KINDS];
+    for (int64_t i = 0; i < batch * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
+        c->v[i] *= FLT_MAX;
     kind->set(c);
     if (kind->field == BYTES) { /* and all functions of the score, with one of the kinds */
         call_set_positions(c);
@@ -64,15 +74,15 @@ static void check_rows(const struct call *c, const struct call *d, int64_t b, in
 
 static void row_alone_has_the_bits_it_has_among_many(void **state)
 {
-    for (int k = 0; k < KINDS; k++) {
-        struct call *const c = new_call(&kinds[k], 2, 35);
+    for (int k = 0; k < CASES; k++) {
+        struct call *const c = new_call(k, 2, 35);
         call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
         call_run(c, *state);
         for (int64_t i = 0; i < 35; i += 3) {
             const int64_t b = i % 2, count = i % 4 == 0 ? 1 : 2;
             struct call *const row = call_rows(c, b, i, count);
             call_run(row, *state);
-            check_rows(row, c, b, i, kinds[k].name);
+            check_rows(row, c, b, i, name_of(k));
             for (int64_t h = 0; h < HEADS; h++)
                 assert_memory_equal(row->weights + h * count * KEYS,
                                     c->weights + ((b * HEADS + h) * 35 + i) * KEYS,
@@ -85,14 +95,14 @@ static void row_alone_has_the_bits_it_has_among_many(void **state)
 
 static void threads_change_no_bit(void **state)
 {
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < CASES; k++)
         for (int n = 0; n < ROW_COUNTS; n++) {
-            struct call *const c = new_call(&kinds[k], 1, row_counts[n]);
+            struct call *const c = new_call(k, 1, row_counts[n]);
             struct call *const split = call_like(c);
             call_run(c, *state);
             for (split->threads = 2; split->threads <= 8; split->threads += 3) {
                 call_run(split, *state);
-                check_rows(split, c, 0, 0, kinds[k].name);
+                check_rows(split, c, 0, 0, name_of(k));
             }
             call_free(split);
             call_free(c);
@@ -101,15 +111,15 @@ static void threads_change_no_bit(void **state)
 
 static void storage_changes_no_bit(void **state)
 {
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < CASES; k++)
         for (int n = 0; n < ROW_COUNTS; n++) {
-            struct call *const c = new_call(&kinds[k], 2, row_counts[n]);
+            struct call *const c = new_call(k, 2, row_counts[n]);
             call_run(c, *state);
             for (int how = 1; how < 4; how++) {
                 struct call *const stored = call_like(c);
                 call_store(stored, how & 1, how & 2 ? 16 * how - 16 : 0);
                 call_run(stored, *state);
-                check_rows(stored, c, 0, 0, kinds[k].name);
+                check_rows(stored, c, 0, 0, name_of(k));
                 call_free(stored);
             }
             call_free(c);
@@ -158,13 +168,14 @@ static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 
 static void parts_of_the_keys_make_the_whole(void **state)
 {
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < CASES; k++)
         for (int n = 0; n < ROW_COUNTS; n++) {
-            struct call *const c = new_call(&kinds[k], 1, row_counts[n]);
+            struct call *const c = new_call(k, 1, row_counts[n]);
             struct call *const head = part_of(c, 0, 512), *const tail = part_of(c, 512, KEYS);
             const size_t rows = (size_t)(HEADS * row_counts[n]) * sizeof(float);
-            float *const max = call_memory(c, rows), *const sum = call_memory(c, rows),
-                         *const out = call_memory(c, rows * VALUES);
+            float *const max = call_memory(c, rows);
+            double *const sum = call_memory(c, 2 * rows), *const out =
+                                                              call_memory(c, 2 * rows * VALUES);
             head->args.out.data = NULL;
             head->args.lse.data = NULL;
             head->groups.scores.sinks = NULL;
@@ -177,7 +188,7 @@ static void parts_of_the_keys_make_the_whole(void **state)
             call_run(c, *state);
             call_run(head, *state);
             call_run(tail, *state);
-            check_rows(tail, c, 0, 0, kinds[k].name);
+            check_rows(tail, c, 0, 0, name_of(k));
             call_free(tail);
             call_free(head);
             call_free(c);
@@ -235,9 +246,9 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
 {
     enum { BATCH = 3, ROOM = KEYS + 50 };
     static int32_t table[BATCH * KEYS];
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < CASES; k++)
         for (int n = 0; n < ROW_COUNTS; n++) {
-            struct call *const c = new_call(&kinds[k], BATCH, row_counts[n]);
+            struct call *const c = new_call(k, BATCH, row_counts[n]);
             struct call *const padded = call_like(c);
             set_buffers(padded, ROOM, table);
             for (struct at at = {0}; at.b < BATCH; at.b++)
@@ -249,7 +260,7 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
             for (int64_t b = 0; b < BATCH; b++) {
                 struct call *const lone = call_rows(c, b, 0, row_counts[n]);
                 call_run(lone, *state);
-                check_rows(lone, padded, b, 0, kinds[k].name);
+                check_rows(lone, padded, b, 0, name_of(k));
                 call_free(lone);
             }
             call_free(padded);
@@ -260,7 +271,7 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
 /* A window of 22 keys, and with it each other kind. */
 static struct call *new_windowed_call(int kind, int64_t rows)
 {
-    struct call *const c = new_call(&kinds[kind], 1, rows);
+    struct call *const c = new_call(kind, 1, rows);
     call_set_positions(c);
     groups_set_window(&c->args, &c->groups, 20, 1, 0);
     return c;
@@ -271,7 +282,7 @@ static void rolling_cache_has_the_bits_of_a_full_one(void **state)
 {
     enum { ROOM = 64 };
     static int32_t table[KEYS];
-    for (int k = 0; k < KINDS; k++)
+    for (int k = 0; k < CASES; k++)
         for (int n = 0; n < ROW_COUNTS; n++)
             for (int evicted_is_nan = 0; evicted_is_nan < 2; evicted_is_nan++) {
                 struct call *const c = new_windowed_call(k, row_counts[n]);
@@ -285,7 +296,7 @@ static void rolling_cache_has_the_bits_of_a_full_one(void **state)
                 }
                 call_run(c, *state);
                 call_run(rolling, *state);
-                check_rows(rolling, c, 0, 0, kinds[k].name);
+                check_rows(rolling, c, 0, 0, name_of(k));
                 call_free(rolling);
                 call_free(c);
             }

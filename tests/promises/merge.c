@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -37,7 +38,8 @@ enum {
 
 /* A state of one row; o has as many elements as the row. */
 struct row_state {
-    float max, sum, *o;
+    float max;
+    double sum, *o;
 };
 
 /* "Merging" of the canonical order in kernels/README.md. */
@@ -54,21 +56,21 @@ static void model_part(struct row_state *s, const float *out, float lse, int64_t
     } else {
         exponent = fabs(t) >= 0x1p24 ? 0.0f : (float)(t - s->max);
     }
-    s->sum = scalar_exp2(exponent);
+    s->sum = (double)scalar_exp2(exponent);
     for (int64_t c = 0; c < dim; c++)
-        s->o[c] = s->max == -INFINITY ? 0.0f : out[c] * s->sum;
+        s->o[c] = s->max == -INFINITY ? 0.0 : (double)out[c] * s->sum;
 }
 
 /* "Chunks". */
 static void model_fold(struct row_state *total, const struct row_state *part, int64_t dim)
 {
     const float max = part->max > total->max ? part->max : total->max;
-    const float a = scalar_exp2(total->max - finite_max(max));
-    const float b = scalar_exp2(part->max - finite_max(max));
+    const double a = (double)scalar_exp2(total->max - finite_max(max));
+    const double b = (double)scalar_exp2(part->max - finite_max(max));
     total->max = max;
-    total->sum = fmaf(total->sum, a, part->sum * b);
+    total->sum = fma(total->sum, a, part->sum * b);
     for (int64_t c = 0; c < dim; c++)
-        total->o[c] = fmaf(total->o[c], a, part->o[c] * b);
+        total->o[c] = fma(total->o[c], a, part->o[c] * b);
 }
 
 /* The parts of one row: out is [parts][dim]. */
@@ -77,19 +79,18 @@ struct row {
     const float *out, *lse;
 };
 
-/* "Result", and all of it. An empty first state is what README.md says for no parts; folding part 0
- * into it changes no more than the sign of a zero. */
+/* "Result", and all of it. */
 static void model_row(const struct row *row, float *out, float *lse)
 {
-    struct row_state total = {-INFINITY, 0.0f, calloc((size_t)row->dim, sizeof(float))};
-    struct row_state part = {0.0f, 0.0f, calloc((size_t)row->dim, sizeof(float))};
+    struct row_state total = {-INFINITY, 0.0, calloc((size_t)row->dim, sizeof(double))};
+    struct row_state part = {0.0f, 0.0, calloc((size_t)row->dim, sizeof(double))};
     for (int64_t i = 0; i < row->parts; i++) {
         model_part(&part, row->out + i * row->dim, row->lse[i], row->dim);
         model_fold(&total, &part, row->dim);
     }
     for (int64_t c = 0; c < row->dim; c++)
-        out[c] = total.o[c] / (total.sum == 0.0f ? 1.0f : total.sum) + 0.0f;
-    *lse = scalar_lse(total.max, total.sum);
+        out[c] = plain_nan((float)(total.o[c] / (total.sum == 0.0 ? 1.0 : total.sum)) + 0.0f);
+    *lse = scalar_lse(total.max, (float)total.sum);
     free(total.o);
     free(part.o);
 }
@@ -759,6 +760,24 @@ static void a_nan_in_out_makes_its_column_nan(void **state)
     }
 }
 
+/* However large: sums of their products do not overflow. */
+static void finite_parts_give_a_finite_row(void **state)
+{
+    (void)state;
+    enum { PARTS = 30 };
+    float out[PARTS][DIM], lse[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        const float row[DIM] = {FLT_MAX, -FLT_MAX, i % 2 ? FLT_MAX : -FLT_MAX, FLT_TRUE_MIN, 1.0f};
+        memcpy(out[i], row, sizeof row);
+        lse[i] = 0.3f;
+    }
+    for (int parts = 2; parts <= PARTS; parts += 2) {
+        const struct small_result r = merge_row(parts, out, lse);
+        const float expected[DIM] = {FLT_MAX, -FLT_MAX, 0.0f, FLT_TRUE_MIN, 1.0f};
+        assert_memory_equal(r.out, expected, sizeof expected);
+    }
+}
+
 /* The larger one is all there is; equals have equal weights. */
 static void extreme_lses_are_weighed(void **state)
 {
@@ -849,6 +868,7 @@ static const struct CMUnitTest plain_tests[] = {
     cmocka_unit_test(an_absent_part_changes_no_bit),
     cmocka_unit_test(an_lse_of_nan_or_infinity_makes_the_row_nan),
     cmocka_unit_test(a_nan_in_out_makes_its_column_nan),
+    cmocka_unit_test(finite_parts_give_a_finite_row),
     cmocka_unit_test(extreme_lses_are_weighed),
 };
 

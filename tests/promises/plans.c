@@ -264,36 +264,36 @@ static void states_and_packed_keys_have_the_bits_of_the_call(void **state)
         }
 }
 
-enum { ROOM = 35, STATE_FLOATS = 2 * FULL_HEADS * ROOM };
+enum { ROOM = 35, STATE_ROWS = 2 * FULL_HEADS * ROOM };
 
 /* Rows of a state, with room for `room` in each head, from another one. */
-static void move_rows(const float *from, int64_t from_room, float *to, int64_t to_room,
-                      int64_t rows, int64_t dim)
+static void move_rows(const void *from, int64_t from_room, void *to, int64_t to_room, int64_t rows,
+                      int64_t row_bytes)
 {
     for (int64_t head = 0; head < 2 * FULL_HEADS; head++)
-        memcpy(to + head * to_room * dim, from + head * from_room * dim,
-               (size_t)(rows * dim) * sizeof *to);
+        memcpy((char *)to + head * to_room * row_bytes,
+               (const char *)from + head * from_room * row_bytes, (size_t)(rows * row_bytes));
 }
 
 static void move_state(attnkit_state from, int64_t from_room, attnkit_state to, int64_t to_room,
                        int64_t rows)
 {
-    move_rows(from.max, from_room, to.max, to_room, rows, 1);
-    move_rows(from.sum, from_room, to.sum, to_room, rows, 1);
-    move_rows(from.out, from_room, to.out, to_room, rows, FULL_DIM);
+    move_rows(from.max, from_room, to.max, to_room, rows, sizeof(float));
+    move_rows(from.sum, from_room, to.sum, to_room, rows, sizeof(double));
+    move_rows(from.out, from_room, to.out, to_room, rows, FULL_DIM * sizeof(double));
 }
 
 static attnkit_state drawn_state(struct call *c, uint64_t random)
 {
-    const attnkit_state s = {call_memory(c, STATE_FLOATS * sizeof(float)),
-                             call_memory(c, STATE_FLOATS * sizeof(float)),
-                             call_memory(c, STATE_FLOATS * FULL_DIM * sizeof(float))};
-    for (int i = 0; i < STATE_FLOATS; i++) {
+    const attnkit_state s = {call_memory(c, STATE_ROWS * sizeof(float)),
+                             call_memory(c, STATE_ROWS * sizeof(double)),
+                             call_memory(c, STATE_ROWS * FULL_DIM * sizeof(double))};
+    for (int i = 0; i < STATE_ROWS; i++) {
         s.max[i] = (float)random_below(&random, 5);
-        s.sum[i] = 1.0f + 0.5f * random_uniform(&random);
+        s.sum[i] = 1.0 + 0.5 * (double)random_uniform(&random);
     }
-    for (int i = 0; i < STATE_FLOATS * FULL_DIM; i++)
-        s.out[i] = random_uniform(&random);
+    for (int i = 0; i < STATE_ROWS * FULL_DIM; i++)
+        s.out[i] = (double)random_uniform(&random);
     return s;
 }
 
@@ -317,9 +317,9 @@ static void check_shorter_states(int64_t rows, const char *isa)
     states->state_out = out;
     plan_bring(&c->args, &brought);
     plan_run(plan.memory, &brought.data, 1);
-    assert_memory_equal(out.max, expected.max, STATE_FLOATS * sizeof(float));
-    assert_memory_equal(out.sum, expected.sum, STATE_FLOATS * sizeof(float));
-    assert_memory_equal(out.out, expected.out, STATE_FLOATS * FULL_DIM * sizeof(float));
+    assert_memory_equal(out.max, expected.max, STATE_ROWS * sizeof(float));
+    assert_memory_equal(out.sum, expected.sum, STATE_ROWS * sizeof(double));
+    assert_memory_equal(out.out, expected.out, STATE_ROWS * FULL_DIM * sizeof(double));
     plan_free(&plan);
     call_free(c);
 }

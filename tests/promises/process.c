@@ -242,7 +242,7 @@ static void a_call_makes_no_system_call(void **state)
 
 enum {
     WAIT_HEADS = 4,
-    WAIT_CHUNKS = 32, /* of keys: twice as many as there is room for states */
+    WAIT_CHUNKS = 64, /* of keys: more than twice as many as there is room for states */
     WAIT_KEYS = WAIT_CHUNKS * CHUNK_KEYS,
     WAIT_VALUE_DIM = 512,
     WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,11 +38,11 @@ struct drawn {
     uint64_t random;
 };
 
-static float *random_floats(size_t count, bool special, uint64_t *random)
+static float *random_floats(size_t count, float scale, bool special, uint64_t *random)
 {
     float *x = malloc(count * sizeof *x);
     for (size_t i = 0; i < count; i++) {
-        x[i] = 4.0f * random_uniform(random);
+        x[i] = scale * random_uniform(random);
         if (special && random_below(random, 20000) == 0)
             x[i] = random_below(random, 2) ? NAN : INFINITY;
     }
@@ -84,9 +85,11 @@ static void draw_case(struct drawn *c, int number)
     /* Dense rows of a single layout, of which every part is a piece. */
     const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
     c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
-    a->q.data = random_floats(c->rows * (size_t)a->head_dim, number % 5 == 0, random);
-    a->k.data = random_floats(keys * (size_t)a->head_dim, number % 5 == 0, random);
-    a->v.data = random_floats(keys * (size_t)a->value_dim, number % 5 == 0, random);
+    const bool special = number % 5 == 0;
+    a->q.data = random_floats(c->rows * (size_t)a->head_dim, 4.0f, special, random);
+    a->k.data = random_floats(keys * (size_t)a->head_dim, 4.0f, special, random);
+    a->v.data = random_floats(keys * (size_t)a->value_dim, number % 6 == 1 ? FLT_MAX : 4.0f,
+                              special, random);
     a->out.data = malloc(c->rows * (size_t)a->value_dim * sizeof(float));
     a->lse.data = malloc(c->rows * sizeof(float));
 }
@@ -101,8 +104,8 @@ static void free_case(struct drawn *c)
 
 static attnkit_state new_state(const struct drawn *c)
 {
-    const size_t bytes = c->rows * sizeof(float);
-    const attnkit_state s = {malloc(bytes), malloc(bytes),
+    const size_t bytes = c->rows * sizeof(double);
+    const attnkit_state s = {malloc(c->rows * sizeof(float)), malloc(bytes),
                              malloc(bytes * (size_t)c->args.value_dim)};
     return s;
 }
@@ -254,9 +257,11 @@ static void a_zero_in_a_state_is_positive(void **state)
 {
     const struct isa *isa = *state;
     enum { ROWS = 70 };
-    const float zero[2] = {0.0f, 0.0f}, k[2] = {1.0f, 3.0f};
+    const double zero[2] = {0.0, 0.0};
+    const float k[2] = {1.0f, 3.0f};
     const float v[2][2] = {{0.0f, 0.0f}, {-0x1p-149f, 0x1p-149f}};
-    float q[ROWS], row_max[ROWS], row_sum[ROWS], out[ROWS][2];
+    float q[ROWS], row_max[ROWS];
+    double row_sum[ROWS], out[ROWS][2];
     for (int r = 0; r < ROWS; r++)
         q[r] = -0.6f;
     const attnkit_states states = {.size = sizeof states, .state_out = {row_max, row_sum, out[0]}};
@@ -280,7 +285,7 @@ static void a_zero_in_a_state_is_positive(void **state)
         for (int r = 0; r < rows; r++) {
             assert_memory_equal(&row_max[r], zero, sizeof row_max[r]);
             assert_memory_equal(out[r], zero, sizeof out[r]);
-            assert_true(row_sum[r] > 0.7f && row_sum[r] < 0.72f);
+            assert_true(row_sum[r] > 0.7 && row_sum[r] < 0.72);
         }
     }
 }

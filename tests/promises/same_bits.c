@@ -3,7 +3,8 @@
  * Same bits everywhere: each instruction set against the scalar reference, by memcmp, over a
  * covering array of shapes, masks, layouts, threads and data. Each case is run as it is, run again
  * with every row of every tensor against an unmapped page, and run in part: one row alone, which
- * is a decoding step, and some rows, which is a chunk of a prefill.
+ * is a decoding step, and some rows, which is a chunk of a prefill. Some cases are run with a V
+ * whose sums overflow, too.
  *
  * All instruction sets take a case in turn, because the reference takes longest of all.
  *
@@ -31,6 +32,7 @@ static const double CASE_COST = 2e6; /* multiply-adds, about */
 
 enum {
     CASES = 20000,
+    HUGE_EVERY = 8,
     REPORTED = 5, /* differences that are printed */
 };
 
@@ -117,9 +119,9 @@ static const char *check_parts(const struct setting *s, const struct result *who
     return NULL;
 }
 
-static const char *check_isa(int index, const char *isa, const struct result *reference)
+static const char *check_isa(const struct test_case *c, int index, const char *isa,
+                             const struct result *reference)
 {
-    const struct test_case *c = &cases.list[index];
     const enum layout_kind own = (enum layout_kind)c->value[AXIS_LAYOUT];
     const char *wrong =
         check_layout(c, own, (struct runner){.isa = isa, .threads = c->value[AXIS_THREADS]},
@@ -130,18 +132,17 @@ static const char *check_isa(int index, const char *isa, const struct result *re
     return wrong;
 }
 
-static void check_case(int index)
+static void check_case(const struct test_case *c, int index)
 {
     struct setting s;
-    setting_make(&s, &cases.list[index], (enum layout_kind)cases.list[index].value[AXIS_LAYOUT]);
+    setting_make(&s, c, (enum layout_kind)c->value[AXIS_LAYOUT]);
     struct result reference = result_new(&s.args);
     result_from_reference(&reference, &s.args);
     for (int i = 0; i < tallies.count; i++) {
         struct tally *const t = &tallies.of[i];
-        const char *const wrong = check_isa(index, t->isa, &reference);
-        t->checked++;
+        const char *const wrong = check_isa(c, index, t->isa, &reference);
         if (wrong && t->differ++ < REPORTED) {
-            case_print(&cases.list[index]);
+            case_print(c);
             printf("# %s: %s; again: same_bits --isa %s --case %d\n", t->isa, wrong, t->isa, index);
         }
     }
@@ -155,10 +156,15 @@ static void every_case_runs(void **state)
     const int end = options.only >= 0 ? options.only + 1 : cases.count;
     assert_true(first < end && end <= cases.count);
     int checked = 0;
-    for (int i = first; i < end; i += options.every, checked++)
-        check_case(i);
+    for (int i = first; i < end; i += options.every, checked++) {
+        struct test_case c = cases.list[i];
+        check_case(&c, i);
+        c.value[AXIS_DATA] = DATA_HUGE;
+        if (checked % HUGE_EVERY == 0)
+            check_case(&c, i);
+    }
     for (int i = 0; i < tallies.count; i++)
-        assert_int_equal(tallies.of[i].checked, checked);
+        tallies.of[i].checked = checked;
 }
 
 static void isa_has_the_bits_of_the_reference(void **state)

@@ -169,12 +169,12 @@ typedef struct attnkit_score_mods {
  */
 
 /* The softmax state of rows: M, l and o of kernels/README.md, which are the integer maximum of the
- * scores in log2, the sum of weights and the weighted sum of v. Dense, [batch][q_heads][q_len], and
- * [value_dim] more for out. All three or none. */
+ * scores in log2, the sum of weights and the weighted sum of v, both in units of 2^max. Dense,
+ * [batch][q_heads][q_len], and [value_dim] more for out. All three or none. */
 typedef struct attnkit_state {
     float *max;
-    float *sum;
-    float *out;
+    double *sum; /* binary64, in which chunks of keys are added up, as is out */
+    double *out;
 } attnkit_state;
 
 typedef struct attnkit_states {
