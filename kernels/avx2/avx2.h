@@ -8,7 +8,6 @@
 
 #include <immintrin.h>
 #include <math.h>
-#include <sleef.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -76,6 +75,46 @@ static inline __m256 exp2_v(__m256 x)
 static inline __m256 minus_infinity(void)
 {
     return _mm256_set1_ps(-INFINITY);
+}
+
+/* log x for x = 0, NaN, +inf or a normal x > 0, with the bits of scalar_log, which says how, and of
+ * SLEEF's Sleef_finz_logf8_u10avx2. */
+static inline __m256 log_v(__m256 x)
+{
+    const __m256 one = _mm256_set1_ps(1.0f), larger = _mm256_mul_ps(x, _mm256_set1_ps(1.0f / 0.75f));
+    const __m256i exponent = _mm256_sub_epi32(_mm256_srli_epi32(_mm256_castps_si256(larger), 23),
+                                              _mm256_set1_epi32(127));
+    const __m256 e = _mm256_cvtepi32_ps(exponent);
+    const __m256 m = _mm256_castsi256_ps(
+        _mm256_sub_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(exponent, 23)));
+
+    const __m256 n = _mm256_sub_ps(m, one), d = _mm256_add_ps(m, one);
+    const __m256 d_low = _mm256_sub_ps(m, _mm256_sub_ps(d, one));
+    const __m256 t = _mm256_div_ps(one, d);
+    const __m256 y = _mm256_mul_ps(n, t);
+    const __m256 off = _mm256_fnmadd_ps(d_low, t, _mm256_fnmadd_ps(d, t, one));
+    const __m256 y_low = _mm256_fmadd_ps(y, off, _mm256_fmsub_ps(t, n, y));
+    const __m256 y2 = _mm256_mul_ps(y, y);
+    __m256 p = _mm256_set1_ps(0.3027294874e+0f);
+    p = _mm256_fmadd_ps(p, y2, _mm256_set1_ps(0.3996108174e+0f));
+    p = _mm256_fmadd_ps(p, y2, _mm256_set1_ps(0.6666694880e+0f));
+
+    const __m256 ln2_hi = _mm256_set1_ps(0.69314718246459960938f);
+    const __m256 ln2_lo = _mm256_set1_ps(-1.904654323148236017e-09f);
+    const __m256 whole = _mm256_mul_ps(ln2_hi, e);
+    const __m256 whole_low = _mm256_fmadd_ps(ln2_lo, e, _mm256_fmsub_ps(ln2_hi, e, whole));
+    const __m256 twice = _mm256_add_ps(y, y), hi = _mm256_add_ps(whole, twice);
+    const __m256 lo =
+        _mm256_add_ps(_mm256_add_ps(_mm256_add_ps(_mm256_sub_ps(whole, hi), twice), whole_low),
+                      _mm256_add_ps(y_low, y_low));
+    const __m256 cube = _mm256_mul_ps(_mm256_mul_ps(y2, y), p);
+    const __m256 sum = _mm256_add_ps(hi, cube);
+    const __m256 log =
+        _mm256_add_ps(sum, _mm256_add_ps(_mm256_add_ps(_mm256_sub_ps(hi, sum), cube), lo));
+    /* NaN is neither less nor equal. */
+    const __m256 finite = _mm256_cmp_ps(x, _mm256_set1_ps(INFINITY), _CMP_LT_OQ);
+    const __m256 zero = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ);
+    return _mm256_blendv_ps(_mm256_blendv_ps(x, log, finite), minus_infinity(), zero);
 }
 
 /* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score

@@ -132,7 +132,7 @@ void attnkit_avx2_fold_row(double *o, const float *chunk, double a, double b, in
 
 static inline __m256 log_sum_exp(__m256 row_max, __m256 row_sum)
 {
-    const __m256 log_sum = Sleef_finz_logf8_u10avx2(row_sum);
+    const __m256 log_sum = log_v(row_sum);
     const __m256 low = _mm256_fmadd_ps(row_max, _mm256_set1_ps(LN2_LO), log_sum);
     return plain_nan(_mm256_fmadd_ps(row_max, _mm256_set1_ps(LN2_HI), low));
 }

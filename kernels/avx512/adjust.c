@@ -3,6 +3,8 @@
  * Scores to t where it takes more than a factor: a softcap, a bias, or both; see struct adjust.
  * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows.
  */
+#include <sleef.h>
+
 #include "kernels/avx512/avx512.h"
 
 /* tanh is within 1.0000001 ulp, with the bits of scalar_tanh. */

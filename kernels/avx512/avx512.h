@@ -8,7 +8,6 @@
 
 #include <immintrin.h>
 #include <math.h>
-#include <sleef.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -65,6 +64,46 @@ static inline __m512 exp2_v(__m512 x)
 static inline __m512 minus_infinity(void)
 {
     return _mm512_set1_ps(-INFINITY);
+}
+
+/* log x for x = 0, NaN, +inf or a normal x > 0, with the bits of scalar_log, which says how, and of
+ * SLEEF's Sleef_finz_logf16_u10avx512f. */
+static inline __m512 log_v(__m512 x)
+{
+    const __m512 one = _mm512_set1_ps(1.0f), larger = _mm512_mul_ps(x, _mm512_set1_ps(1.0f / 0.75f));
+    const __m512i exponent = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_castps_si512(larger), 23),
+                                              _mm512_set1_epi32(127));
+    const __m512 e = _mm512_cvtepi32_ps(exponent);
+    const __m512 m = _mm512_castsi512_ps(
+        _mm512_sub_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(exponent, 23)));
+
+    const __m512 n = _mm512_sub_ps(m, one), d = _mm512_add_ps(m, one);
+    const __m512 d_low = _mm512_sub_ps(m, _mm512_sub_ps(d, one));
+    const __m512 t = _mm512_div_ps(one, d);
+    const __m512 y = _mm512_mul_ps(n, t);
+    const __m512 off = _mm512_fnmadd_ps(d_low, t, _mm512_fnmadd_ps(d, t, one));
+    const __m512 y_low = _mm512_fmadd_ps(y, off, _mm512_fmsub_ps(t, n, y));
+    const __m512 y2 = _mm512_mul_ps(y, y);
+    __m512 p = _mm512_set1_ps(0.3027294874e+0f);
+    p = _mm512_fmadd_ps(p, y2, _mm512_set1_ps(0.3996108174e+0f));
+    p = _mm512_fmadd_ps(p, y2, _mm512_set1_ps(0.6666694880e+0f));
+
+    const __m512 ln2_hi = _mm512_set1_ps(0.69314718246459960938f);
+    const __m512 ln2_lo = _mm512_set1_ps(-1.904654323148236017e-09f);
+    const __m512 whole = _mm512_mul_ps(ln2_hi, e);
+    const __m512 whole_low = _mm512_fmadd_ps(ln2_lo, e, _mm512_fmsub_ps(ln2_hi, e, whole));
+    const __m512 twice = _mm512_add_ps(y, y), hi = _mm512_add_ps(whole, twice);
+    const __m512 lo =
+        _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(_mm512_sub_ps(whole, hi), twice), whole_low),
+                      _mm512_add_ps(y_low, y_low));
+    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(y2, y), p);
+    const __m512 sum = _mm512_add_ps(hi, cube);
+    const __m512 log =
+        _mm512_add_ps(sum, _mm512_add_ps(_mm512_add_ps(_mm512_sub_ps(hi, sum), cube), lo));
+    /* NaN is neither less nor equal. */
+    const __mmask16 finite = _mm512_cmp_ps_mask(x, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
+    const __mmask16 zero = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    return _mm512_mask_mov_ps(_mm512_mask_mov_ps(x, finite, log), zero, minus_infinity());
 }
 
 /* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score

@@ -129,7 +129,7 @@ void attnkit_avx512_fold_row(double *o, const float *chunk, double a, double b, 
 
 static inline __m512 log_sum_exp(__m512 row_max, __m512 row_sum)
 {
-    const __m512 log_sum = Sleef_finz_logf16_u10avx512f(row_sum);
+    const __m512 log_sum = log_v(row_sum);
     const __m512 low = _mm512_fmadd_ps(row_max, _mm512_set1_ps(LN2_LO), log_sum);
     return plain_nan(_mm512_fmadd_ps(row_max, _mm512_set1_ps(LN2_HI), low));
 }

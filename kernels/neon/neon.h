@@ -9,7 +9,6 @@
 
 #include <arm_neon.h>
 #include <math.h>
-#include <sleef.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -71,10 +70,41 @@ static inline float32x4_t exp2_v(float32x4_t x)
     return x;
 }
 
-/* Natural logarithm of x >= 0, within 1.0 ulp. */
+/* log x for x = 0, NaN, +inf or a normal x > 0, with the bits of scalar_log, which says how, and of
+ * SLEEF's Sleef_finz_logf4_u10advsimd. */
 static inline float32x4_t log_v(float32x4_t x)
 {
-    return Sleef_finz_logf4_u10advsimd(x);
+    const float32x4_t one = vdupq_n_f32(1.0f), larger = vmulq_n_f32(x, 1.0f / 0.75f);
+    const int32x4_t exponent = vsubq_s32(
+        vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_f32(larger), 23)), vdupq_n_s32(127));
+    const float32x4_t e = vcvtq_f32_s32(exponent);
+    const float32x4_t m = vreinterpretq_f32_s32(
+        vsubq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(exponent, 23)));
+
+    const float32x4_t n = vsubq_f32(m, one), d = vaddq_f32(m, one);
+    const float32x4_t d_low = vsubq_f32(m, vsubq_f32(d, one));
+    const float32x4_t t = vdivq_f32(one, d);
+    const float32x4_t y = vmulq_f32(n, t);
+    const float32x4_t off = vfmsq_f32(vfmsq_f32(one, d, t), d_low, t);
+    const float32x4_t y_low = vfmaq_f32(vfmaq_f32(vnegq_f32(y), t, n), y, off);
+    const float32x4_t y2 = vmulq_f32(y, y);
+    float32x4_t p = vdupq_n_f32(0.3027294874e+0f);
+    p = vfmaq_f32(vdupq_n_f32(0.3996108174e+0f), p, y2);
+    p = vfmaq_f32(vdupq_n_f32(0.6666694880e+0f), p, y2);
+
+    const float ln2_hi = 0.69314718246459960938f, ln2_lo = -1.904654323148236017e-09f;
+    const float32x4_t whole = vmulq_n_f32(e, ln2_hi);
+    const float32x4_t whole_low =
+        vfmaq_n_f32(vfmaq_n_f32(vnegq_f32(whole), e, ln2_hi), e, ln2_lo);
+    const float32x4_t twice = vaddq_f32(y, y), hi = vaddq_f32(whole, twice);
+    const float32x4_t lo = vaddq_f32(vaddq_f32(vaddq_f32(vsubq_f32(whole, hi), twice), whole_low),
+                                     vaddq_f32(y_low, y_low));
+    const float32x4_t cube = vmulq_f32(vmulq_f32(y2, y), p);
+    const float32x4_t sum = vaddq_f32(hi, cube);
+    const float32x4_t log = vaddq_f32(sum, vaddq_f32(vaddq_f32(vsubq_f32(hi, sum), cube), lo));
+    /* NaN is neither less nor equal. */
+    const uint32x4_t finite = vcltq_f32(x, vdupq_n_f32(INFINITY)), zero = vceqzq_f32(x);
+    return vbslq_f32(zero, vdupq_n_f32(-INFINITY), vbslq_f32(finite, log, x));
 }
 
 /* What is subtracted for a maximum of -inf, which only rows without a finite score have. */

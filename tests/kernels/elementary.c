@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The three elementary functions of the canonical order: the scalar ones against SLEEF's, which
- * define the bits; exp2 and tanh of every instruction set against the scalar ones; and all against
+ * define the bits; the ones of every instruction set against the scalar ones; and all against
  * binary64. Arguments of exp2 are all that an attention can come upon, 0 and below; of tanh, all.
  *
  * By default every 61st argument, which takes 8 seconds natively, in emulators and with sanitizers
@@ -252,6 +252,35 @@ static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, s
     assert_int_equal(different, 0);
 }
 
+/* finish has log l as the lse of a state whose maximum is 0. */
+static void logs(const struct kernels *kernels, size_t n, const float *x, float *y)
+{
+    _Alignas(64) float row_max[MAX_LANES] = {0}, row_sum[MAX_LANES] = {0}, o[MAX_LANES] = {0};
+    const struct state st = {row_max, row_sum, o};
+    float out[MAX_LANES], *out_of[MAX_LANES], *lse[MAX_LANES];
+    for (size_t i = 0; i < n; i += (size_t)kernels->lanes) {
+        const int rows = n - i < (size_t)kernels->lanes ? (int)(n - i) : kernels->lanes;
+        memcpy(row_sum, x + i, (size_t)rows * sizeof *x);
+        for (int r = 0; r < rows; r++) {
+            out_of[r] = out + r;
+            lse[r] = y + i + r;
+        }
+        kernels->finish(&st, kernels->lanes, 1, rows, out_of, lse);
+    }
+}
+
+static void assert_table_has_the_log_of_scalar(const struct kernels *kernels, struct walk w)
+{
+    float x[BATCH], y[BATCH], z[BATCH];
+    size_t n, different = 0;
+    while ((n = take(&w, x)) > 0 && different == 0) {
+        apply(our_log, n, x, y);
+        logs(kernels, n, x, z);
+        different = count_different(kernels->name, n, x, y, z);
+    }
+    assert_int_equal(different, 0);
+}
+
 static void assert_special_values(const struct kernels *kernels)
 {
     const float x[] = {0.0f, -0.0f, -INFINITY, NAN, -NAN, -FLT_MAX, -101.0f, -100.0f};
@@ -260,6 +289,11 @@ static void assert_special_values(const struct kernels *kernels)
     float y[VALUES];
     kernels->exp2(x, y, VALUES);
     assert_int_equal(count_different(kernels->name, VALUES, x, expected, y), 0);
+    const float sums[] = {0.0f, 1.0f, INFINITY, NAN, FLT_MAX, FLT_MIN};
+    const float lse[] = {-INFINITY, 0.0f, INFINITY, NAN, our_log(FLT_MAX), our_log(FLT_MIN)};
+    enum { SUMS = sizeof sums / sizeof sums[0] };
+    logs(kernels, SUMS, sums, y);
+    assert_int_equal(count_different(kernels->name, SUMS, sums, lse, y), 0);
 }
 
 static void isa_has_the_bits_of_scalar(void **state)
@@ -269,6 +303,8 @@ static void isa_has_the_bits_of_scalar(void **state)
     assert_table_has_the_bits_of_scalar(kernels, far_exponents());
     assert_table_has_the_bits_of_scalar(kernels, around_the_least_exponent());
     assert_special_values(kernels);
+    assert_table_has_the_log_of_scalar(kernels, denominators());
+    assert_table_has_the_log_of_scalar(kernels, normal_numbers());
     assert_table_has_the_tanh_of_scalar(kernels, sparse(positive_numbers()));
     assert_table_has_the_tanh_of_scalar(kernels, sparse(negative_numbers()));
 }
