@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The three elementary functions of the canonical order in portable C, the conversions of a number
- * to and from 16 bits, and the scalar tiles. Algorithm, coefficients and order of roundings are
- * those of SLEEF 3.5.1's xexp2f, xlogf_u1 and xtanhf in their FMA form, so the bits are SLEEF's;
- * tests/kernels/elementary.c compares every argument that an attention can come upon.
+ * to and from 16 bits, and the scalar tiles. Algorithm, coefficients and order of roundings of exp2
+ * and log are those of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so the bits are
+ * SLEEF's; tests/kernels/elementary.c compares every argument that an attention can come upon.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H
@@ -58,123 +58,59 @@ static inline float scalar_exp2(float x)
     return p * power_of_two((int)n);
 }
 
-/* A number as an unevaluated sum hi + lo. */
-struct pair {
-    float hi, lo;
-};
-
-static inline struct pair pair_sum(float a, float b)
-{
-    const float hi = a + b, v = hi - a;
-    return (struct pair){hi, (a - (hi - v)) + (b - v)};
-}
-
-static inline struct pair pair_quotient(struct pair n, struct pair d)
-{
-    const float t = 1.0f / d.hi;
-    const float q = n.hi * t;
-    const float e = fmaf(t, n.hi, -q);
-    float u = fmaf(-d.lo, t, fmaf(-d.hi, t, 1.0f));
-    u = fmaf(q, u, fmaf(n.lo, t, e));
-    return (struct pair){q, u};
-}
-
 /* log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp: with x = 2^e m, 0.75 <= m < 1.5,
- * e ln 2 + 2 atanh((m - 1) / (m + 1)), the larger parts in pairs. */
+ * e ln 2 + 2 atanh(y), y = (m - 1) / (m + 1), of which the larger parts are sums of two numbers. */
 static inline float scalar_log(float x)
 {
     if (x == 0.0f)
         return -INFINITY;
     if (!(x < INFINITY))
         return x;
-    const int e = (int)(bits_from_float(x * (1.0f / 0.75f)) >> 23) - 127;
-    const float m = x * power_of_two(-e / 2) * power_of_two(-e - -e / 2);
+    const uint32_t exponent = (bits_from_float(x * (1.0f / 0.75f)) >> 23) - 127;
+    const float m = float_from_bits(bits_from_float(x) - (exponent << 23));
+    const float e = (float)(int32_t)exponent;
 
-    const struct pair y = pair_quotient(pair_sum(-1.0f, m), pair_sum(1.0f, m));
-    const float y2 = y.hi * y.hi;
+    const float n = m - 1.0f, d = m + 1.0f, d_low = m - (d - 1.0f);
+    const float t = 1.0f / d;
+    const float y = n * t;
+    const float off = fmaf(-d_low, t, fmaf(-d, t, 1.0f));
+    const float y_low = fmaf(y, off, fmaf(t, n, -y));
+    const float y2 = y * y;
     float p = 0.3027294874e+0f;
     p = fmaf(p, y2, 0.3996108174e+0f);
     p = fmaf(p, y2, 0.6666694880e+0f);
 
     const float ln2_hi = 0.69314718246459960938f, ln2_lo = -1.904654323148236017e-09f;
-    struct pair s = {ln2_hi * (float)e, 0.0f};
-    s.lo = fmaf(ln2_hi, (float)e, -s.hi);
-    s.lo = fmaf(ln2_lo, (float)e, s.lo);
-    const struct pair twice = {y.hi * 2.0f, y.lo * 2.0f};
-    const float hi = s.hi + twice.hi;
-    s = (struct pair){hi, ((s.hi - hi) + twice.hi) + s.lo + twice.lo};
-    const float cube = y2 * y.hi * p;
-    const float sum = s.hi + cube;
-    return sum + (((s.hi - sum) + cube) + s.lo);
+    const float whole = ln2_hi * e;
+    const float whole_low = fmaf(ln2_lo, e, fmaf(ln2_hi, e, -whole));
+    const float twice = y * 2.0f;
+    const float hi = whole + twice;
+    const float lo = ((whole - hi) + twice) + whole_low + y_low * 2.0f;
+    const float cube = y2 * y * p;
+    const float sum = hi + cube;
+    return sum + (((hi - sum) + cube) + lo);
 }
 
-static inline struct pair pairs_sum(struct pair a, struct pair b)
-{
-    const struct pair s = pair_sum(a.hi, b.hi);
-    return (struct pair){s.hi, s.lo + (a.lo + b.lo)};
-}
-
-/* Where a is not the smaller one. */
-static inline struct pair ordered_sum(struct pair a, struct pair b)
-{
-    const float hi = a.hi + b.hi;
-    return (struct pair){hi, (a.hi - hi) + b.hi + a.lo + b.lo};
-}
-
-static inline struct pair opposite(struct pair a)
-{
-    return (struct pair){-a.hi, -a.lo};
-}
-
-static inline struct pair pair_product(struct pair a, struct pair b)
-{
-    const float hi = a.hi * b.hi;
-    return (struct pair){hi, fmaf(a.hi, b.lo, fmaf(a.lo, b.hi, fmaf(a.hi, b.hi, -hi)))};
-}
-
-static inline struct pair pair_square(struct pair a)
-{
-    const float hi = a.hi * a.hi;
-    return (struct pair){hi, fmaf(a.hi + a.hi, a.lo, fmaf(a.hi, a.hi, -hi))};
-}
-
-static inline struct pair pair_reciprocal(struct pair d)
-{
-    const float t = 1.0f / d.hi;
-    return (struct pair){t, t * fmaf(-d.lo, t, fmaf(-d.hi, t, 1.0f))};
-}
-
-/* e^x for 0 <= x < 10: 2^n times the series of e^s to degree 7 in s = x - n ln 2, its first three
- * terms in pairs. */
-static inline struct pair pair_exp(float x)
-{
-    const float n = rintf(x * 0x1.715476p+0f);
-    struct pair s = pair_sum(x, n * -0x1.62e4p-1f);
-    const struct pair rest = pair_sum(s.hi, n * -0x1.7f7d1cp-20f);
-    s = (struct pair){rest.hi, rest.lo + s.lo};
-    float p = 0.1980960224e-3f;
-    p = fmaf(p, s.hi, 0.1394256484e-2f);
-    p = fmaf(p, s.hi, 0.8333456703e-2f);
-    p = fmaf(p, s.hi, 0.4166637361e-1f);
-    struct pair t = pair_product(s, (struct pair){p, 0.0f});
-    t = pairs_sum(t, (struct pair){0.16666665941423424f, 0.0f});
-    t = pairs_sum(pair_product(s, t), (struct pair){0.5f, 0.0f});
-    t = pairs_sum(s, pair_product(pair_square(s), t));
-    t = ordered_sum((struct pair){1.0f, 0.0f}, t);
-    const float power = power_of_two((int)n);
-    return (struct pair){t.hi * power, t.lo * power};
-}
-
-/* tanh x, within 1.0000001 ulp: (e^x - e^-x) / (e^x + e^-x) in pairs, of |x|. */
+/* tanh x, within 3 ulp: E / (E + 1) with 2 E = e^2a - 1, a = |x|. Of 2a = n ln 2 + 2f, |f| < 0.174,
+ * it is h = (e^2f - 1) / 2 that a polynomial gives, f + f^2 q(f), so that E = 2^n h + (2^n - 1) / 2
+ * has a small relative error for a small x, where n = 0, and where tanh x is near 1 an error of E
+ * is not felt. No step underflows unless x does: x below 2^-25 is its own tanh. From 10 on E + 1
+ * rounds to E. */
 static inline float scalar_tanh(float x)
 {
-    const float distance = fabsf(x);
-    if (!(distance <= 8.664339742f)) /* from here on it rounds to 1 */
-        return isnan(x) ? x : copysignf(1.0f, x);
-    const struct pair grown = pair_exp(distance), shrunk = pair_reciprocal(grown);
-    const struct pair y =
-        pair_quotient(ordered_sum(grown, opposite(shrunk)), ordered_sum(grown, shrunk));
-    return copysignf(y.hi + y.lo, x);
+    const float distance = fabsf(x), a = distance > 10.0f ? 10.0f : distance;
+    const float magic = 0x1.8p23f; /* what is added to it is rounded to an integer */
+    const float rounded = fmaf(a, 0x1.715476p+1f, magic);
+    const float power = float_from_bits((bits_from_float(rounded) << 23) + (127u << 23));
+    const float f = fmaf(rounded - magic, -0x1.62e43p-2f, a);
+    float q = 0.0447224975f;
+    q = fmaf(q, f, 0.133888692f);
+    q = fmaf(q, f, 0.333329290f);
+    q = fmaf(q, f, 0.666661263f);
+    q = fmaf(q, f, 1.0f);
+    const float h = fmaf(q * f, f, f);
+    const float grown = fmaf(power, h, fmaf(power, 0.5f, -0.5f));
+    return copysignf(grown / (grown + 1.0f), x);
 }
 
 /* What is subtracted for a maximum of -inf, which only rows without a finite score have. */

@@ -8,7 +8,7 @@
  * A factor c has u, and a few 2^-53 from binary64; s c is off by |s^ - s| |c^| + |s| |c^ - c|, and
  * rounded once. With a softcap that is y, and z = tanh y, off by
  *   - what y's error moves it: tanh rises, so at most to tanh(|y| +- |y^ - y|),
- *   - 1.0000001 ulp: a factor of 1 +- 2.0000002 u, and 2 e,
+ *   - 3 ulp: a factor of 1 +- 6u, and 2 e,
  * and z has the factor cap c. A bias is rounded once for its unit (log2 e has u), ALiBi's slope
  * too, its distance once, from 2^24 on, and their product once; their sum once, if there are both.
  * Score and bias are added in one go with the product, in its rounding. In all, t_j is off by at
@@ -68,7 +68,7 @@ typedef long double real;
 static const real U = 0x1p-24L;
 static const real LOSS = 0x1p-150L;
 static const real EXP2_ERROR = 0x1.000004p-23L;   /* at least -ln (1 - 2u) */
-static const real TANH_ERROR = 0x1.000002p-23L;   /* at least 1.0000001 * 2u */
+static const real TANH_ERROR = 0x1.8p-22L;        /* 6u */
 static const real WEIGHT_LOSS = 0x1.6a09eap-101L; /* at least 2^-100.5 (1 + 2u) */
 static const real C_ERROR = 0x1p-24L + 0x1p-50L;
 static const real OWN_ERROR = 1 + 0x1p-20L;

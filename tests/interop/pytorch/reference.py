@@ -5,8 +5,8 @@ The bound follows the order of roundings in kernels/README.md, with u = 2^-24 fo
 terms of x_j, the score of key j as the softmax takes it, in units of u:
 
   x_j       (D + 6) S_j, where S_j is what x_j would be if no term of it were negative: a chain of D
-            products; at most 6 more for the factor and its product, or for the softcap two factors,
-            two products and tanh, which is off by 1 ulp; bias and slope have at most 5
+            products; at most 6 more for the factor and its product; bias and slope have at most 5.
+            With a softcap (D + 10) S_j: two factors, two products and tanh, which is off by 3 ulp
   weight    times 1 + that; the maximum is an integer below max x / ln 2 + 1, so the difference from
             it, rounded once, has max x - x_j + ln 2 more; exp2 is off by 1 ulp, which is 2
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
@@ -104,7 +104,8 @@ def bounds(case, out, x, size, v):
     """Of out, lse and weights."""
     weights, lse, empty = softmax(x)
     unseen, keys = x == -torch.inf, x.shape[-1]
-    eta = torch.where(unseen, 0.0, (case.head_dim + 6) * size + x.amax(dim=-1, keepdim=True) - x + 3)
+    roundings = case.head_dim + (10 if case.softcap else 6)
+    eta = torch.where(unseen, 0.0, roundings * size + x.amax(dim=-1, keepdim=True) - x + 3)
     h = 128 + 4 + -(-case.kv_len // 512) + 1
     total = (weights * eta).sum(dim=-1, keepdim=True) + h
     unit = torch.exp(2 * UNIT * (eta.amax(dim=-1, keepdim=True) + h)) * UNIT
