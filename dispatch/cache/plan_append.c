@@ -12,7 +12,6 @@
 #include "dispatch/common/fp_modes.h"
 #include "dispatch/common/ints.h"
 #include "dispatch/common/versioned.h"
-#include "kernels/cache/rope.h"
 
 static const struct version args_version = VERSION_OF(attnkit_append_args, rotation);
 static const struct version rotation_version = VERSION_OF(attnkit_rotation, positions);
@@ -161,9 +160,6 @@ static attnkit_status check_base(const attnkit_rotation *rotation, char *message
     if (!usable && rotation->base != 0.0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "rotation.base is %g: must be finite, at least 1", rotation->base);
-    if (!attnkit_rope_has_angles())
-        return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "rotation.cos is NULL: this build has no SLEEF and needs tables");
     return ATTNKIT_OK;
 }
 

@@ -14,7 +14,6 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "kernels/cache/rope.h"
 #include "attnkit.h"
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
@@ -339,8 +338,6 @@ static void only_table_entries_of_written_pages_are_read(void **state)
 static void workspace_is_within_the_bound_of_the_header(void **state)
 {
     (void)state;
-    if (!attnkit_rope_has_angles())
-        skip();
     for (int64_t dim = 2; dim < 600; dim += 2) {
         struct call *c = good_call();
         c->args.dim = dim;
@@ -604,19 +601,6 @@ static void bad_bases_are_refused(void **state)
         expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "rotation.base is ");
         expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be finite, at least 1");
     }
-}
-
-static void angles_need_sleef(void **state)
-{
-    (void)state;
-    struct call *c = good_call();
-    make_angles(c);
-    if (attnkit_rope_has_angles()) {
-        expect_ok(c);
-        return;
-    }
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.cos is NULL: this build has no SLEEF");
-    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.cos is NULL: this build has no SLEEF");
 }
 
 static void positions_outside_the_tables_are_refused(void **state)
@@ -1008,7 +992,6 @@ int main(void)
         cmocka_unit_test(rope_fields_without_a_rotation_are_refused),
         cmocka_unit_test(bad_rope_dims_and_tables_are_refused),
         cmocka_unit_test(bad_bases_are_refused),
-        cmocka_unit_test(angles_need_sleef),
         cmocka_unit_test(positions_outside_the_tables_are_refused),
         cmocka_unit_test(rows_that_do_not_fit_are_refused),
         cmocka_unit_test(bad_page_shapes_are_refused),

@@ -32,8 +32,6 @@ OPTIONS = ("--weights", "--prefix", "--heads", "--kv-heads", "--weight-type", "-
            "--mask-bits", "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims",
            "--scale", "--softcap", "--alibi", "--sinks", "--dropout", "--seed", "--isa",
            "--threads", "--repeat", "--help")
-# Without SLEEF there are no kernels but the scalar ones, and no angles.
-HAS_SLEEF = len(re.findall(r"^\w+ +yes +(?:yes|no) ", attnkit("info").stdout, re.MULTILINE)) > 1
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": to_bf16}
 
 
@@ -313,7 +311,6 @@ class Options(LayerTest):
                     "bk", "--bias", self.store("bias", bias)),
                    visible=mask[:, None, None, :], bias=bias)
 
-    @unittest.skipUnless(HAS_SLEEF, "this attnkit was built without SLEEF")
     def test_rope(self):
         for form in ("interleaved", "half"):
             self.check(("--rope", form), rope={"form": form})
@@ -329,10 +326,9 @@ class Options(LayerTest):
         docs = self.store("docs", docs.astype(np.int32))
         options = ("--causal", "upper-left", "--window", "2,0", "--kv-len", f"{ROWS},3",
                    "--softcap", 3, "--scale", 0.5, "--sinks", self.store("sinks", sinks),
-                   "--q-docs", docs, "--kv-docs", docs)
-        meaning = {"visible": visible, "softcap": 3, "scale": 0.5, "sinks": sinks}
-        if HAS_SLEEF:
-            options, meaning["rope"] = (*options, "--rope", "half"), {"form": "half"}
+                   "--q-docs", docs, "--kv-docs", docs, "--rope", "half")
+        meaning = {"visible": visible, "softcap": 3, "scale": 0.5, "sinks": sinks,
+                   "rope": {"form": "half"}}
         self.check(options, **meaning)
         names = ("out.npy", "lse.npy", "a.npy")
         bits = [self.load(name).tobytes() for name in names]

@@ -31,8 +31,8 @@ extern "C" {
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
- * with every operation in binary64, log2, 2^x, cos and sin by SLEEF's (at most 1.0 ulp off), and
- * cos and sin rounded to binary32. A build without SLEEF has no angles and takes tables alone.
+ * with every operation in binary64, of which log2 is off by at most 6 * 2^-53 of its value, 2^x by
+ * 3 and cos and sin by 5 times 2^-53, whatever the angle; then cos and sin are rounded to binary32.
  *
  * Conversion. src is widened to binary32, which is exact, and rounded once: to nearest even for
  * ATTNKIT_F16 and ATTNKIT_BF16; for ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements gets the
@@ -110,7 +110,7 @@ ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *a
 
 /* Append. exec is as for attention; work is shared by rows, all heads of a row together. Cost:
  * reading src and writing dst once, and into tiles some 0.6 ns for each element; for angles
- * also some 30 ns for each pair of a position (all its heads together) and 20 ns for each pair of a
+ * also some 15 ns for each pair of a position (all its heads together) and for each pair of a
  * call. A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                                           char *message);

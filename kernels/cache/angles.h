@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. Sums,
+ * products and quotients alone, each rounded by IEEE 754 and none fused, and integers: the same
+ * bits on every machine. They are called for each pair of a position, in no inner loop.
+ *
+ * Bounds, with u = 2^-53, the most that one rounding changes a number by, relative to it; products
+ * of errors are left out. Each series is Taylor's and goes on until the rest of it is below u / 16;
+ * errors of its terms but the first count with the share of the result that these terms have.
+ */
+#ifndef ATTNKIT_ANGLES_H
+#define ATTNKIT_ANGLES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline double double_from_bits(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static inline uint64_t bits_from_double(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* log2 x of a finite x >= 1, within 6 u of it: with x = 2^k m, m in [sqrt 1/2, sqrt 2],
+ *   k + 2 / ln 2 (s + s^3 / 3 + s^5 / 5 + ...),   s = (m - 1) / (m + 1), |s| < 0.1716.
+ * s has 2 u, its product with the sum of the series 1.1 u, that with 2 / ln 2 another u and the 0.3
+ * of this constant: all there is where k is 0. Else at most 1/2 is added to k and the result is at
+ * least that, so that it has no more, and the u of the sum. */
+static inline double log2_of(double x)
+{
+    enum { TERMS = 11 };
+    const uint64_t bits = bits_from_double(x);
+    const uint64_t one = UINT64_C(0x3ff0000000000000), sqrt_2 = UINT64_C(0x3ff6a09e667f3bcd);
+    const int k = (int)((bits + (one - sqrt_2)) >> 52) - 1022;
+    const double m = double_from_bits(bits - ((uint64_t)k << 52));
+    const double s = (m - 1.0) / (m + 1.0);
+    double sum = 1.0 / (2 * TERMS - 1);
+    for (int i = TERMS - 2; i >= 0; i--)
+        sum = sum * (s * s) + 1.0 / (2 * i + 1);
+    return k + 0x1.71547652b82fep+1 * (s * sum);
+}
+
+/* 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ..., up to 1 / 17! */
+static inline double factorial_series(int first, int step, double x)
+{
+    static const double inverse[] = {1.0,
+                                     1.0,
+                                     1.0 / 2,
+                                     1.0 / 6,
+                                     1.0 / 24,
+                                     1.0 / 120,
+                                     1.0 / 720,
+                                     1.0 / 5040,
+                                     1.0 / 40320,
+                                     1.0 / 362880,
+                                     1.0 / 3628800,
+                                     1.0 / 39916800,
+                                     1.0 / 479001600,
+                                     1.0 / 6227020800,
+                                     1.0 / 87178291200,
+                                     1.0 / 1307674368000,
+                                     1.0 / 20922789888000,
+                                     1.0 / 355687428096000};
+    int i = first + (17 - first) / step * step;
+    double sum = inverse[i];
+    for (i -= step; i >= first; i -= step)
+        sum = sum * x + inverse[i];
+    return sum;
+}
+
+/* 2^x for -1024 <= x <= 0, within 3 u of it but where it is subnormal: 2^n e^t with the integer n
+ * next to x and t = (x - n) ln 2, |t| < 0.3466. t has 1.4 u with the constant's, the series and its
+ * product with t have one each, 0.42 of which are felt, and the sum with 1 has one. */
+static inline double exp2_of(double x)
+{
+    const int n = (int)(x - 0.5);
+    const double t = (x - n) * 0x1.62e42fefa39efp-1;
+    const double power = 1.0 + t * factorial_series(1, 1, t);
+    const int half = n / 2; /* 2^n alone may be too small for a normal number */
+    return power * double_from_bits((uint64_t)(1023 + half) << 52) *
+           double_from_bits((uint64_t)(1023 + n - half) << 52);
+}
+
+/* The upper half of a product. */
+static inline uint64_t high_product(uint64_t a, uint64_t b)
+{
+    const uint64_t a_low = (uint32_t)a, a_high = a >> 32, b_low = (uint32_t)b, b_high = b >> 32;
+    const uint64_t across = a_high * b_low, back = a_low * b_high + (a_low * b_low >> 32);
+    return a_high * b_high + (across >> 32) + ((back + (uint32_t)across) >> 32);
+}
+
+/* x in [1/2, 2^64) in quarter turns: returns the whole number next to it, modulo 4, and how much
+ * more x is, at most 1/2 and within 2 u of it.
+ *
+ * x = m 2^e with an integer m < 2^53, and m 2^e 2/pi is wanted modulo 4. The bits of 2/pi that 2^e
+ * makes multiples of 4 do not count, and 192 after them are enough: what is cut off there and in
+ * the product is less than 2^-125. No number of binary64 in this range is nearer than 2^-62 to a
+ * whole number of quarter turns; 0x1.6c6cbc45dc8dep+5 is the nearest. */
+static inline unsigned quarter_turns(double x, double *more)
+{
+    static const uint64_t two_over_pi[] = {
+        0, UINT64_C(0xa2f9836e4e441529), UINT64_C(0xfc2757d1f534ddc0), UINT64_C(0xdb6295993c439041),
+        UINT64_C(0xfe5163abdebbc561)}; /* bits of 2^63 and below */
+    const uint64_t bits = bits_from_double(x);
+    const uint64_t m = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(1) << 52;
+    const int first = (int)(bits >> 52) - 1075 + 62; /* e + 62, 9 .. 73 */
+    uint64_t window[3];
+    for (int i = 0; i < 3; i++) {
+        const uint64_t *const word = two_over_pi + first / 64 + i;
+        window[i] = word[0] << first % 64 | word[1] >> 1 >> (63 - first % 64);
+    }
+    const uint64_t carried = high_product(m, window[2]);
+    uint64_t low = m * window[1] + carried;
+    uint64_t high = m * window[0] + high_product(m, window[1]) + (low < carried);
+
+    const uint64_t whole = (high + (UINT64_C(1) << 61)) >> 62;
+    high -= whole << 62;
+    const bool is_less = high >> 63;
+    if (is_less) { /* the opposite, but for 2^-126 */
+        high = ~high;
+        low = ~low;
+    }
+    const double size = (double)high * 0x1p-62 + (double)low * 0x1p-126;
+    *more = is_less ? -size : size;
+    return whole & 3;
+}
+
+struct sin_cos {
+    double sin, cos;
+};
+
+/* Of an angle x, 0 <= x < 2^64, each within 5 u of it. r, |r| <= pi / 4, has 3.4 u: the two of
+ * quarter_turns, the product's with pi / 2 and the 0.4 of this constant. In sin = r + r^3 (...) the
+ * second term is at most 0.12 of it and has 4 u, in cos = 1 + r^2 (...) 0.44 and 3 u; either sum
+ * has one, and neither moves by more than r does. */
+static inline struct sin_cos sin_cos_of(double x)
+{
+    unsigned turns = 0;
+    double r = x;
+    if (x > 0x1.921fb54442d18p-1) {
+        turns = quarter_turns(x, &r);
+        r *= 0x1.921fb54442d18p+0;
+    }
+    const double z = -(r * r);
+    const double sin = r + r * z * factorial_series(3, 2, z);
+    const double cos = 1.0 + z * factorial_series(2, 2, z);
+    switch (turns) {
+    case 0:
+        return (struct sin_cos){sin, cos};
+    case 1:
+        return (struct sin_cos){cos, -sin};
+    case 2:
+        return (struct sin_cos){-sin, -cos};
+    default:
+        return (struct sin_cos){-cos, sin};
+    }
+}
+
+#endif
