@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if ATTNKIT_HAVE_SLEEF
-#include <sleef.h>
-#endif
 #ifdef __GLIBC__
 #include <gnu/libc-version.h>
 #endif
@@ -119,10 +116,6 @@ static void print_libraries(void)
 {
 #ifdef __GLIBC__
     printf("# glibc %s\n", gnu_get_libc_version());
-#endif
-#if ATTNKIT_HAVE_SLEEF
-    printf("# SLEEF %d.%d.%d\n", SLEEF_VERSION_MAJOR, SLEEF_VERSION_MINOR,
-           SLEEF_VERSION_PATCHLEVEL);
 #endif
 }
 

@@ -167,8 +167,10 @@ static void append_keys(struct cache *c, struct cache *planned, const float *row
     run_append(&args, &data);
 }
 
+/* Turned as well, by angles that the call computes: append_keys has tables. */
 static void append_values(struct cache *c, struct cache *planned, const float *rows)
 {
+    const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_INTERLEAVED};
     const attnkit_append_args args = {.size = sizeof args,
                                       .batch = BATCH,
                                       .heads = KV_HEADS,
@@ -177,7 +179,8 @@ static void append_values(struct cache *c, struct cache *planned, const float *r
                                       .capacity = KEYS,
                                       .src = {.data = rows},
                                       .dst = {.data = c->v, .type = ATTNKIT_F16},
-                                      .pages = &c->pages};
+                                      .pages = &c->pages,
+                                      .rotation = &rotation};
     const attnkit_append_data data = {.size = sizeof data,
                                       .batch = BATCH,
                                       .len = KEYS,

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs builds of client.c, each with the headers of one version and the library of another. All of
-them print what the first one does.
+"""Runs builds of client.c, each with the headers of one version and the library of another, or with
+functions of SLEEF that are not SLEEF's, on each instruction set that can run. All of them print what
+the first one does.
 
     tests/abi/same_results.py CLIENT...
 """
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,20 +16,32 @@ from pathlib import Path
 LEAST_LINES = 12
 
 
+def run(client, isa):
+    return subprocess.run([client], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={**os.environ, "ATTNKIT_ISA": isa})
+
+
+def results(text):
+    """Without the instruction set that was chosen."""
+    return [line for line in text.splitlines() if not line.startswith("isa ")]
+
+
 def main():
     clients = sys.argv[1:]
-    expected = None
+    first = run(clients[0], "scalar").stdout
+    isas = re.findall(r"^isa (\w+): 1 1,", first, re.MULTILINE)
     bad = 0
-    for client in clients:
-        done = subprocess.run([client], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        expected = expected or done.stdout
-        right = done.returncode == 0 and done.stdout == expected
-        right = right and len(done.stdout.splitlines()) >= LEAST_LINES
-        print(f"{Path(client).name}: {'the same results' if right else 'WRONG'}")
-        if not right:
-            print(f"exit status {done.returncode}\n{done.stdout}")
-        bad += not right
-    return 1 if bad or len(clients) < 2 else 0
+    for isa in isas:
+        expected = run(clients[0], isa).stdout
+        for client in clients:
+            done = run(client, isa)
+            right = done.returncode == 0 and done.stdout == expected
+            right = right and results(done.stdout) == results(first)
+            print(f"{Path(client).name}, {isa}: {'the same results' if right else 'WRONG'}")
+            if not right:
+                print(f"exit status {done.returncode}\n{done.stdout}")
+            bad += not right
+    return 1 if bad or len(clients) < 2 or len(results(first)) < LEAST_LINES else 0
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
 static void run_without_system_calls(const char *isa)
 {
     static char workspace[1 << 20];
-    /* Once before: the loader binds SLEEF's functions at their first call. */
+    /* Once before: the loader binds functions of the C library at their first call. */
     attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = append(ROWS, isa, workspace, sizeof workspace);

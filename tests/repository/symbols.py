@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the public headers promise to programs that are already compiled. The shared library exports
 the functions that are declared with ATTNKIT_API and no others, each with the version that
-dispatch/attnkit.map gives it. Structs have no padding at their end, which a later field could
+dispatch/attnkit.map gives it, and imports no function of SLEEF, which another library of the program
+may bring in another version. Structs have no padding at their end, which a later field could
 inherit, and no field whose width the compiler chooses. Each struct with a size is in the table of
 tests/api/versions.c.
 
@@ -38,25 +39,32 @@ def mapped_functions(text):
     return versions
 
 
-def exported_symbols(library):
-    """{symbol: its version}; nodes of versions are symbols, too, and left out."""
+def dynamic_symbols(library):
+    """{exported symbol: its version}, and the imported ones. Nodes of versions are symbols, too, and
+    left out."""
     listing = subprocess.run(["readelf", "--dyn-syms", "--wide", library], check=True, text=True,
                              capture_output=True).stdout
-    symbols = {}
+    exported, imported = {}, set()
     for line in listing.splitlines():
         fields = line.split()
-        if len(fields) < 8 or fields[4] not in ("GLOBAL", "WEAK") or fields[6] in ("UND", "ABS"):
+        if len(fields) < 8 or fields[4] not in ("GLOBAL", "WEAK") or fields[6] == "ABS":
             continue
         name, _, version = fields[7].partition("@@")
-        symbols[name] = version
-    return symbols
+        if fields[6] == "UND":
+            imported.add(name)
+        else:
+            exported[name] = version
+    return exported, imported
 
 
 def wrong_symbols(library, code):
     declared = declared_functions(code)
     mapped = mapped_functions((ROOT / "dispatch" / "attnkit.map").read_text())
-    exported = exported_symbols(library)
-    wrong = [f"{name} is declared, but not exported" for name in declared - set(exported)]
+    exported, imported = dynamic_symbols(library)
+    wrong = [f"{name} is imported" for name in imported if name.startswith("Sleef_")]
+    if not imported:
+        wrong.append("no symbol is imported, not even of the C library")
+    wrong += [f"{name} is declared, but not exported" for name in declared - set(exported)]
     wrong += [f"{name} is exported, but not declared" for name in set(exported) - declared]
     wrong += [f"{name} is exported with version {version or 'none'}, attnkit.map has "
               f"{mapped.get(name)}"

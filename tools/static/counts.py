@@ -12,9 +12,8 @@ which callgrind does not know, have tools/static/loops.py.
 Fails where a row has more instructions than tools/static/counts/ says by more than 0.5 %, or is not in
 both; prints every other difference, also those to the better, which `tools/figures --write` stores.
 
-The counts are those of a compiler and of the libraries that the calls enter: glibc, whose memcpy
-follows the CPU that valgrind pretends to be, and SLEEF. Exit status 77: none are stored for those
-here, or there is nothing here to count with.
+The counts are those of a compiler and of glibc, whose memcpy follows the CPU that valgrind pretends
+to be. Exit status 77: none are stored for those here, or there is nothing here to count with.
 """
 
 import argparse

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SLEEF's functions as another library in the process may bring them, PyTorch's for one: the nine
+ * that attnkit once imported, here with nothing but an end of the process. client.c linked with
+ * them shows that no call reaches them.
+ */
+#include <stdlib.h>
+
+void Sleef_cinz_exp2d1_u10purec(void);
+void Sleef_cinz_log2d1_u10purec(void);
+void Sleef_cinz_sincosd1_u10purec(void);
+void Sleef_finz_logf16_u10avx512f(void);
+void Sleef_finz_logf4_u10advsimd(void);
+void Sleef_finz_logf8_u10avx2(void);
+void Sleef_finz_tanhf16_u10avx512f(void);
+void Sleef_finz_tanhf4_u10advsimd(void);
+void Sleef_finz_tanhf8_u10avx2(void);
+
+void Sleef_cinz_exp2d1_u10purec(void)
+{
+    abort();
+}
+
+void Sleef_cinz_log2d1_u10purec(void)
+{
+    abort();
+}
+
+void Sleef_cinz_sincosd1_u10purec(void)
+{
+    abort();
+}
+
+void Sleef_finz_logf16_u10avx512f(void)
+{
+    abort();
+}
+
+void Sleef_finz_logf4_u10advsimd(void)
+{
+    abort();
+}
+
+void Sleef_finz_logf8_u10avx2(void)
+{
+    abort();
+}
+
+void Sleef_finz_tanhf16_u10avx512f(void)
+{
+    abort();
+}
+
+void Sleef_finz_tanhf4_u10advsimd(void)
+{
+    abort();
+}
+
+void Sleef_finz_tanhf8_u10avx2(void)
+{
+    abort();
+}
