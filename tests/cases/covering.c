@@ -10,29 +10,35 @@ enum {
 
 /* Which pairs have occurred: [axis a][axis b > a][value of a][value of b]. */
 struct pairs {
+    struct axes axes;
     bool *seen[AXES][AXES];
-    int counts[AXES];
-    const int *values[AXES];
     int64_t missing;
 };
 
-static struct pairs *pairs_new(void)
+struct axes all_axes(void)
+{
+    struct axes all = {.count = AXES};
+    for (int a = 0; a < AXES; a++)
+        all.counts[a] = axis_values((enum axis)a, &all.values[a]);
+    return all;
+}
+
+static struct pairs *pairs_new(const struct axes *axes)
 {
     struct pairs *p = calloc(1, sizeof *p);
-    for (int a = 0; a < AXES; a++)
-        p->counts[a] = axis_values((enum axis)a, &p->values[a]);
-    for (int a = 0; a < AXES; a++)
-        for (int b = a + 1; b < AXES; b++) {
-            p->seen[a][b] = calloc((size_t)(p->counts[a] * p->counts[b]), sizeof(bool));
-            p->missing += p->counts[a] * p->counts[b];
+    p->axes = *axes;
+    for (int a = 0; a < axes->count; a++)
+        for (int b = a + 1; b < axes->count; b++) {
+            p->seen[a][b] = calloc((size_t)(axes->counts[a] * axes->counts[b]), sizeof(bool));
+            p->missing += axes->counts[a] * axes->counts[b];
         }
     return p;
 }
 
 static void pairs_free(struct pairs *p)
 {
-    for (int a = 0; a < AXES; a++)
-        for (int b = a + 1; b < AXES; b++)
+    for (int a = 0; a < p->axes.count; a++)
+        for (int b = a + 1; b < p->axes.count; b++)
             free(p->seen[a][b]);
     free(p);
 }
@@ -44,22 +50,22 @@ struct draw {
 
 static bool *pair_of(const struct pairs *p, const struct draw *d, int a, int b)
 {
-    return &p->seen[a][b][d->index[a] * p->counts[b] + d->index[b]];
+    return &p->seen[a][b][d->index[a] * p->axes.counts[b] + d->index[b]];
 }
 
 static int new_pairs(const struct pairs *p, const struct draw *d)
 {
     int count = 0;
-    for (int a = 0; a < AXES; a++)
-        for (int b = a + 1; b < AXES; b++)
+    for (int a = 0; a < p->axes.count; a++)
+        for (int b = a + 1; b < p->axes.count; b++)
             count += !*pair_of(p, d, a, b);
     return count;
 }
 
 static void mark(struct pairs *p, const struct draw *d)
 {
-    for (int a = 0; a < AXES; a++)
-        for (int b = a + 1; b < AXES; b++) {
+    for (int a = 0; a < p->axes.count; a++)
+        for (int b = a + 1; b < p->axes.count; b++) {
             bool *seen = pair_of(p, d, a, b);
             p->missing -= !*seen;
             *seen = true;
@@ -69,8 +75,8 @@ static void mark(struct pairs *p, const struct draw *d)
 static struct test_case to_case(const struct pairs *p, const struct draw *d, uint64_t seed)
 {
     struct test_case c = {.seed = seed};
-    for (int i = 0; i < AXES; i++)
-        c.value[i] = p->values[i][d->index[i]];
+    for (int i = 0; i < p->axes.count; i++)
+        c.value[i] = p->axes.values[i][d->index[i]];
     return c;
 }
 
@@ -82,9 +88,9 @@ static struct draw draw_within(const struct pairs *p, const struct draw *fixed, 
     struct draw d;
     int shrink = 1;
     do {
-        for (int i = 0; i < AXES; i++) {
+        for (int i = 0; i < p->axes.count; i++) {
             const bool size = i <= AXIS_GROUP || i == AXIS_BATCH || i == AXIS_KV_HEADS;
-            const int most = size ? 1 + (p->counts[i] - 1) / shrink : p->counts[i];
+            const int most = size ? 1 + (p->axes.counts[i] - 1) / shrink : p->axes.counts[i];
             d.index[i] = fixed->index[i] >= 0 ? fixed->index[i] : (int)random_below(random, most);
         }
         shrink += shrink < MAX_VALUES;
@@ -130,9 +136,9 @@ static const struct draw NOTHING_FIXED = {{-1, -1, -1, -1, -1, -1, -1, -1, -1, -
 static void cover_pairs_of(struct cases *cases, struct pairs *p, int a, int b, double cost_limit,
                            uint64_t *random)
 {
-    for (int i = 0; i < p->counts[a]; i++)
-        for (int j = 0; j < p->counts[b]; j++) {
-            if (p->seen[a][b][i * p->counts[b] + j])
+    for (int i = 0; i < p->axes.counts[a]; i++)
+        for (int j = 0; j < p->axes.counts[b]; j++) {
+            if (p->seen[a][b][i * p->axes.counts[b] + j])
                 continue;
             struct draw fixed = NOTHING_FIXED;
             fixed.index[a] = i;
@@ -145,10 +151,11 @@ static void cover_pairs_of(struct cases *cases, struct pairs *p, int a, int b, d
 struct cases covering_cases(uint64_t seed, int least, double cost_limit)
 {
     struct cases cases = {NULL, 0};
-    struct pairs *p = pairs_new();
+    const struct axes axes = all_axes();
+    struct pairs *p = pairs_new(&axes);
     /* The two widest axes first: their pairs are most of the cases, and those cover the rest. */
-    for (int a = 0; a < AXES; a++)
-        for (int b = a + 1; b < AXES; b++)
+    for (int a = 0; a < p->axes.count; a++)
+        for (int b = a + 1; b < p->axes.count; b++)
             cover_pairs_of(&cases, p, a, b, cost_limit, &seed);
     while (cases.count < least) {
         const struct draw d = draw_within(p, &NOTHING_FIXED, 4 * cost_limit, &seed);
@@ -161,20 +168,20 @@ struct cases covering_cases(uint64_t seed, int least, double cost_limit)
 static int index_of(const struct pairs *p, enum axis axis, int value)
 {
     int index = 0;
-    while (p->values[axis][index] != value)
+    while (p->axes.values[axis][index] != value)
         index++;
     return index;
 }
 
-struct cases sampled_cases(uint64_t seed, int count, double cost_limit)
+struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, double cost_limit)
 {
     struct cases cases = {NULL, 0};
-    struct pairs *p = pairs_new();
+    struct pairs *p = pairs_new(axes);
     for (int i = 0; i < count; i++) {
         /* Walk each axis in turn, so that no value is left out. */
         struct draw fixed = NOTHING_FIXED;
-        const int axis = i % AXES;
-        fixed.index[axis] = i / AXES % p->counts[axis];
+        const int axis = i % axes->count;
+        fixed.index[axis] = i / axes->count % p->axes.counts[axis];
         /* Now and then a case with many rows over several chunks. */
         const bool large = i % 16 == 0;
         const double limit = large ? 16 * cost_limit : cost_limit;
@@ -191,10 +198,11 @@ struct cases sampled_cases(uint64_t seed, int count, double cost_limit)
 
 int64_t uncovered_pairs(const struct cases *cases)
 {
-    struct pairs *p = pairs_new();
+    const struct axes axes = all_axes();
+    struct pairs *p = pairs_new(&axes);
     for (int i = 0; i < cases->count; i++) {
         struct draw d = NOTHING_FIXED;
-        for (int a = 0; a < AXES; a++)
+        for (int a = 0; a < p->axes.count; a++)
             d.index[a] = index_of(p, (enum axis)a, cases->list[i].value[a]);
         mark(p, &d);
     }

@@ -326,7 +326,8 @@ int main(void)
     if (attnkit_isa_pick(NULL, &choice, NULL) != ATTNKIT_OK)
         return 2;
     good = choice.isa->kernels;
-    cases = sampled_cases(3, CASES, 1e6);
+    const struct axes axes = all_axes();
+    cases = sampled_cases(&axes, 3, CASES, 1e6);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_table_is_not_caught),
         cmocka_unit_test(every_mutant_is_caught),

@@ -46,7 +46,8 @@ static uint64_t reference_hash(const struct test_case *c)
 
 static int write_hashes(const char *file, int count)
 {
-    cases = sampled_cases(SEED, count, CASE_COST);
+    const struct axes axes = all_axes();
+    cases = sampled_cases(&axes, SEED, count, CASE_COST);
     FILE *out = fopen(file, "w");
     if (!out) {
         perror(file);
@@ -71,7 +72,8 @@ static void read_hashes(const char *file)
         hashes[count++] = hash;
     }
     fclose(in);
-    cases = sampled_cases(SEED, count, CASE_COST);
+    const struct axes axes = all_axes();
+    cases = sampled_cases(&axes, SEED, count, CASE_COST);
 }
 
 static void report(const char *name, int differ)
