@@ -239,8 +239,8 @@ def emulate_avx512():
     """The AVX-512 kernels in a full-system emulator."""
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
-    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
-                                    "--file", f"{GOLDEN}={guest}"], timeout=2400)
+    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512", "--bochs",
+                                    "--every", "3", "--file", f"{GOLDEN}={guest}"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A kind of golden case: calls of one sort, each with a number, and the hash of what a call gives.
+ *
+ * A case never moves: it follows from its kind's seed and its number, by the generator in the file
+ * of its kind, which is never edited but for new cases behind the last one. What a later version
+ * adds to the library (a type, a mask, an option) gets a kind of its own, with a seed of its own.
+ */
+#ifndef ATTNKIT_TEST_GOLDEN_KIND_H
+#define ATTNKIT_TEST_GOLDEN_KIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/support/random.h"
+
+/* What a case needs. */
+enum {
+    GOLDEN_F16_ROUNDING = 1, /* to binary16, which Bochs does wrongly */
+    GOLDEN_ANGLES = 2,       /* of a rotation, which a build without SLEEF does not have */
+};
+
+struct golden_kind {
+    const char *name; /* in golden.txt */
+    int count;        /* of cases, numbered from 0 */
+    int ways;         /* to lay a case out in memory, all with the same hash */
+
+    /* The hash of all result bytes of a case on an instruction set, or of the reference where that
+     * is NULL: kernels/scalar/reference.c and reference_linear.c, and for what these do not know
+     * the scalar kernels. Fails the test on any status but ATTNKIT_OK. */
+    uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
+
+    unsigned (*needs)(const struct golden_kind *kind, int number);
+
+    /* The case in a line, as a comment of TAP. */
+    void (*print)(const struct golden_kind *kind, int number);
+};
+
+/* Those of a file. */
+struct golden_kinds {
+    const struct golden_kind *list;
+    int count;
+};
+
+extern const struct golden_kinds golden_f32;
+
+/* The random numbers of a case. */
+static inline uint64_t golden_random(uint64_t kind_seed, int number)
+{
+    uint64_t state =
+        kind_seed * UINT64_C(0xd1342543de82ef95) + (uint64_t)number * UINT64_C(0x2545f4914f6cdd1d);
+    return random_bits(&state);
+}
+
+static inline bool golden_one_in(uint64_t *random, int64_t n)
+{
+    return random_below(random, n) == 0;
+}
+
+#endif
