@@ -104,7 +104,7 @@ static unsigned needs(const struct golden_kind *kind, int number)
 }
 
 static const struct golden_kind kinds[] = {
-    {"attention-f32", CASES, 2, hash_of, needs, print},
+    {"attention-f32", CASES, 2, hash_of, needs, print, NULL},
 };
 
 const struct golden_kinds golden_f32 = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -20,6 +20,8 @@ enum {
     GOLDEN_ANGLES = 2,       /* of a rotation, which a build without SLEEF does not have */
 };
 
+struct golden_attention;
+
 struct golden_kind {
     const char *name; /* in golden.txt */
     int count;        /* of cases, numbered from 0 */
@@ -34,6 +36,9 @@ struct golden_kind {
 
     /* The case in a line, as a comment of TAP. */
     void (*print)(const struct golden_kind *kind, int number);
+
+    /* Of those whose cases are attention calls. */
+    void (*describe)(int number, struct golden_attention *what);
 };
 
 /* Those of a file. */
@@ -42,7 +47,8 @@ struct golden_kinds {
     int count;
 };
 
-extern const struct golden_kinds golden_f32;
+extern const struct golden_kinds golden_f32, golden_attention, golden_states, golden_merge,
+    golden_append, golden_linear, golden_layer;
 
 /* The random numbers of a case. */
 static inline uint64_t golden_random(uint64_t kind_seed, int number)

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Golden cases of attention: K and V of each type in each layout, each mask alone and with each
+ * other, every set of score functions, weights out, and all of it together.
+ */
+#include <stddef.h>
+
+#include "tests/promises/golden/call.h"
+#include "tests/promises/golden/kind.h"
+
+/* --- What all kinds draw from ----------------------------------------------------------------- */
+
+static const int64_t q_lens[] = {1, 1, 1, 2, 3, 5, 8, 16, 17, 33, 65, 129};
+static const int64_t kv_lens[] = {1, 5, 15, 16, 17, 33, 64, 100, 127, 128, 129, 200, 257, 400};
+static const int64_t long_kv_lens[] = {511, 513, 640, 1024, 1100, 1537};
+static const int64_t dims[] = {1, 2, 3, 8, 15, 16, 17, 33, 40, 64, 65, 80, 128};
+static const int64_t groups[] = {1, 3, 8, 16, 32};
+static const int64_t page_sizes[] = {1, 5, 16, 48, 128, 256};
+
+#define PICK(list, random) ((list)[random_below(random, sizeof(list) / sizeof(list)[0])])
+
+static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
+{
+    if (type == ATTNKIT_Q8_0)
+        return 32 * (1 + random_below(random, 3));
+    if (type == ATTNKIT_I8 && golden_one_in(random, 2)) {
+        *group = PICK(groups, random);
+        return *group * (1 + random_below(random, 64 / *group));
+    }
+    return PICK(dims, random);
+}
+
+/* Of the types that are set. Every eighth case has several chunks of keys. */
+static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
+{
+    const bool is_long = number % 8 == 7;
+    const double limit = is_long ? 1.2e6 : 1.5e5; /* multiply-adds, about */
+    w->head_dim = draw_dim(w->k, &w->k_group, random);
+    w->value_dim = draw_dim(w->v, &w->v_group, random);
+    do {
+        w->batch = 1 + random_below(random, GOLDEN_BATCH);
+        w->kv_heads = 1 + random_below(random, 3);
+        w->group = 1 + random_below(random, golden_one_in(random, 3) ? 8 : 3);
+        w->q_len = PICK(q_lens, random);
+        w->kv_len = is_long ? PICK(long_kv_lens, random) : PICK(kv_lens, random);
+    } while ((double)(w->batch * w->kv_heads * w->group * w->q_len * w->kv_len) *
+                 (double)(w->head_dim + w->value_dim + 24) >
+             limit);
+}
+
+static void draw_types(struct golden_attention *w, uint64_t *random)
+{
+    w->q = (attnkit_type)random_below(random, 3);
+    w->k = (attnkit_type)random_below(random, 5);
+    w->v = (attnkit_type)random_below(random, 5);
+    w->out = (attnkit_type)random_below(random, 3);
+}
+
+enum { LAYOUTS = 9 };
+
+static void draw_layout(struct golden_attention *w, int layout, uint64_t *random)
+{
+    const int64_t page_size = PICK(page_sizes, random);
+    w->tokens = layout == 1;
+    w->tiled = layout == 2 || layout == 4 || layout == 8;
+    w->packed_q = layout == 5 || layout >= 7;
+    w->packed_kv = layout == 6 || layout == 7;
+    if (layout == 3)
+        w->page_size = page_size;
+    if (layout == 4 || layout == 8)
+        w->page_size = page_size % ATTNKIT_TILE_KEYS ? 32 : page_size;
+}
+
+static void draw_numbers(struct golden_attention *w, uint64_t *random)
+{
+    static const enum golden_numbers numbers[] = {USUAL, USUAL, USUAL, PEAKED, SMALL, SPECIAL};
+    w->numbers = PICK(numbers, random);
+}
+
+static void draw_positions(struct golden_attention *w, uint64_t *random)
+{
+    w->align = (attnkit_align)(1 + random_below(random, 3));
+}
+
+static void draw_causal(struct golden_attention *w, uint64_t *random)
+{
+    if (golden_one_in(random, 2)) {
+        draw_positions(w, random);
+        w->is_causal = true;
+    }
+    w->has_lens = golden_one_in(random, 3) && !w->packed_kv;
+}
+
+static uint64_t begin(struct golden_attention *w, uint64_t kind_seed, int number)
+{
+    uint64_t random = golden_random(kind_seed, number);
+    *w = (struct golden_attention){.seed = random_bits(&random)};
+    return random;
+}
+
+/* --- K and V ---------------------------------------------------------------------------------- */
+
+static void describe_layouts(int number, struct golden_attention *w)
+{
+    uint64_t random = begin(w, 1, number);
+    draw_layout(w, number % LAYOUTS, &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
+}
+
+/* K and V of a type, or one of them; q and out of any. */
+static void describe_type(int number, attnkit_type type, uint64_t seed, struct golden_attention *w)
+{
+    uint64_t random = begin(w, seed, number);
+    draw_types(w, &random);
+    const int64_t other = random_below(&random, 4);
+    w->k = other == 0 ? w->k : type;
+    w->v = other == 1 ? w->v : type;
+    draw_layout(w, number % LAYOUTS, &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
+}
+
+static void describe_f16(int number, struct golden_attention *w)
+{
+    describe_type(number, ATTNKIT_F16, 2, w);
+}
+
+static void describe_bf16(int number, struct golden_attention *w)
+{
+    describe_type(number, ATTNKIT_BF16, 3, w);
+}
+
+static void describe_i8(int number, struct golden_attention *w)
+{
+    describe_type(number, ATTNKIT_I8, 4, w);
+}
+
+static void describe_q8_0(int number, struct golden_attention *w)
+{
+    describe_type(number, ATTNKIT_Q8_0, 5, w);
+}
+
+/* --- Masks ------------------------------------------------------------------------------------ */
+
+static void draw_window(struct golden_attention *w, bool keeps_first, uint64_t *random)
+{
+    w->has_window = true;
+    w->left = random_below(random, golden_one_in(random, 2) ? 4 : 300) - 1;
+    w->right = random_below(random, golden_one_in(random, 2) ? 4 : 300) - 1;
+    w->keep_first = keeps_first ? 1 + random_below(random, 150) : 0;
+}
+
+enum { MASKS = 14 };
+
+static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
+{
+    switch (mask) {
+    case 0:
+    case 1:
+    case 2:
+        w->is_causal = true;
+        w->align = (attnkit_align)(ATTNKIT_ALIGN_UPPER_LEFT + mask);
+        break;
+    case 3:
+    case 4:
+        draw_window(w, mask == 4, random);
+        break;
+    case 5:
+        w->has_lens = true;
+        break;
+    case 6:
+        w->has_segments = true;
+        break;
+    case 7:
+    case 8:
+        w->bytes = (attnkit_mask_kind)(ATTNKIT_MASK_ATTEND + mask - 7);
+        break;
+    case 9:
+    case 10:
+        w->bits = (attnkit_mask_kind)(ATTNKIT_MASK_ATTEND + mask - 9);
+        break;
+    default:
+        w->has_bias = true;
+        w->bias = (attnkit_type)(mask - 11);
+    }
+}
+
+/* What goes together with what has been drawn. */
+static void finish(struct golden_attention *w, uint64_t *random)
+{
+    const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;
+    w->short_columns = golden_one_in(random, 4);
+    w->shared_columns = golden_one_in(random, 4);
+    w->has_lens = w->has_lens && !w->packed_kv;
+    if (needs_positions && w->align == ATTNKIT_ALIGN_NONE)
+        draw_positions(w, random);
+}
+
+/* Each alone, then with each. */
+static void describe_masks(int number, struct golden_attention *w)
+{
+    uint64_t random = begin(w, 6, number);
+    const int other = number / MASKS % (MASKS + 1) - 1;
+    if (golden_one_in(&random, 4))
+        draw_types(w, &random);
+    if (golden_one_in(&random, 3))
+        draw_layout(w, (int)random_below(&random, LAYOUTS), &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    if (other >= 0)
+        draw_mask(w, other, &random);
+    draw_mask(w, number % MASKS, &random);
+    finish(w, &random);
+}
+
+/* --- Score functions and weights -------------------------------------------------------------- */
+
+enum { SCORE_SETS = 64 };
+
+static void draw_scores(struct golden_attention *w, int set, uint64_t *random)
+{
+    if (set & 1)
+        w->softcap = golden_one_in(random, 3) ? 0.5 : 30.0;
+    w->has_slopes = set & 2;
+    w->has_sinks = set & 4;
+    if (set & 8)
+        w->dropout = golden_one_in(random, 3) ? 0.9 : 0.1;
+    w->has_bias = w->has_bias || set & 16;
+    if (set & 32) {
+        w->has_scale = true;
+        w->scale = golden_one_in(random, 4) ? 0.0 : (double)random_uniform(random);
+    }
+}
+
+static void describe_scores(int number, struct golden_attention *w)
+{
+    uint64_t random = begin(w, 7, number);
+    if (golden_one_in(&random, 4))
+        draw_types(w, &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_scores(w, number % SCORE_SETS, &random);
+    draw_causal(w, &random);
+    finish(w, &random);
+}
+
+static void describe_weights(int number, struct golden_attention *w)
+{
+    uint64_t random = begin(w, 8, number);
+    w->weights = (attnkit_weights_kind)(ATTNKIT_WEIGHTS_SOFTMAX + number % 4);
+    if (golden_one_in(&random, 2))
+        draw_types(w, &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+    draw_causal(w, &random);
+    if (golden_one_in(&random, 2))
+        draw_mask(w, (int)random_below(&random, MASKS), &random);
+    finish(w, &random);
+}
+
+/* --- All of it -------------------------------------------------------------------------------- */
+
+static void describe_options(int number, struct golden_attention *w)
+{
+    uint64_t random = begin(w, 9, number);
+    draw_types(w, &random);
+    draw_layout(w, (int)random_below(&random, LAYOUTS), &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+    for (int64_t masks = random_below(&random, 5); masks > 0; masks--)
+        draw_mask(w, (int)random_below(&random, MASKS), &random);
+    if (golden_one_in(&random, 4))
+        w->weights = (attnkit_weights_kind)(1 + random_below(&random, 4));
+    finish(w, &random);
+}
+
+/* --- Kinds ------------------------------------------------------------------------------------ */
+
+static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
+{
+    (void)way;
+    struct golden_attention what;
+    kind->describe(number, &what);
+    struct golden_call *const c = golden_call_new(&what);
+    const uint64_t hash = golden_call_hash(c, isa);
+    golden_call_free(c);
+    return hash;
+}
+
+static unsigned needs(const struct golden_kind *kind, int number)
+{
+    struct golden_attention what;
+    kind->describe(number, &what);
+    return what.out == ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0;
+}
+
+static void print(const struct golden_kind *kind, int number)
+{
+    struct golden_attention what;
+    kind->describe(number, &what);
+    golden_attention_print(&what);
+}
+
+static const struct golden_kind kinds[] = {
+    {"attention-layouts", 180, 1, hash_of, needs, print, describe_layouts},
+    {"attention-f16", 450, 1, hash_of, needs, print, describe_f16},
+    {"attention-bf16", 450, 1, hash_of, needs, print, describe_bf16},
+    {"attention-i8", 450, 1, hash_of, needs, print, describe_i8},
+    {"attention-q8_0", 450, 1, hash_of, needs, print, describe_q8_0},
+    {"attention-masks", 420, 1, hash_of, needs, print, describe_masks},
+    {"attention-scores", 384, 1, hash_of, needs, print, describe_scores},
+    {"attention-weights", 200, 1, hash_of, needs, print, describe_weights},
+    {"attention-options", 500, 1, hash_of, needs, print, describe_options},
+};
+
+const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention calls for golden cases, each from a description: the same description makes the same
+ * numbers in the same places for ever. Every tensor has random numbers of its own, so that one more
+ * moves none.
+ */
+#ifndef ATTNKIT_TEST_GOLDEN_CALL_H
+#define ATTNKIT_TEST_GOLDEN_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/support/groups.h"
+#include "tests/support/memory.h"
+
+enum golden_numbers {
+    USUAL,
+    PEAKED,  /* few keys count */
+    SMALL,   /* subnormal in binary16 */
+    SPECIAL, /* NaN, infinities and signed zeros here and there */
+};
+
+/* Zero in a field: nothing of it. */
+struct golden_attention {
+    uint64_t seed; /* of all numbers */
+    enum golden_numbers numbers;
+    attnkit_type q, k, v, out;
+    int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
+    int64_t k_group, v_group; /* elements that share a scale */
+
+    bool tokens; /* K and V are [batch][key][head] */
+    bool tiled;
+    bool packed_q, packed_kv;
+    int64_t page_size;
+
+    bool is_causal;
+    attnkit_align align;
+    bool has_lens;
+    bool has_window;
+    int64_t left, right, keep_first;
+    bool has_segments;
+    attnkit_mask_kind bytes, bits;
+    bool has_bias;
+    attnkit_type bias;
+    bool short_columns;  /* of masks and bias */
+    bool shared_columns; /* one row of masks and bias for all heads and query rows */
+
+    bool has_scale;
+    double scale, softcap, dropout;
+    bool has_slopes, has_sinks;
+    attnkit_weights_kind weights;
+};
+
+enum { GOLDEN_PIECES = 24, GOLDEN_BATCH = 3 };
+
+struct golden_call {
+    struct golden_attention what;
+    attnkit_attention_args args;
+    struct groups groups; /* of args */
+    char *out;            /* as args has them, to be written to */
+    float *lse, *weights;
+    int64_t rows; /* of all heads and entries */
+    int pieces;
+    struct guarded piece[GOLDEN_PIECES];
+};
+
+/* Every tensor ends at an unmapped page. */
+struct golden_call *golden_call_new(const struct golden_attention *what);
+void golden_call_free(struct golden_call *c);
+
+/* Memory that ends at an unmapped page and is freed with the call. */
+void *golden_take(struct golden_call *c, int64_t bytes);
+
+/* The random numbers of a tensor, or of whatever else has its own. */
+enum golden_tensor {
+    GOLDEN_Q,
+    GOLDEN_K,
+    GOLDEN_V,
+    GOLDEN_K_SCALES,
+    GOLDEN_V_SCALES,
+    GOLDEN_LENS,
+    GOLDEN_OFFSETS,
+    GOLDEN_Q_STARTS,
+    GOLDEN_KV_STARTS,
+    GOLDEN_Q_SEGMENTS,
+    GOLDEN_KV_SEGMENTS,
+    GOLDEN_BYTES,
+    GOLDEN_BITS,
+    GOLDEN_BIAS,
+    GOLDEN_SLOPES,
+    GOLDEN_SINKS,
+    GOLDEN_SEEDS,
+};
+
+uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);
+
+/* A number of a tensor. */
+float golden_number(enum golden_numbers numbers, uint64_t *random);
+
+/* Puts K, V, their scales, their pages and lengths into a call; stored.c. */
+void golden_store(struct golden_call *c);
+
+/* Runs any call on an instruction set; fails the test on any status but ATTNKIT_OK. */
+void golden_attend(const attnkit_attention_args *args, const char *isa);
+
+/* Runs it on an instruction set, or where that is NULL by the reference; returns the hash of out,
+ * lse and weights. */
+uint64_t golden_call_hash(const struct golden_call *c, const char *isa);
+
+/* The whole description in a line, as a comment of TAP. */
+void golden_attention_print(const struct golden_attention *what);
+
+#endif
