@@ -205,6 +205,14 @@ def onnx_cases(name, folder, *wrapper):
         say("    " + line)
 
 
+def portable_state(name, wrapper, folder):
+    """What one machine writes the other goes on from, to the same result."""
+    example = Path("examples") / "example_portable_state"
+    status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
+                          folder / example], timeout=600)
+    record_tap(f"{name}: a state and a cache from here and back", status, output)
+
+
 def suite_onnx():
     """The cases of ONNX's Attention, on the instruction sets that this machine can run."""
     onnx_cases("onnx", BUILD)
@@ -226,6 +234,7 @@ def suite_neon():
     if len(failed) == before and re.search(r"neon: \d+ cases, 0 differ", outputs.get("golden", "")):
         ran_where["neon"] = "emulated (qemu-user)"
     check_loops("neon", NEON_BUILD)
+    portable_state("neon", EMULATORS / "neon_machine", NEON_BUILD)
     onnx_cases("neon: onnx", NEON_BUILD, EMULATORS / "neon_machine")
 
 
@@ -240,7 +249,7 @@ def emulate_avx512():
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
     status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512", "--bochs",
-                                    "--every", "3", "--file", f"{GOLDEN}={guest}"], timeout=2400)
+                                    "--every", "5", "--file", f"{GOLDEN}={guest}"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return
