@@ -26,8 +26,6 @@ enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64, ROWS = 3 };
 enum { FIRST_KEYS = 2 * ATTNKIT_CHUNK_KEYS, KEYS = FIRST_KEYS + 200, ROOM = FIRST_KEYS + 256 };
 enum { K_BYTES = DIM * 2, V_BYTES = DIM / 32 * 34 }; /* of a key: f16 in a tile, a row of Q8_0 */
 
-typedef float state_number; /* of sum and out in an attnkit_state */
-
 /* K [KV_HEADS][ROOM / 16][DIM][16] in tiles, V [KV_HEADS][ROOM][DIM] in rows. */
 struct cache {
     unsigned char k[KV_HEADS * ROOM * K_BYTES], v[KV_HEADS * ROOM * V_BYTES];
@@ -37,7 +35,7 @@ struct cache {
 struct queries {
     float q[Q_HEADS * ROWS * DIM];
     float max[Q_HEADS * ROWS];
-    state_number sum[Q_HEADS * ROWS], out[Q_HEADS * ROWS * DIM];
+    double sum[Q_HEADS * ROWS], out[Q_HEADS * ROWS * DIM];
 };
 
 static void give_up(const char *what)
@@ -66,7 +64,7 @@ struct header {
     int32_t q_heads, kv_heads, dim, rows;
     int64_t keys;
     int32_t k_type, k_layout, v_type; /* as in attnkit_tensor */
-    int32_t state_number_bytes;
+    int32_t state_bytes; /* of a number of sum and out */
 };
 
 enum { ORDER_MARK = 0x01020304, VERSION = 1 };
@@ -86,7 +84,7 @@ static struct header make_header(void)
                        .k_type = ATTNKIT_F16,
                        .k_layout = ATTNKIT_TILED,
                        .v_type = ATTNKIT_Q8_0,
-                       .state_number_bytes = sizeof(state_number)};
+                       .state_bytes = sizeof(double)};
     snprintf(h.library, sizeof h.library, "%s", attnkit_version());
     return h;
 }

@@ -25,7 +25,6 @@
 #include <string.h>
 
 #include "dispatch/cpu/isa.h"
-#include "kernels/cache/rope.h"
 #include "tests/promises/golden/kind.h"
 #include "tests/support/memory.h"
 
@@ -113,9 +112,7 @@ static bool read_hashes(void)
 
 static bool is_left_out(const struct golden_kind *kind, int number)
 {
-    const unsigned needs = kind->needs(kind, number);
-    return (options.bochs && (needs & GOLDEN_F16_ROUNDING)) ||
-           (!attnkit_rope_has_angles() && (needs & GOLDEN_ANGLES));
+    return options.bochs && (kind->needs(kind, number) & GOLDEN_F16_ROUNDING);
 }
 
 static bool differs(const struct golden_kind *kind, int number, const char *isa, uint64_t expected)

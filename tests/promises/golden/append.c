@@ -315,8 +315,7 @@ static unsigned needs(const struct golden_kind *kind, int number)
     const struct append a = draw_append(kind, number);
     const bool to_f16 = a.dst == ATTNKIT_F16 || a.dst == ATTNKIT_Q8_0;
     const bool converts = a.rope || a.src != a.dst;
-    return (to_f16 && converts ? GOLDEN_F16_ROUNDING : 0) |
-           (a.rope && a.by_angles ? GOLDEN_ANGLES : 0);
+    return to_f16 && converts ? GOLDEN_F16_ROUNDING : 0;
 }
 
 static void print(const struct golden_kind *kind, int number)

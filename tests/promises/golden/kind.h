@@ -17,7 +17,6 @@
 /* What a case needs. */
 enum {
     GOLDEN_F16_ROUNDING = 1, /* to binary16, which Bochs does wrongly */
-    GOLDEN_ANGLES = 2,       /* of a rotation, which a build without SLEEF does not have */
 };
 
 struct golden_attention;

@@ -329,8 +329,7 @@ static unsigned needs(const struct golden_kind *kind, int number)
     const bool packs = c.w.packed_type != c.w.w_type &&
                        (c.w.packed_type == ATTNKIT_F16 || c.w.packed_type == ATTNKIT_Q8_0);
     const bool caches = c.is_cached && (c.cache == ATTNKIT_F16 || c.cache == ATTNKIT_Q8_0);
-    return (packs || caches || c.out == ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0) |
-           (c.rope && c.by_angles ? GOLDEN_ANGLES : 0);
+    return packs || caches || c.out == ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0;
 }
 
 static void print(const struct golden_kind *kind, int number)
