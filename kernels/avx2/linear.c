@@ -75,15 +75,16 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
 }
 
 /* Row `first` and those behind it, whose elements are in x, and the first `outs` of the outputs of
- * some vectors from output `out` on. */
+ * some vectors from output `out` on, whose columns of the matrix begin at `columns`. */
 static inline __attribute__((always_inline)) void
-product_tile(const struct product *p, const float *x, int first, int64_t out, int64_t outs,
-             struct requests *requests, const int rows, const int vectors)
+product_tile(const struct product *p, const float *x, const float *const *columns, int first,
+             int64_t out, int64_t outs, struct requests *requests, const int rows,
+             const int vectors)
 {
     __m256 acc[ROWS][WIDTH];
     const float *w[WIDTH];
     for (int j = 0; j < vectors; j++) {
-        w[j] = matrix_at(p, out + j * VECTOR);
+        w[j] = columns[j];
         for (int i = 0; i < rows; i++)
             acc[i][j] = _mm256_setzero_ps();
     }
@@ -108,38 +109,38 @@ product_tile(const struct product *p, const float *x, int first, int64_t out, in
 
 /* The rows of a tile, and the outputs from `out` on of a tile or all that remain. */
 static inline __attribute__((always_inline)) void
-product_outs(const struct product *p, const float *x, int first, int64_t out,
+product_outs(const struct product *p, const float *x, const float *const *w, int first, int64_t out,
              struct requests *requests, const int rows)
 {
     const int64_t outs = p->outs - out;
     if (outs >= 3 * VECTOR)
-        product_tile(p, x, first, out, 3 * VECTOR, requests, rows, 3);
+        product_tile(p, x, w, first, out, 3 * VECTOR, requests, rows, 3);
     else if (outs > 2 * VECTOR)
-        product_tile(p, x, first, out, outs, requests, rows, 3);
+        product_tile(p, x, w, first, out, outs, requests, rows, 3);
     else if (outs > VECTOR)
-        product_tile(p, x, first, out, outs, requests, rows, 2);
+        product_tile(p, x, w, first, out, outs, requests, rows, 2);
     else
-        product_tile(p, x, first, out, outs, requests, rows, 1);
+        product_tile(p, x, w, first, out, outs, requests, rows, 1);
 }
 
 /* A group x of so many rows, the first of which is `first`, in tiles. */
-static void product_group(const struct product *p, const float *x, int first, int group,
-                          int64_t out, struct requests *requests)
+static void product_group(const struct product *p, const float *x, const float *const *w, int first,
+                          int group, int64_t out, struct requests *requests)
 {
     for (int i = 0, rows; i < group; i += rows) {
         rows = tile_height(group - i, ROWS);
         switch (rows) {
         case 4:
-            product_outs(p, x + i, first + i, out, requests, 4);
+            product_outs(p, x + i, w, first + i, out, requests, 4);
             break;
         case 3:
-            product_outs(p, x + i, first + i, out, requests, 3);
+            product_outs(p, x + i, w, first + i, out, requests, 3);
             break;
         case 2:
-            product_outs(p, x + i, first + i, out, requests, 2);
+            product_outs(p, x + i, w, first + i, out, requests, 2);
             break;
         default:
-            product_outs(p, x + i, first + i, out, requests, 1);
+            product_outs(p, x + i, w, first + i, out, requests, 1);
         }
     }
 }
@@ -149,11 +150,13 @@ void attnkit_avx2_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);
     for (int64_t out = 0; out < p->outs; out += WIDTH * VECTOR) {
-        const float *x = p->x;
+        const float *x = p->x, *w[WIDTH];
         int rows;
+        for (int j = 0; j < WIDTH; j++)
+            w[j] = matrix_at(p, out + j * VECTOR < p->outs ? out + j * VECTOR : out);
         for (int i = 0; i < p->rows; i += rows, x += p->dim * ROW_GROUP) {
             rows = tile_height(p->rows - i, ROW_GROUP);
-            product_group(p, x, i, rows, out, &requests);
+            product_group(p, x, w, i, rows, out, &requests);
         }
     }
 }
