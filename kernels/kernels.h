@@ -403,7 +403,8 @@ struct kernels {
      * output o of n, a multiple of Q8_BLOCK for TYPE_Q8_0. Any type but TYPE_I8. */
     void (*widen_matrix)(enum type type, const void *tile, int64_t n, float *out);
 
-    /* y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding. */
+    /* y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding; a NaN is
+     * 0x7fc00000. */
     void (*product)(const struct product *part);
     void (*few_product)(const struct few_product *part);
 };

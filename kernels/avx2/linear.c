@@ -58,6 +58,31 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
+/* Whether a sum is a NaN, in lanes behind the last output too: then y is gone through again, so
+ * that all are the same. */
+static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH], const int rows,
+                                                          const int vectors)
+{
+    const int last = rows * vectors - 1;
+    __m256 nan = _mm256_setzero_ps();
+    for (int n = 0; n <= last; n += 2) {
+        const int m = n < last ? n + 1 : n;
+        nan = _mm256_or_ps(nan, _mm256_cmp_ps(acc[n / vectors][n % vectors],
+                                              acc[m / vectors][m % vectors], _CMP_UNORD_Q));
+    }
+    return !_mm256_testz_ps(nan, nan);
+}
+
+/* Of a register tile. */
+static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
+                                                        int rows, int64_t out, int64_t outs)
+{
+    float *y[ROWS];
+    for (int i = 0; i < rows; i++)
+        y[i] = (float *)((char *)(p->y + out) + (first + i) * p->y_stride);
+    attnkit_avx2_settle(rows, outs, y);
+}
+
 /* Input d of some rows of a group. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
@@ -105,6 +130,8 @@ product_tile(const struct product *p, const float *x, const float *const *column
     if (p->bias)
         add_bias(p->bias + out, outs, rows, vectors, acc);
     store_y(p, first, out, outs, rows, vectors, acc);
+    if (has_nan(acc, rows, vectors))
+        settle_tile(p, first, rows, out, outs);
 }
 
 /* The rows of a tile, and the outputs from `out` on of a tile or all that remain. */
@@ -210,6 +237,27 @@ add_input(const enum type type, struct reader reader[FEW_TILES], const float *co
     }
 }
 
+/* As has_nan, of few rows. */
+static inline __attribute__((always_inline)) bool
+has_few_nan(__m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
+{
+    __m256 nan = _mm256_setzero_ps();
+    for (int t = 0; t < tiles; t++)
+        for (int i = 0; i < rows; i++)
+            nan = _mm256_or_ps(nan, _mm256_cmp_ps(acc[t][i][0], acc[t][i][1], _CMP_UNORD_Q));
+    return !_mm256_testz_ps(nan, nan);
+}
+
+static __attribute__((cold, noinline)) void settle_few(const struct few_product *p, int first,
+                                                       int rows, int64_t out, int tiles)
+{
+    const int64_t outs = p->outs - out, most = tiles * TILE_KEYS;
+    float *y[FEW_ROWS];
+    for (int i = 0; i < rows; i++)
+        y[i] = p->y[first + i] + out;
+    attnkit_avx2_settle(rows, outs < most ? outs : most, y);
+}
+
 /* `tiles` tiles from that of output `out` on, or those that there are of them. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,
                                                             const struct few_product *p,
@@ -247,10 +295,13 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
     for (int t = 0; t < tiles; t++)
         for (int j = 0; j < TILE_VECTORS; j++) {
             const int64_t o = out + t * TILE_KEYS + j * VECTOR;
-            for (int i = 0; i < rows && o < p->outs; i++)
-                store_first(p->y[first + i] + o, p->outs - o,
-                            with_bias(acc[t][i][j], p->bias, o, p->outs));
+            for (int i = 0; i < rows && o < p->outs; i++) {
+                acc[t][i][j] = with_bias(acc[t][i][j], p->bias, o, p->outs);
+                store_first(p->y[first + i] + o, p->outs - o, acc[t][i][j]);
+            }
         }
+    if (has_few_nan(acc, rows, tiles))
+        settle_few(p, first, rows, out, tiles);
 }
 
 /* Rows `first` on. */

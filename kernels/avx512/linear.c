@@ -56,6 +56,29 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
+/* Whether a sum is a NaN, in lanes behind the last output too: then y is gone through again, so
+ * that all are the same. */
+static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
+                                                          const int rows, const int vectors)
+{
+    const int last = rows * vectors - 1;
+    __mmask16 ordered = 0xffff;
+    for (int n = 0; n <= last; n += 2) {
+        const int m = n < last ? n + 1 : n;
+        ordered = _mm512_mask_cmp_ps_mask(ordered, acc[n / vectors][n % vectors],
+                                          acc[m / vectors][m % vectors], _CMP_ORD_Q);
+    }
+    return ordered != 0xffff;
+}
+
+static __attribute__((cold, noinline)) void settle_y(const struct product *p)
+{
+    for (int i = 0; i < p->rows; i++) {
+        float *const y = (float *)((char *)p->y + i * p->y_stride);
+        attnkit_avx512_settle(1, p->outs, &y);
+    }
+}
+
 /* sum + *x * w in one instruction, which broadcasts x. */
 static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
                                                                      __m512 sum)
@@ -86,8 +109,9 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
             acc[i][j] = multiply_add_one(x + d * ROW_GROUP + i, w_d[j], acc[i][j]);
 }
 
-/* The group x, whose first row is `first`, and the matrix's tiles from that of output `out` on. */
-static inline __attribute__((always_inline)) void
+/* The group x, whose first row is `first`, and the matrix's tiles from that of output `out` on.
+ * Returns what has_nan does. */
+static inline __attribute__((always_inline)) bool
 product_tile(const struct product *p, const float *x, int first, int64_t out,
              struct requests *requests, const int rows, const int vectors)
 {
@@ -116,56 +140,62 @@ product_tile(const struct product *p, const float *x, int first, int64_t out,
     if (p->bias)
         add_bias(p->bias + out, last, rows, vectors, acc);
     store_y(p, first, out, last, rows, vectors, acc);
+    return has_nan(acc, rows, vectors);
 }
 
 /* A group of rows, which stays in the L1 cache, and all outputs. */
-static inline __attribute__((always_inline)) void product_group(const struct product *p,
+static inline __attribute__((always_inline)) bool product_group(const struct product *p,
                                                                 const float *x, int first,
                                                                 struct requests *requests,
                                                                 const int rows)
 {
+    bool nan = false;
     int64_t out = 0;
     for (; p->outs - out > 2 * VECTOR; out += 3 * VECTOR)
-        product_tile(p, x, first, out, requests, rows, 3);
+        nan |= product_tile(p, x, first, out, requests, rows, 3);
     if (p->outs - out > VECTOR)
-        product_tile(p, x, first, out, requests, rows, 2);
+        nan |= product_tile(p, x, first, out, requests, rows, 2);
     else if (p->outs > out)
-        product_tile(p, x, first, out, requests, rows, 1);
+        nan |= product_tile(p, x, first, out, requests, rows, 1);
+    return nan;
 }
 
 void attnkit_avx512_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROW_GROUP, WIDTH * VECTOR);
     const float *x = p->x;
+    bool nan = false;
     int rows;
     for (int i = 0; i < p->rows; i += rows, x += p->dim * ROW_GROUP) {
         rows = tile_height(p->rows - i, ROW_GROUP);
         switch (rows) {
         case 8:
-            product_group(p, x, i, &requests, 8);
+            nan |= product_group(p, x, i, &requests, 8);
             break;
         case 7:
-            product_group(p, x, i, &requests, 7);
+            nan |= product_group(p, x, i, &requests, 7);
             break;
         case 6:
-            product_group(p, x, i, &requests, 6);
+            nan |= product_group(p, x, i, &requests, 6);
             break;
         case 5:
-            product_group(p, x, i, &requests, 5);
+            nan |= product_group(p, x, i, &requests, 5);
             break;
         case 4:
-            product_group(p, x, i, &requests, 4);
+            nan |= product_group(p, x, i, &requests, 4);
             break;
         case 3:
-            product_group(p, x, i, &requests, 3);
+            nan |= product_group(p, x, i, &requests, 3);
             break;
         case 2:
-            product_group(p, x, i, &requests, 2);
+            nan |= product_group(p, x, i, &requests, 2);
             break;
         default:
-            product_group(p, x, i, &requests, 1);
+            nan |= product_group(p, x, i, &requests, 1);
         }
     }
+    if (nan)
+        settle_y(p);
 }
 
 /* -------------------------------------------------------------------------------- few rows */
@@ -211,8 +241,20 @@ add_input(const enum type type, struct reader reader[FEW_TILES], const float *co
     }
 }
 
-/* FEW_TILES tiles from that of output `out` on, or those that there are of them. */
-static inline __attribute__((always_inline)) void
+/* As has_nan, of few rows. */
+static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROWS][FEW_TILES],
+                                                              const int rows)
+{
+    __mmask16 ordered = 0xffff;
+    for (int i = 0; i < rows; i++)
+        for (int t = 0; t < FEW_TILES; t += 2)
+            ordered = _mm512_mask_cmp_ps_mask(ordered, acc[i][t], acc[i][t + 1], _CMP_ORD_Q);
+    return ordered != 0xffff;
+}
+
+/* FEW_TILES tiles from that of output `out` on, or those that there are of them. Returns what
+ * has_few_nan does. */
+static inline __attribute__((always_inline)) bool
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {
     const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / VECTOR;
@@ -251,19 +293,23 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
             for (int i = 0; i < rows; i++)
                 acc[i][t] = _mm512_add_ps(acc[i][t], b);
         }
+    const bool nan = has_few_nan(acc, rows);
     for (int t = 0; t < FEW_TILES; t++) {
         const __mmask16 mask = first_mask(outs - t * VECTOR);
         for (int i = 0; i < rows; i++)
             _mm512_mask_storeu_ps(p->y[first + i] + out + t * VECTOR, mask, acc[i][t]);
     }
+    return nan;
 }
 
 /* Rows `first` on. */
-static inline __attribute__((always_inline)) void
+static inline __attribute__((always_inline)) bool
 few_rows(const enum type type, const struct few_product *p, int first, const int rows)
 {
+    bool nan = false;
     for (int64_t out = 0; out < p->outs; out += FEW_TILES * VECTOR)
-        few_tiles(type, p, out, first, rows);
+        nan |= few_tiles(type, p, out, first, rows);
+    return nan;
 }
 
 /* Scales take registers, too. */
@@ -272,49 +318,54 @@ static inline int few_height(const enum type type)
     return type == TYPE_Q8_0 ? 4 : FEW_ROWS;
 }
 
-static inline __attribute__((always_inline)) void few(const enum type type,
+static inline __attribute__((always_inline)) bool few(const enum type type,
                                                       const struct few_product *p)
 {
+    bool nan = false;
     int rows;
     for (int i = 0; i < p->rows; i += rows) {
         rows = tile_height(p->rows - i, few_height(type));
         switch (rows) {
         case 6:
-            few_rows(type, p, i, 6);
+            nan |= few_rows(type, p, i, 6);
             break;
         case 5:
-            few_rows(type, p, i, 5);
+            nan |= few_rows(type, p, i, 5);
             break;
         case 4:
-            few_rows(type, p, i, 4);
+            nan |= few_rows(type, p, i, 4);
             break;
         case 3:
-            few_rows(type, p, i, 3);
+            nan |= few_rows(type, p, i, 3);
             break;
         case 2:
-            few_rows(type, p, i, 2);
+            nan |= few_rows(type, p, i, 2);
             break;
         default:
-            few_rows(type, p, i, 1);
+            nan |= few_rows(type, p, i, 1);
         }
     }
+    return nan;
 }
 
 void attnkit_avx512_few_product(const struct few_product *p)
 {
+    bool nan;
     switch (p->type) {
     case TYPE_F16:
-        few(TYPE_F16, p);
+        nan = few(TYPE_F16, p);
         break;
     case TYPE_BF16:
-        few(TYPE_BF16, p);
+        nan = few(TYPE_BF16, p);
         break;
     case TYPE_Q8_0:
-        few(TYPE_Q8_0, p);
+        nan = few(TYPE_Q8_0, p);
         break;
     default:
-        few(TYPE_F32, p);
+        nan = few(TYPE_F32, p);
     }
+    if (nan)
+        attnkit_avx512_settle(p->rows, p->outs, p->y);
 }
 
 void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out)

@@ -45,6 +45,28 @@ static inline __attribute__((always_inline)) void add_bias(const float *bias, co
             sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(bias + j * VECTOR));
 }
 
+/* Whether a sum is a NaN, in rows of so many vectors: then y is gone through again, so that all are
+ * the same. The maximum of a NaN and anything is a NaN. */
+static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum, const int rows,
+                                                          const int vectors)
+{
+    float32x4_t most = vdupq_n_f32(0.0f);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++)
+            most = vmaxq_f32(most, sum[i * vectors + j]);
+    return isnan(vmaxvq_f32(most));
+}
+
+/* Of a register tile. */
+static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
+                                                        int rows, int64_t out)
+{
+    float *y[ROW_GROUP];
+    for (int i = 0; i < rows; i++)
+        y[i] = y_row(p, first + i) + out;
+    attnkit_neon_settle(rows, WIDTH * VECTOR, y);
+}
+
 /* An input of a group of rows. */
 static inline __attribute__((always_inline)) void
 multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GROUP][WIDTH])
@@ -77,6 +99,8 @@ product_tile(const struct product *p, const float *x, int first, int64_t out, co
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < WIDTH; j++)
             vst1q_f32(y_row(p, first + i) + out + j * VECTOR, sum[i][j]);
+    if (has_nan(sum[0], rows, WIDTH))
+        settle_tile(p, first, rows, out);
 }
 
 /* A group of rows, which stays in the nearest cache, and the tiles that have all their outputs. */
@@ -214,6 +238,15 @@ static inline __attribute__((always_inline)) void add_input(const float *const *
     }
 }
 
+static __attribute__((cold, noinline)) void settle_few(float *const *rows_of_y, int64_t out,
+                                                       int rows)
+{
+    float *y[MATRIX_ROWS];
+    for (int i = 0; i < rows; i++)
+        y[i] = rows_of_y[i] + out;
+    attnkit_neon_settle(rows, TILE_KEYS, y);
+}
+
 /* The sums as output `out` on of the rows of y, with bias if there is one. */
 static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][TILE_VECTORS],
                                                              const float *bias, float *const *y,
@@ -226,6 +259,8 @@ static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][T
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < TILE_VECTORS; j++)
             vst1q_f32(y[i] + out + j * VECTOR, sum[i][j]);
+    if (has_nan(sum[0], rows, TILE_VECTORS))
+        settle_few(y, out, rows);
 }
 
 /* All rows, and the matrix's tiles from that of output `out` on, which have all their outputs. */

@@ -39,7 +39,7 @@ static void product_row(const struct product *p, int i, const float *x)
         float sum = sums ? sums[o] : 0.0f;
         for (int64_t d = 0; d < p->dim; d++)
             sum = fmaf(x[d * ROW_GROUP], w[d * TILE_KEYS], sum);
-        y[o] = p->bias ? sum + p->bias[o] : sum;
+        y[o] = plain_nan(p->bias ? sum + p->bias[o] : sum);
     }
 }
 
@@ -60,6 +60,6 @@ void attnkit_scalar_few_product(const struct few_product *p)
     for (int i = 0; i < p->rows; i++)
         for (int64_t o = 0; o < p->outs; o++) {
             const float sum = dot(p->type, p->x[i], p->dim, p->w, step, o);
-            p->y[i][o] = p->bias ? sum + p->bias[o] : sum;
+            p->y[i][o] = plain_nan(p->bias ? sum + p->bias[o] : sum);
         }
 }

@@ -30,6 +30,7 @@ static void write_element(const struct linear *l, int64_t i, int64_t out, const 
         sum = fmaf(x[d], w[d], sum);
     if (l->bias)
         sum += l->bias[out];
+    sum = plain_nan(sum);
     attnkit_scalar_narrow(l->y_type, &sum, 1, 0, y, NULL);
 }
 

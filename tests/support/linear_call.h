@@ -64,7 +64,7 @@ char *linear_call_reference(const struct linear_call *c);
  * another byte of y's memory has changed. */
 char *linear_call_take(const struct linear_call *c);
 
-/* Whether dense rows of y have the same bits, where any NaN equals any NaN. */
+/* Whether dense rows of y have the same bits. */
 bool linear_call_same(const struct linear_call *c, const char *y, const char *z, int64_t rows);
 
 /* Packs, runs and compares. Returns NULL or what is wrong. */
