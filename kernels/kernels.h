@@ -274,7 +274,7 @@ struct kernels {
 
     /* row[i] = x[i] to nearest even; for TYPE_I8 and TYPE_Q8_0 by groups (of `group` and of
      * Q8_BLOCK, which n is a multiple of), whose scale goes to scales[i / group] or the block:
-     *   scale   = max |x| / 127, a NaN if there is one in the group; Q8_0: rounded to binary16
+     *   scale   = max |x| / 127, 0x7fc00000 if the group has a NaN; Q8_0: rounded to binary16
      *   element = x / scale to nearest even, in -127 .. 127; 0 where that is NaN or scale is 0
      * A group with a NaN or an infinity comes back as NaNs, because 0 * NaN and 0 * inf are. */
     void (*narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,

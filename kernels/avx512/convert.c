@@ -220,20 +220,27 @@ narrow_elements(const enum type type, const float *x, float scale, int64_t n, vo
         store_elements(type, row, i, n - i, narrowed(type, load_first(x + i, n - i), scale));
 }
 
-/* A scale of 0, infinity or NaN makes every element 0. */
-static void narrow_bytes(const float *x, int64_t n, float scale, void *bytes)
+static bool is_usable(float scale)
 {
-    if (scale > 0.0f && scale < INFINITY)
-        narrow_elements(TYPE_I8, x, scale, n, bytes);
-    else
-        memset(bytes, 0, (size_t)n);
+    return scale > 0.0f && scale < INFINITY;
+}
+
+/* Elements of a scale that is not. Returns it as it is stored: any NaN is 0x7fc00000. */
+static float zero_bytes(float scale, int64_t n, int8_t *bytes)
+{
+    for (int64_t i = 0; i < n; i++)
+        bytes[i] = 0;
+    return isnan(scale) ? NAN : scale;
 }
 
 static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, float *scales)
 {
     for (int64_t i = 0; i < n; i += group) {
-        const float scale = scale_of(x + i, group);
-        narrow_bytes(x + i, group, scale, row + i);
+        float scale = scale_of(x + i, group);
+        if (is_usable(scale))
+            narrow_elements(TYPE_I8, x + i, scale, group, row + i);
+        else
+            scale = zero_bytes(scale, group, row + i);
         *scales++ = scale;
     }
 }
@@ -241,9 +248,13 @@ static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, flo
 static void narrow_q8_0(const float *x, int64_t n, char *block)
 {
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
-        const uint16_t scale = f16_from_float(scale_of(x + i, Q8_BLOCK));
-        memcpy(block, &scale, sizeof scale);
-        narrow_bytes(x + i, Q8_BLOCK, float_from_f16(scale), block + sizeof scale);
+        uint16_t half = f16_from_float(scale_of(x + i, Q8_BLOCK));
+        const float scale = float_from_f16(half);
+        if (is_usable(scale))
+            narrow_elements(TYPE_I8, x + i, scale, Q8_BLOCK, block + sizeof half);
+        else
+            half = f16_from_float(zero_bytes(scale, Q8_BLOCK, (int8_t *)block + sizeof half));
+        memcpy(block, &half, sizeof half);
     }
 }
 

@@ -111,7 +111,7 @@ static float scale_of(const float *x, int64_t n)
         const uint32_t magnitude = bits_from_float(x[i]) & 0x7fffffff;
         largest = magnitude > largest ? magnitude : largest;
     }
-    return float_from_bits(largest) / 127.0f;
+    return plain_nan(float_from_bits(largest) / 127.0f);
 }
 
 /* A scale of 0, infinity or NaN makes every element 0. One that rounded down can make it more than
