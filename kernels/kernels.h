@@ -312,7 +312,8 @@ struct kernels {
     void (*spread_line)(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
                         const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 
-    /* mean[i] = (the chain of additions of element i of `count` rows) / count. */
+    /* mean[i] = (the chain of additions of element i of `count` rows) / count; a NaN is 0x7fc00000.
+     */
     void (*mean)(const struct rows *rows, int64_t count, float *mean);
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */

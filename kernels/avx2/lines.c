@@ -122,6 +122,6 @@ void attnkit_avx2_mean(const struct rows *rows, int64_t count, float *mean)
         __m256 sum = _mm256_setzero_ps();
         for (int64_t r = 0; r < count; r++, row += rows->stride)
             sum = _mm256_add_ps(sum, load_first((const float *)row, left));
-        store_first(mean + i, left, _mm256_div_ps(sum, divisor));
+        store_first(mean + i, left, plain_nan(_mm256_div_ps(sum, divisor)));
     }
 }

@@ -99,6 +99,6 @@ void attnkit_avx512_mean(const struct rows *rows, int64_t count, float *mean)
         __m512 sum = _mm512_setzero_ps();
         for (int64_t r = 0; r < count; r++, row += rows->stride)
             sum = _mm512_add_ps(sum, load_first((const float *)row, left));
-        store_first(mean + i, left, _mm512_div_ps(sum, divisor));
+        store_first(mean + i, left, plain_nan(_mm512_div_ps(sum, divisor)));
     }
 }

@@ -176,6 +176,6 @@ void attnkit_scalar_mean(const struct rows *rows, int64_t count, float *mean)
         float sum = 0.0f;
         for (int64_t r = 0; r < count; r++, row += rows->stride)
             sum += ((const float *)row)[i];
-        mean[i] = sum / (float)count;
+        mean[i] = plain_nan(sum / (float)count);
     }
 }
