@@ -3,6 +3,8 @@
  * The public call of token embeddings: every id is checked before a row is written, then threads
  * share out the rows, which are copied, converted, or zeros.
  */
+#include <math.h>
+
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/exec.h"
 #include "dispatch/common/fp_modes.h"
@@ -150,6 +152,14 @@ static attnkit_status check_memory(const struct embedding *e, char *message)
 
 /* ---------------------------------------------------------------------------------- rows */
 
+/* Unlike elements that only change their type, those of TYPE_Q8_0 are products: a NaN of theirs is
+ * computed, and has one face. */
+static void settle_products(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = isnan(x[i]) ? NAN : x[i];
+}
+
 static void look_up(const struct embedding *e, int64_t id, char *out)
 {
     const char *const row = e->table + id * e->table_stride;
@@ -162,6 +172,8 @@ static void look_up(const struct embedding *e, int64_t id, char *out)
     for (int64_t d = 0; d < e->dim; d += PIECE) {
         const int64_t n = e->dim - d < PIECE ? e->dim - d : PIECE;
         e->kernels->widen(from, row + bytes_of(from, d), NULL, 0, n, x);
+        if (from == TYPE_Q8_0)
+            settle_products(x, n);
         e->kernels->narrow(to, x, n, 0, out + bytes_of(to, d), NULL);
     }
 }

@@ -141,6 +141,8 @@ static void expected_row(const struct lookup *l, int64_t id, char *row)
         return;
     }
     attnkit_scalar_widen((enum type)a->table.type, from, NULL, 0, a->dim, x);
+    for (int64_t d = 0; d < a->dim && a->table.type == ATTNKIT_Q8_0; d++)
+        x[d] = plain_nan(x[d]);
     attnkit_scalar_narrow((enum type)a->out.type, x, a->dim, 0, row, NULL);
 }
 
