@@ -91,19 +91,26 @@ static float half_at(const struct format *f, const char *bytes)
     return x;
 }
 
-/* Element i of a row; scale_of_group: that of its group, for TYPE_I8. */
-static float element(enum type type, const char *row, const float *scale_of_group, int64_t i)
+/* The scale of element i, where there is one. */
+static float scale_of(enum type type, const char *row, const float *scales, int64_t group,
+                      int64_t i)
 {
-    const char *block = row + i / Q8_BLOCK * Q8_BLOCK_BYTES;
+    if (type == TYPE_I8)
+        return scales[i / group];
+    return type == TYPE_Q8_0 ? half_at(&formats[0], row + i / Q8_BLOCK * Q8_BLOCK_BYTES) : 1.0f;
+}
+
+static float element(enum type type, const char *row, float scale, int64_t i)
+{
     float x;
     switch (type) {
     case TYPE_F16:
     case TYPE_BF16:
         return half_at(format_of(type), row + 2 * i);
     case TYPE_I8:
-        return scaled((int8_t)row[i], *scale_of_group);
+        return scaled((int8_t)row[i], scale);
     case TYPE_Q8_0:
-        return scaled((int8_t)block[2 + i % Q8_BLOCK], half_at(&formats[0], block));
+        return scaled((int8_t)row[i / Q8_BLOCK * Q8_BLOCK_BYTES + 2 + i % Q8_BLOCK], scale);
     default:
         memcpy(&x, row + 4 * i, sizeof x);
         return x;
@@ -113,8 +120,12 @@ static float element(enum type type, const char *row, const float *scale_of_grou
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out)
 {
+    const int64_t scaled_by_one = type == TYPE_I8 ? group : Q8_BLOCK;
+    float scale = 1.0f;
     for (int64_t i = 0; i < n; i++) {
-        const float x = element(type, row, type == TYPE_I8 ? &scales[i / group] : NULL, i);
+        if (i % scaled_by_one == 0)
+            scale = scale_of(type, row, scales, group, i);
+        const float x = element(type, row, scale, i);
         memcpy(&out[i], &x, sizeof x);
     }
 }
