@@ -21,272 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/reference.h"
-#include "kernels/scalar/scalar.h"
-#include "tests/oracle/oracle.h"
-#include "tests/support/formats.h"
-#include "tests/support/random.h"
+#include "tests/accuracy/errors.h"
+#include "tests/accuracy/settings.h"
 
 static const uint64_t SEED = 20261121, STORED_SEED = 20261421;
-static const double MOST_E = 4.0;
-
-/* --- The distributions ----------------------------------------------------------------------- */
-
-static float k_plus_100(float normal)
-{
-    return normal + 100.0f;
-}
-
-static float k_1e_20(float normal)
-{
-    return normal * 1e-20f;
-}
-
-static float v_sign_1e4(float normal)
-{
-    return normal < 0.0f ? -1e4f : 1e4f;
-}
-
-static float v_subnormal(float normal)
-{
-    return normal * 1e-40f;
-}
-
-static float v_plus_1000(float normal)
-{
-    return normal + 1000.0f;
-}
-
-static float v_third(float normal)
-{
-    (void)normal;
-    return 1.0f / 3.0f;
-}
-
-/* One key alone counts. */
-static double middle_1000(int64_t key, int64_t kv_len)
-{
-    return key == kv_len / 2 ? 1000.0 : 0.0;
-}
-
-/* The first key has most of the weight, as in trained models; all others together have the rest. */
-static double first_12(int64_t key, int64_t kv_len)
-{
-    (void)kv_len;
-    return key == 0 ? 12.0 : 0.0;
-}
-
-/* A new maximum in every block, and in every chunk. */
-static double rising_30(int64_t key, int64_t kv_len)
-{
-    return 30.0 * (double)key / (double)kv_len;
-}
-
-/* Everything is drawn from the normal distribution and then changed, where a member is not 0. */
-struct distribution {
-    const char *name;
-    float q_times;
-    float (*k)(float normal);
-    float (*v)(float normal);
-    double (*added)(int64_t key, int64_t kv_len); /* to the scores of row 0 */
-    bool equal_keys;
-};
-
-static const struct distribution distributions[] = {
-    {.name = "normal"},
-    {.name = "logits x8", .q_times = 8.0f},
-    {.name = "logits x64", .q_times = 64.0f},
-    {.name = "one huge logit", .added = middle_1000},
-    {.name = "equal logits", .equal_keys = true},
-    {.name = "K + 100", .k = k_plus_100},
-    {.name = "V = +-1e4", .v = v_sign_1e4},
-    {.name = "V subnormal", .v = v_subnormal},
-    {.name = "K 1e-20", .k = k_1e_20},
-    {.name = "V + 1000", .v = v_plus_1000},
-    {.name = "sink", .added = first_12},
-    {.name = "rising maximum", .added = rising_30},
-};
-
-enum {
-    DISTRIBUTIONS = sizeof distributions / sizeof distributions[0],
-};
-
-/* --- Cases ----------------------------------------------------------------------------------- */
-
-struct shape {
-    int64_t head_dim, value_dim, kv_len;
-};
-
-/* One head of a few query rows. */
-struct setting {
-    attnkit_attention_args args;
-    float *q, *k, *v, *out, *lse;
-};
-
-static float *floats(int64_t count)
-{
-    float *f = malloc((size_t)count * sizeof *f);
-    assert_non_null(f);
-    return f;
-}
-
-static float *normals(int64_t count, uint64_t *random)
-{
-    float *f = floats(count);
-    for (int64_t i = 0; i < count; i++)
-        f[i] = random_normal(random);
-    return f;
-}
-
-static void change(float *f, int64_t count, float (*to)(float normal))
-{
-    for (int64_t i = 0; to && i < count; i++)
-        f[i] = to(f[i]);
-}
-
-/* Moves every key along the first query row so far that the score changes by as much as asked. */
-static void add_to_scores(const struct distribution *d, const struct shape *shape, const float *q,
-                          float *k)
-{
-    const int64_t dim = shape->head_dim;
-    double square = 0.0;
-    for (int64_t i = 0; i < dim; i++)
-        square += (double)q[i] * q[i];
-    for (int64_t j = 0; j < shape->kv_len; j++)
-        for (int64_t i = 0; i < dim; i++)
-            k[j * dim + i] +=
-                (float)(d->added(j, shape->kv_len) * sqrt((double)dim) / square * q[i]);
-}
-
-static struct setting setting_new(const struct distribution *d, const struct shape *shape,
-                                  int64_t rows, uint64_t seed)
-{
-    const int64_t dim = shape->head_dim, keys = shape->kv_len;
-    uint64_t random = seed;
-    struct setting s = {
-        .q = normals(rows * dim, &random),
-        .k = normals(keys * dim, &random),
-        .v = normals(keys * shape->value_dim, &random),
-        .out = floats(rows * shape->value_dim),
-        .lse = floats(rows),
-    };
-    for (int64_t i = 0; d->q_times != 0.0f && i < rows * dim; i++)
-        s.q[i] *= d->q_times;
-    for (int64_t j = 1; d->equal_keys && j < keys; j++)
-        memcpy(s.k + j * dim, s.k, (size_t)dim * sizeof *s.k);
-    change(s.k, keys * dim, d->k);
-    change(s.v, keys * shape->value_dim, d->v);
-    if (d->added)
-        add_to_scores(d, shape, s.q, s.k);
-    s.args = (attnkit_attention_args){
-        .size = sizeof s.args,
-        .batch = 1,
-        .q_heads = 1,
-        .kv_heads = 1,
-        .q_len = rows,
-        .kv_len = keys,
-        .head_dim = dim,
-        .value_dim = shape->value_dim,
-        .q = {.data = s.q},
-        .k = {.data = s.k},
-        .v = {.data = s.v},
-        .out = {.data = s.out},
-        .lse = {.data = s.lse},
-    };
-    return s;
-}
-
-static void setting_free(struct setting *s)
-{
-    free(s->q);
-    free(s->k);
-    free(s->v);
-    free(s->out);
-    free(s->lse);
-}
 
 static bool is_long(void)
 {
     return getenv("ATTNKIT_TEST_LONG") != NULL;
-}
-
-/* --- Measuring ------------------------------------------------------------------------------- */
-
-/* The worst of what was compared. */
-struct worst {
-    double e, own_e;          /* E, and that by the unit of each element, which is never less */
-    double bound, lse_bound;  /* |error| / bound, and that of the LSE */
-    int64_t elements, beyond; /* beyond: those with an E of more than MOST_E */
-};
-
-static struct worst worst_of(struct worst a, struct worst b)
-{
-    return (struct worst){
-        .e = fmax(a.e, b.e),
-        .own_e = fmax(a.own_e, b.own_e),
-        .bound = fmax(a.bound, b.bound),
-        .lse_bound = fmax(a.lse_bound, b.lse_bound),
-        .elements = a.elements + b.elements,
-        .beyond = a.beyond + b.beyond,
-    };
-}
-
-/* Of an error in units of something; what is not finite is the worst there is. */
-static double ratio(double error, double unit)
-{
-    const double r = error == 0.0 ? 0.0 : fabs(error) / unit;
-    return isfinite(r) ? r : INFINITY;
-}
-
-/* A row of a result against the oracle. */
-static struct worst judge(const struct oracle_row *row, const struct oracle_element *truth,
-                          int64_t count, const float *out, float lse)
-{
-    struct worst w = {.elements = count};
-    for (int64_t c = 0; c < count; c++) {
-        const double error = out[c] - truth[c].value;
-        const double e = ratio(error, oracle_unit(row, &truth[c]));
-        w.e = fmax(w.e, e);
-        w.beyond += e > MOST_E;
-        w.own_e = fmax(w.own_e, ratio(error, truth[c].unit));
-        w.bound = fmax(w.bound, ratio(error, truth[c].bound));
-    }
-    if (row->keys > 0)
-        w.lse_bound = ratio(lse - row->lse, row->lse_bound);
-    else
-        assert_true(lse == -INFINITY);
-    return w;
-}
-
-static struct attention problem_of(const attnkit_attention_args *args)
-{
-    struct attention a;
-    char message[ATTNKIT_MESSAGE_SIZE];
-    if (attnkit_attention_problem(args, &a, message) != ATTNKIT_OK)
-        fail_msg("%s", message);
-    return a;
-}
-
-/* Every row of a problem by the scalar reference. */
-static struct worst judge_reference(const attnkit_attention_args *args)
-{
-    const struct attention a = problem_of(args);
-    const int64_t dim = a.value_dim;
-    float *out = floats(dim), lse;
-    struct oracle_element *truth = malloc((size_t)dim * sizeof *truth);
-    struct worst w = {0};
-    for (int64_t b = 0; b < args->batch; b++)
-        for (int64_t h = 0; h < args->q_heads; h++)
-            for (int64_t i = 0; i < args->q_len; i++) {
-                const struct oracle_row row = oracle_row(args, b, h, i, truth, NULL);
-                attnkit_reference_row(&a, b, h / a.group, i * a.group + h % a.group, out, &lse);
-                w = worst_of(w, judge(&row, truth, dim, out, lse));
-            }
-    free(truth);
-    free(out);
-    return w;
 }
 
 /* --- Tests ----------------------------------------------------------------------------------- */
@@ -333,6 +77,12 @@ static void assert_inside_bound(const char *name, struct worst w)
            (long long)w.elements);
     assert_true(w.bound <= 1.0);
     assert_true(w.lse_bound <= 1.0);
+}
+
+static float v_third(float normal)
+{
+    (void)normal;
+    return 1.0f / 3.0f;
 }
 
 /* All roundings of such a sum have one sign, so E knows no limit but the bound's. */
@@ -398,18 +148,6 @@ static void options_are_inside_the_bound(void **state)
 
 /* --- Every instruction set ------------------------------------------------------------------- */
 
-static void run(const attnkit_attention_args *args, const char *isa)
-{
-    char message[ATTNKIT_MESSAGE_SIZE];
-    attnkit_exec exec = {.size = sizeof exec, .isa = isa};
-    if (attnkit_attention_workspace(args, &exec, &exec.workspace_size, message) != ATTNKIT_OK)
-        fail_msg("%s", message);
-    exec.workspace = malloc(exec.workspace_size + 1);
-    if (attnkit_attention(args, &exec, message) != ATTNKIT_OK)
-        fail_msg("%s", message);
-    free(exec.workspace);
-}
-
 /* The first and the last row of the public call against the reference. */
 static void assert_same_bits(const struct distribution *d, const struct shape *shape, int64_t rows,
                              const char *isa)
@@ -432,7 +170,8 @@ static void assert_same_bits(const struct distribution *d, const struct shape *s
 static void isa_has_the_bits_of_the_reference(void **state)
 {
     const char *isa = *state;
-    static const struct shape shapes[] = {{64, 64, 513}, {128, 128, 100}, {33, 17, 1000}};
+    static const struct shape shapes[] = {
+        {64, 64, 513}, {128, 128, 100}, {33, 17, 1000}, {8, 8, 5000}};
     for (int i = 0; i < DISTRIBUTIONS; i++)
         for (size_t j = 0; j < sizeof shapes / sizeof shapes[0]; j++) {
             assert_same_bits(&distributions[i], &shapes[j], 1, isa);
@@ -442,69 +181,6 @@ static void isa_has_the_bits_of_the_reference(void **state)
 
 /* --- K and V of other types ------------------------------------------------------------------- */
 
-struct storage {
-    const char *name;
-    attnkit_type type;
-    int64_t group; /* elements that share a scale */
-};
-
-static const struct storage storages[] = {
-    {"f16", ATTNKIT_F16, 0},
-    {"bf16", ATTNKIT_BF16, 0},
-    {"i8", ATTNKIT_I8, 32},
-    {"q8_0", ATTNKIT_Q8_0, 0},
-};
-
-enum {
-    STORAGES = sizeof storages / sizeof storages[0],
-};
-
-/* Stores rows, and puts the numbers that are stored in place of those that were to be. */
-static void *store(const struct storage *as, float *rows, int64_t count, int64_t dim, float *scales)
-{
-    const enum type type = (enum type)as->type;
-    const int64_t row_bytes = bytes_of(type, dim), groups = as->group ? dim / as->group : 0;
-    char *stored = malloc((size_t)(count * row_bytes));
-    for (int64_t i = 0; i < count; i++) {
-        float *row = rows + i * dim, *row_scales = scales + i * groups;
-        attnkit_scalar_narrow(type, row, dim, as->group, stored + i * row_bytes, row_scales);
-        widen_row(type, stored + i * row_bytes, row_scales, as->group, dim, row);
-    }
-    return stored;
-}
-
-/* The public call on stored rows against the oracle on what they mean. */
-static struct worst judge_storage(const struct storage *as, struct setting *s)
-{
-    attnkit_attention_args args = s->args;
-    const int64_t keys = args.kv_len, dim = args.value_dim;
-    float *k_scales = floats(keys * args.head_dim), *v_scales = floats(keys * dim);
-    void *k = store(as, s->k, keys, args.head_dim, k_scales);
-    void *v = store(as, s->v, keys, dim, v_scales);
-    struct oracle_element *truth = malloc((size_t)dim * sizeof *truth);
-    struct worst w = {0};
-    const attnkit_kv_storage storage = {.size = sizeof storage,
-                                        .k_scales = {.data = as->group ? k_scales : NULL},
-                                        .v_scales = {.data = as->group ? v_scales : NULL},
-                                        .k_scale_group = as->group,
-                                        .v_scale_group = as->group};
-    args.k.data = k;
-    args.v.data = v;
-    args.k.type = args.v.type = as->type;
-    args.storage = &storage;
-    run(&args, NULL);
-    for (int64_t i = 0; i < args.q_len; i++) {
-        const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth, NULL);
-        w = worst_of(w, judge(&row, truth, dim, s->out + i * dim, s->lse[i]));
-    }
-    free(truth);
-    free(k);
-    free(v);
-    free(k_scales);
-    free(v_scales);
-    return w;
-}
-
 /* The data of distribution_is_accurate, stored. */
 static struct worst judge_stored_lengths(const struct storage *as, const struct distribution *d)
 {
@@ -513,7 +189,9 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
         for (int64_t dim = 64; dim <= 128; dim += 64) {
             const struct shape shape = {dim, dim, lengths[i]};
             struct setting s = setting_new(d, &shape, lengths[i] <= 1000 ? 3 : 1, STORED_SEED + i);
-            w = worst_of(w, judge_storage(as, &s));
+            struct stored *const stored = stored_new(as, &s);
+            w = worst_of(w, judge_call(&stored->args));
+            stored_free(stored);
             setting_free(&s);
         }
     return w;
