@@ -8,7 +8,7 @@
  * A factor c has u, and a few 2^-53 from binary64; s c is off by |s^ - s| |c^| + |s| |c^ - c|, and
  * rounded once. With a softcap that is y, and z = tanh y, off by
  *   - what y's error moves it: tanh rises, so at most to tanh(|y| +- |y^ - y|),
- *   - 3 ulp: a factor of 1 +- 6u, and 2 e,
+ *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e,
  * and z has the factor cap c. A bias is rounded once for its unit (log2 e has u), ALiBi's slope
  * too, its distance once, from 2^24 on, and their product once; their sum once, if there are both.
  * Score and bias are added in one go with the product, in its rounding. In all, t_j is off by at
@@ -24,13 +24,22 @@
  * 2u). The sink is one of the weights: its t has the u of log2 e and of its rounding from binary64,
  * its v is 0.
  *
- * Sums. Rescales are powers of 2 or 0, their products are exact but for e. A weight goes into l
- * through the additions of its block except the first, which is to 0; through those of the blocks
- * of its chunk except the first; and of the chunks except the first: h_l roundings, of what the row
- * sees. The sink is added to l last, one more. Into o a weight goes through the product with v
- * besides: h_o = h_l + 1 without the sink's, because what that adds to o is 0. Each product with v,
- * each block and (twice) each chunk and the sink can lose e, which later rescales only make
- * smaller.
+ * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, their products are exact but for e.
+ * A weight goes into l through the additions of its block except the first, which is to 0, and
+ * through those of the blocks of its chunk except the first: h_l roundings, of what the row sees,
+ * and never more than 127 + 3. Into o a weight goes through the product with v besides: h_o = h_l +
+ * 1. Each product with v and each block can lose e, which later rescales only make smaller.
+ *
+ * Chunks, in binary64. The first one is the total as it is. Each other one is multiplied by a power
+ * of 2, which is exact: it has 24 bits, none below 2^-149, and the factor is 0 or at least 2^-100.
+ * Its sum with the rescaled total is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. So is
+ * that of the sink with l, while what it adds to o is 0. This is all that the number of keys
+ * changes: 2^-40 for 2^22 keys, and u is 2^-24. A total that is rescaled again and again can become
+ * subnormal and lose 2^-1075 with each chunk and the sink.
+ *
+ * A chunk's element that is not finite, though its l is, is l P / W with P and W in binary64. They
+ * are sums of the same weights, so that it has the h_l roundings of l, and less than 4 * 512 of
+ * 2^-53, for which the rounding of the product with v in h_o has room.
  *
  * Dropout. A weight is on its way into o multiplied by a factor that has u and is at least 1, and
  * rounded: as if v were v times the factor, and two more roundings in h_o. A dropped one is 0.
@@ -39,15 +48,18 @@
  * of the roundings in the two sums (a_j is the same in both),
  *     (o^ - o l^) / W = sum_j w_j a_j (v_j - o) + sum_j w_j (1 + a_j) (f_j v_j - g_j o)
  *                       + lost_o - o lost_l,
- * because sum_j w_j (v_j - o) = 0; and l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) - lost_l. Their
- * quotient is the error of o^ / l^, which is rounded once more. What is lost is the above, times
- * exp(h_o u), over W; and W >= 2^(t_b - top - 1) sum_j exp(x_j - x_b) for the best key b.
+ * because sum_j w_j (v_j - o) = 0; and l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) - lost_l (h_l and
+ * h_o with the roundings of binary64). Their quotient is the error of o^ / l^, which is rounded to
+ * binary64 and then to binary32. What is lost is the above, times exp(h_o u), over W; and W >=
+ * 2^(t_b - top - 1) sum_j exp(x_j - x_b) for the best key b.
  *
- * Logarithm. ln l^ has the error of l^, then 1 ulp of its own; two fused roundings add M ln 2, and
- * LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
+ * Logarithm. l^ is rounded to binary32 where it is a sum in binary64. ln l^ has the error of l^,
+ * then 1 ulp of its own; two fused roundings add M ln 2, and LN2_HI + LN2_LO is not quite ln 2. M
+ * is between t_b - dt_b and top + 1.
  *
  * Weights out. Scores are as above, with factors that are not in log2: bias and slope are then what
- * the caller gave. A weight of the softmax is the quotient of W_j (1 + a_j), or 0, and l^.
+ * the caller gave. A weight of the softmax is the quotient of W_j (1 + a_j), or 0, and l^, which is
+ * rounded as for the logarithm.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: below as a weight of 0, above as a row of
  * NaN. Errors of scores near there have no bound.
@@ -68,8 +80,10 @@ typedef long double real;
 
 static const real U = 0x1p-24L;
 static const real LOSS = 0x1p-150L;
+static const real U_64 = 0x1p-53L; /* the same of binary64 */
+static const real LOSS_64 = 0x1p-1075L;
+static const real TANH_ULPS = 3;
 static const real EXP2_ERROR = 0x1.000004p-23L;   /* at least -ln (1 - 2u) */
-static const real TANH_ERROR = 0x1.8p-22L;        /* 6u */
 static const real WEIGHT_LOSS = 0x1.6a09eap-101L; /* at least 2^-100.5 (1 + 2u) */
 static const real C_ERROR = 0x1p-24L + 0x1p-50L;
 static const real OWN_ERROR = 1 + 0x1p-20L;
@@ -107,7 +121,7 @@ static struct value tanh_of(struct value y)
     const real distance = fabsl(y.x), error = isinf(y.x) ? 0 : y.error;
     const real z = tanhl(distance), most = tanhl(distance + error);
     const real moved = fmaxl(most - z, z - tanhl(distance - error));
-    return (struct value){copysignl(z, y.x), moved + TANH_ERROR * most + 2 * LOSS};
+    return (struct value){copysignl(z, y.x), moved + TANH_ULPS * 2 * (U * most + LOSS)};
 }
 
 /* What all scores of a row have in common. */
@@ -227,7 +241,8 @@ struct row {
     real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
     real log_sum;              /* ln sum_j exp(x_j - best_x) */
     real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
-    real folds;                /* roundings of blocks and chunks that can lose e */
+    real lost_by_sums;         /* what sums in l or in o can lose at most */
+    bool is_folded;            /* of more than one chunk, or of one and a sink: in binary64 */
     real loss_unit;            /* what a loss of 1 is in units of W, at most */
     real lost_l;
     real l_low, l_high; /* l^ is between them */
@@ -353,11 +368,12 @@ static void count_roundings(struct row *r)
         most_keys = larger(most_keys, in_block);
         most_blocks = larger(most_blocks, in_chunk);
     }
-    const int64_t sinks = r->terms - r->count;
-    const int64_t additions = most_keys - 1 + most_blocks - 1 + larger(chunks - 1, 0);
-    r->g = expm1l((additions + sinks) * U);
-    r->f = expm1l((additions + 1) * U + (r->drops ? U + C_ERROR : 0));
-    r->folds = (real)(blocks + 2 * (chunks + sinks));
+    const int64_t additions = most_keys - 1 + most_blocks - 1;
+    const int64_t folds = larger(r->terms - r->count + chunks - 1, 0);
+    r->g = expm1l(additions * U + folds * U_64);
+    r->f = expm1l((additions + 1) * U + folds * U_64 + (r->drops ? U + C_ERROR : 0));
+    r->lost_by_sums = blocks * LOSS + folds * LOSS_64;
+    r->is_folded = folds > 0;
 }
 
 /* All of it, if it may be so small as to count as 0. */
@@ -371,7 +387,7 @@ static void bound_sum(struct row *r)
 {
     real low = 0, high = 0;
     r->loss_unit = (1 + r->f) * expl(LN_2 * (r->top + 1) - r->best_x - r->log_sum);
-    r->lost_l = r->loss_unit * r->folds * LOSS;
+    r->lost_l = r->loss_unit * r->lost_by_sums;
     for (int64_t j = 0; j < r->terms; j++) {
         struct key *const key = &r->keys[j];
         key->lost = lost_weight(r, key);
@@ -388,7 +404,7 @@ static void bound_sum(struct row *r)
 
 static struct oracle_element element(real value, real magnitude, real error)
 {
-    const real bound = error + U * (fabsl(value) + error) + LOSS;
+    const real bound = error + (U + 2 * U_64) * (fabsl(value) + error) + LOSS;
     return (struct oracle_element){.value = (double)value,
                                    .magnitude = (double)magnitude,
                                    .bound = (double)(bound * OWN_ERROR)};
@@ -490,7 +506,7 @@ static struct oracle_element element_of(const struct row *r, const struct column
         return (struct oracle_element){.value = INFINITY, .magnitude = INFINITY, .bound = INFINITY};
     if (r->best_x == -INFINITY)
         return exactly(0.0);
-    const real lost_o = column->lost + r->loss_unit * (r->count + r->folds) * LOSS;
+    const real lost_o = column->lost + r->loss_unit * (r->count * LOSS + r->lost_by_sums);
     const real error = column->error + lost_o + fabsl(column->o) * r->lost_l;
     struct oracle_element e =
         element(column->o, column->magnitude, r->l_low > 0 ? error / r->l_low : INFINITY);
@@ -500,13 +516,20 @@ static struct oracle_element element_of(const struct row *r, const struct column
     return e;
 }
 
+/* How far l^ is off, at most, because it is rounded from binary64 to binary32. */
+static real narrowing(const struct row *r)
+{
+    return r->is_folded ? U : 0;
+}
+
 /* How far ln l^ and the two roundings after it can be off. */
 static double bound_lse(const struct row *r, real lse)
 {
     const real most_m = fmaxl(fabsl(r->top + 1), fabsl(r->best_x / LN_2 - r->best_dt));
     const real most_log = fmaxl(fabsl(r->log_sum + LN_2 * r->best_dt),
                                 fabsl(r->log_sum + r->best_x - LN_2 * (r->top + 1)));
-    const real l_error = r->l_low > 0 ? fmaxl(logl(r->l_high), -logl(r->l_low)) : INFINITY;
+    const real l_error =
+        r->l_low > 0 ? fmaxl(logl(r->l_high), -logl(r->l_low)) + narrowing(r) : INFINITY;
     const real log_error = 2 * U * (most_log + l_error);
     const real constant = most_m * fabsl(LN_2 - (real)LN2_HI - (real)LN2_LO);
     const real inner = U * (most_m * (real)LN2_LO + most_log + l_error + log_error) + LOSS;
@@ -538,7 +561,9 @@ static struct oracle_element softmax_weight(const struct row *r, const struct ke
         return exactly(NAN);
     if (key->x == -INFINITY)
         return exactly(0.0);
-    const real high = key->high / r->l_low, low = (key->low - key->lost) / r->l_high;
+    const real factor = 1 + narrowing(r);
+    const real high = key->high / r->l_low * factor,
+               low = (key->low - key->lost) / r->l_high / factor;
     const real error = r->l_low > 0 ? fmaxl(high - key->weight, key->weight - low) : INFINITY;
     return element(key->weight, key->weight, error);
 }
@@ -620,7 +645,7 @@ static struct last_rounding rounding_to(attnkit_type type)
     case ATTNKIT_BF16:
         return (struct last_rounding){0x1p-8, 0x1p-134, 0x1.ffp127};
     default:
-        return (struct last_rounding){0.0, 0.0, INFINITY};
+        return (struct last_rounding){0.0, 0.0, 0x1.ffffffp127};
     }
 }
 
