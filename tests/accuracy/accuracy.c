@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,25 @@ static void constant_v_of_equal_logits_is_inside_the_bound(void **state)
     (void)state;
     const struct distribution equal = {.equal_keys = true, .v = v_third};
     assert_inside_bound("constant V", judge_lengths(&equal, 64, 4, 16384));
+}
+
+static float v_large(float normal)
+{
+    return normal < 0.0f ? -3.4e38f : 3.4e38f;
+}
+
+static float v_largest(float normal)
+{
+    (void)normal;
+    return FLT_MAX;
+}
+
+static void sums_beyond_binary32_are_inside_the_bound(void **state)
+{
+    (void)state;
+    const struct distribution large = {.v = v_large}, largest = {.v = v_largest};
+    assert_inside_bound("V = +-3.4e38", judge_lengths(&large, 64, 4, 16384));
+    assert_inside_bound("V = FLT_MAX", judge_lengths(&largest, 64, 4, 16384));
 }
 
 /* With one dimension scores can be all but equal, and then the same holds for V + 1000. */
@@ -314,7 +334,7 @@ enum {
 
 int main(void)
 {
-    struct CMUnitTest tests[DISTRIBUTIONS + STORAGES + MAX_ISAS + 4];
+    struct CMUnitTest tests[DISTRIBUTIONS + STORAGES + MAX_ISAS + 5];
     size_t count = 0;
     for (int i = 0; i < DISTRIBUTIONS; i++)
         tests[count++] = test(distributions[i].name, distribution_is_accurate, &distributions[i]);
@@ -322,6 +342,7 @@ int main(void)
         tests[count++] = test(storages[i].name, storage_is_accurate, &storages[i]);
     tests[count++] =
         (struct CMUnitTest)cmocka_unit_test(constant_v_of_equal_logits_is_inside_the_bound);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test(sums_beyond_binary32_are_inside_the_bound);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(one_dimension_is_inside_the_bound);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(options_are_inside_the_bound);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(mutants_are_outside_the_bound);
