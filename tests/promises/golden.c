@@ -10,7 +10,8 @@
  * of the format (docs/format.md), and CHANGES.md has its reason
  *
  * --isa names an instruction set, or "reference"; without it all are checked that can run. --every
- * takes a sample, every Nth case of each kind; N is odd, so that it meets every sort of case.
+ * takes a sample, every Nth case of each kind; N is odd, so that it meets every sort of case. With
+ * ATTNKIT_TEST_WHOLE in the environment it takes all.
  * --bochs leaves out what is rounded to binary16, which that emulator does wrongly.
  */
 #include <setjmp.h>
@@ -229,6 +230,8 @@ static bool read_options(int argc, char **argv)
         else
             return false;
     }
+    if (getenv("ATTNKIT_TEST_WHOLE"))
+        options.every = 1;
     return options.file && options.every % 2 == 1 && options.every > 0;
 }
 
