@@ -518,7 +518,8 @@ static void write_weights(const struct attention *a, const struct kernels *kerne
                           w->is_begun ? sums : w->chunk.row_sum, scratch);
 }
 
-/* A sum may have overflowed. Where the sum of the weights is NaN all is NaN. */
+/* A sum may have overflowed. Where the sum of the weights is NaN a result is, too; but not o of a
+ * state, if it goes on from any that a caller made. */
 static void redo_rows(const struct attention *a, const struct kernels *kernels,
                       const struct walk *w, uint64_t not_finite, char *scratch)
 {
@@ -527,7 +528,7 @@ static void redo_rows(const struct attention *a, const struct kernels *kernels,
         const struct work_item row = {
             w->batch, w->kv_head, p.position * a->group + p.head - p.group_head, 0, 1, 1};
         const double sum = w->is_begun ? w->total.row_sum[r] : (double)w->chunk.row_sum[r];
-        if (not_finite >> r & 1 && !isnan(sum))
+        if (not_finite >> r & 1 && (a->after.out || !isnan(sum)))
             attnkit_careful_row(a, kernels, &row, scratch);
     }
 }

@@ -498,11 +498,12 @@ static double sum_of(const struct panel *p, int lane)
 }
 
 /* A sum may have overflowed; and a lane that does not see a key multiplies its V by 0, which a NaN
- * or an infinity survives. Where the sum of the weights is NaN all is NaN. */
+ * or an infinity survives. Where the sum of the weights is NaN a result is, too; but not o of a
+ * state, if it goes on from any that a caller made. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
-        if (not_finite >> lane & 1 && !isnan(sum_of(p, lane))) {
+        if (not_finite >> lane & 1 && (w->a->after.out || !isnan(sum_of(p, lane)))) {
             const struct work_item row = {w->batch, w->kv_head, p->first_row + lane, 0, 1, 1};
             attnkit_careful_row(w->a, w->kernels, &row, w->careful_scratch);
         }
