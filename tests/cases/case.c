@@ -444,19 +444,15 @@ void result_from_reference(struct result *r, const attnkit_attention_args *args)
     attnkit_reference(&a);
 }
 
-static uint32_t canonical_bits(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc00000 : bits;
-}
-
 bool same_bits(const float *a, const float *b, size_t count)
 {
-    if (memcmp(a, b, count * 4) == 0)
-        return true;
+    return memcmp(a, b, count * sizeof *a) == 0;
+}
+
+bool same_numbers(const float *a, const float *b, size_t count)
+{
     for (size_t i = 0; i < count; i++)
-        if (canonical_bits(a[i]) != canonical_bits(b[i]))
+        if (!same_bits(a + i, b + i, 1) && !(isnan(a[i]) && isnan(b[i])))
             return false;
     return true;
 }
@@ -464,7 +460,7 @@ bool same_bits(const float *a, const float *b, size_t count)
 static void print_first(const char *name, const float *expected, const float *got, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (canonical_bits(expected[i]) != canonical_bits(got[i])) {
+        if (!same_bits(expected + i, got + i, 1)) {
             printf("# %s[%zu]: expected %a, got %a\n", name, i, (double)expected[i],
                    (double)got[i]);
             return;
@@ -481,7 +477,8 @@ void result_print_difference(const struct result *expected, const struct result 
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const uint32_t bits = canonical_bits(x[i]);
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
         for (int byte = 0; byte < 4; byte++)
             hash = (hash ^ (bits >> 8 * byte & 0xff)) * UINT64_C(0x100000001b3);
     }

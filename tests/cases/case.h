@@ -120,8 +120,11 @@ void result_free(struct result *r);
 /* What the scalar reference says. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* The same bits, where any NaN equals any NaN. */
+/* Results: a NaN has the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
+
+/* What a result is made of: any NaN equals any NaN. */
+bool same_numbers(const float *a, const float *b, size_t count);
 
 /* The first difference in words, for a failing test. */
 void result_print_difference(const struct result *expected, const struct result *got);

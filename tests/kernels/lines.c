@@ -39,10 +39,10 @@ static const struct kernels *kernels_of(void *const *state)
 
 static void expect_floats(const char *what, const float *got, const float *expected, int count)
 {
-    if (same_bits(got, expected, (size_t)count))
+    if (same_numbers(got, expected, (size_t)count))
         return;
     for (int i = 0; i < count; i++)
-        if (!same_bits(got + i, expected + i, 1))
+        if (!same_numbers(got + i, expected + i, 1))
             print_message("# %s[%d] is %a, not %a\n", what, i, (double)got[i], (double)expected[i]);
     fail();
 }

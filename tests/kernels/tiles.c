@@ -429,7 +429,7 @@ static void expect(struct round *w, const char *what, const float *got, const fl
     for (size_t i = 0; i < count; i++) {
         const bool both_zero = got[i] == 0.0f && expected[i] == 0.0f;
         const bool is_same = zeros == EXACT_BITS ? memcmp(&got[i], &expected[i], sizeof *got) == 0
-                                                 : same_bits(&got[i], &expected[i], 1);
+                                                 : same_numbers(&got[i], &expected[i], 1);
         if (is_same || (zeros == ANY_ZEROS && both_zero))
             continue;
         printf("# %s[%zu] of %zu is %a (%08x), not %a\n", what, i, count, (double)got[i],
