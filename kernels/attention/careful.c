@@ -42,7 +42,7 @@ struct weights {
 
 static int64_t own_doubles(const struct attention *a)
 {
-    return 2 * a->value_dim + 2; /* the total, and exact */
+    return 2 * a->value_dim + 3; /* the total, exact, and what aligns the rest */
 }
 
 static int64_t own_floats(const struct attention *a)
@@ -97,7 +97,7 @@ static void begin(struct careful *w, char *scratch)
     w->k = take(&scratch, a->head_dim * TILE_KEYS);
     w->v = take(&scratch, a->value_dim);
     w->q = take_q(w, &scratch);
-    w->rest = scratch;
+    w->rest = scratch + -(uintptr_t)scratch % sizeof(double);
 }
 
 /* The total over the keys before these. */
