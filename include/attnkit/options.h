@@ -169,8 +169,9 @@ typedef struct attnkit_score_mods {
  */
 
 /* The softmax state of rows: M, l and o of kernels/README.md, which are the integer maximum of the
- * scores in log2, the sum of weights and the weighted sum of v, both in units of 2^max. Dense,
- * [batch][q_heads][q_len], and [value_dim] more for out. All three or none. */
+ * scores in log2, or -infinity, the sum of weights and the weighted sum of v, each row in units of 2
+ * to its max. Dense, [batch][q_heads][q_len], and [value_dim] more for out. All three or none. A
+ * max that is no whole number comes from no call, and has no meaning. */
 typedef struct attnkit_state {
     float *max;
     double *sum; /* binary64, in which chunks of keys are added up, as is out */

@@ -24,13 +24,13 @@ struct careful {
     float *k_t;         /* [head_dim][vector] */
     double *exact;      /* [value_dim]: o of the chunk as it folds in */
     struct total total; /* of one row */
-    struct state chunk; /* the same, as decode has it */
+    struct state chunk; /* of one row, laid out as in decode */
     const float *q;     /* the row */
     float *k, *v;       /* where they are not used in place: TILE_KEYS rows, one row */
     char *rest;         /* for decode */
 };
 
-/* Those of a block. */
+/* The weights of a block's keys. */
 struct weights {
     struct key_set seen;
     bool biased;
@@ -209,7 +209,7 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
         *sum += (double)x.p[i];
         w->kernels->fold_row(w->exact, v_row(w, block, key), rescale, (double)x.weight[i],
                              w->a->value_dim);
-        rescale = 1.0; /* of the first key alone: P with one rounding, because P * r is exact */
+        rescale = 1.0; /* only the first key rescales P, with one rounding, as P * r is exact */
         i++;
     }
 }

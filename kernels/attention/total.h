@@ -33,7 +33,8 @@ static inline double factor_of(float max, float new_max)
     return exact_power(max - (new_max == -INFINITY ? 0.0f : new_max));
 }
 
-/* Moves M and l of a total on. Both products are exact, as those of a fused operation are. */
+/* Moves M and l of a total on. Both products are exact, so that a fused
+ * operation would give the same. */
 static inline struct factors fold_sum(float *row_max, double *row_sum, float max, float sum)
 {
     const float new_max = max > *row_max ? max : *row_max;
@@ -66,7 +67,7 @@ static inline void fold_sink(struct total line, float max, float sum, int64_t st
         line.out[c * stride] *= f.total;
 }
 
-/* Such a line as it goes to the caller. Returns whether a number of o is NaN or infinite. */
+/* Writes the total of a row to the caller's state. Returns whether a number of o is NaN or infinite. */
 static inline bool export_line(struct total to, struct total line, int64_t stride,
                                int64_t value_dim)
 {
