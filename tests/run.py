@@ -168,7 +168,7 @@ def check_loops(isa, folder):
 def figures(outputs):
     """The lines of the tests that a person wants to see."""
     for text in outputs.values():
-        wanted = r"cases, \d+ differ|worst E of all|worst error / bound"
+        wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF"
         for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
             say("    " + line)
 

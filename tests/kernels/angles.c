@@ -17,10 +17,14 @@
 #include "kernels/cache/angles.h"
 #include "kernels/cache/rope.h"
 #include "tests/support/random.h"
+#include "tests/support/sample.h"
 
 static const long double U = 0x1p-53L;
 
-enum { SAMPLES = IS_SLOW ? 20000 : 1000000 };
+static int samples(void)
+{
+    return sampled(1000000, 50);
+}
 
 /* Of [low, high), both positive, with all exponents alike. */
 static double random_double(uint64_t *state, double low, double high)
@@ -53,7 +57,7 @@ static void log2_is_within_6_u(void **state)
     uint64_t random = 1;
     long double worst = 0;
     skip_without_long_double();
-    for (int i = 0; i < SAMPLES; i++) {
+    for (int i = 0; i < samples(); i++) {
         const double x = random_double(&random, 1.0, i % 2 ? 4.0 : INFINITY);
         worst = fmaxl(worst, error_of(log2_of(x), log2l(x)));
     }
@@ -73,7 +77,7 @@ static void exp2_is_within_3_u(void **state)
     uint64_t random = 2;
     long double worst = 0;
     skip_without_long_double();
-    for (int i = 0; i < SAMPLES; i++) {
+    for (int i = 0; i < samples(); i++) {
         const double x = -random_double(&random, 0x1p-60, i % 2 ? 2.0 : 1022.0);
         worst = fmaxl(worst, error_of(exp2_of(x), exp2l(x)));
     }
@@ -102,7 +106,7 @@ static void sin_and_cos_are_within_5_u(void **state)
     uint64_t random = 3;
     long double worst = 0;
     skip_without_long_double();
-    for (int i = 0; i < SAMPLES; i++) {
+    for (int i = 0; i < samples(); i++) {
         expect_sin_and_cos(random_double(&random, 0x1p-30, 0x1p64), &worst);
         expect_sin_and_cos(random_double(&random, 0x1p-3, 0x1p20), &worst);
         const uint64_t eighths = random_bits(&random) >> (random_bits(&random) % 63 + 1);
@@ -199,7 +203,7 @@ static void cos_and_sin_of_any_position_are_right(void **state)
     (void)state;
     uint64_t random = 4;
     skip_without_long_double();
-    for (int i = 0; i < SAMPLES / 10; i++) {
+    for (int i = 0; i < samples() / 10; i++) {
         const int64_t position =
             i == 0 ? INT64_MAX : (int64_t)(random_bits(&random) >> (i % 63 + 1));
         const double frequency = i % 3 ? random_double(&random, 0x1p-40, 1.0) : 1.0;
