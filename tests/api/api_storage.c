@@ -241,26 +241,6 @@ static size_t workspace_needed(const struct call *c)
     return bytes;
 }
 
-/* A NaN equals any NaN. */
-static bool row_is(enum type type, const float *expected, const char *row, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t half;
-        float x;
-        if (type == TYPE_F32) {
-            memcpy(&x, row + 4 * i, sizeof x);
-            if (isnan(x) ? !isnan(expected[i]) : memcmp(&x, &expected[i], sizeof x) != 0)
-                return false;
-            continue;
-        }
-        memcpy(&half, row + 2 * i, sizeof half);
-        if (is_nan(format_of(type), half) ? !isnan(expected[i])
-                                          : !is_narrowed(format_of(type), expected[i], half))
-            return false;
-    }
-    return true;
-}
-
 /* Compares with the reference, row by row, wherever the rows lie. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
@@ -273,8 +253,8 @@ static void expect_reference_rows(const attnkit_attention_args *args)
             for (int64_t r = 0; r < a->q_len * a->group; r++) {
                 const struct place place = place_of_row(a, b, g, r);
                 attnkit_reference_row(a, b, g, r, out, &lse);
-                assert_true(row_is(a->out_type, out, out_row(a, place), a->value_dim));
-                assert_true(row_is(TYPE_F32, &lse, (const char *)lse_row(a, place), 1));
+                assert_true(is_narrowed_row(a->out_type, out, out_row(a, place), a->value_dim));
+                assert_true(is_narrowed_row(TYPE_F32, &lse, (const char *)lse_row(a, place), 1));
             }
     free(out);
 }
@@ -1043,9 +1023,10 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
 /* The bound that the header states, for each of the threads. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
-    const int64_t rows = 290 * head_dim + 780 * value_dim + 10000, shared = 4 * 256 * (value_dim + 3);
-    const int64_t bytes = 4 * rows + 4096 + 4 * 129 * (head_dim + value_dim) +
-                          (threads > 1 ? 4 * shared + 65536 : 0);
+    const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
+                  shared = 4 * 256 * (value_dim + 3);
+    const int64_t bytes =
+        4 * rows + 4096 + 4 * 129 * (head_dim + value_dim) + (threads > 1 ? 4 * shared + 65536 : 0);
     return (size_t)(bytes * threads);
 }
 

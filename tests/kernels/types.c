@@ -688,32 +688,13 @@ static bool wipe(const struct call *c, enum tensor_index index, const struct row
     return untouched && is_pattern(t->memory, t->size);
 }
 
-/* A NaN that is computed has no payload. */
-static bool is_plain_nan(const struct format *f, uint16_t half)
-{
-    return half == (f->infinity | 1 << (f->fraction_bits - 1));
-}
-
-static bool is_rounded(enum type type, const float *expected, const char *row, int64_t n)
-{
-    if (type == TYPE_F32)
-        return same_bits(expected, (const float *)row, (size_t)n);
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t half;
-        memcpy(&half, row + 2 * i, sizeof half);
-        if (isnan(expected[i]) ? !is_plain_nan(format_of(type), half)
-                               : !is_narrowed(format_of(type), expected[i], half))
-            return false;
-    }
-    return true;
-}
-
 static bool row_is_right(const struct call *c, int64_t b, int64_t h, int64_t i)
 {
     const struct sample *s = c->s;
     const int64_t dim = s->args.value_dim;
     const int64_t row = (b * s->args.q_heads + h) * s->args.q_len + i;
-    return is_rounded(type_of(s, OUT), s->expected.out + row * dim, row_in(c, OUT, b, h, i), dim) &&
+    return is_narrowed_row(type_of(s, OUT), s->expected.out + row * dim, row_in(c, OUT, b, h, i),
+                           dim) &&
            same_bits(s->expected.lse + row, (const float *)row_in(c, LSE, b, h, i), 1);
 }
 

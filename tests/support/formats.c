@@ -73,6 +73,19 @@ bool is_narrowed(const struct format *f, float x, uint16_t half)
     return true;
 }
 
+bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n)
+{
+    if (type == TYPE_F32)
+        return memcmp(row, expected, (size_t)n * sizeof *expected) == 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half;
+        memcpy(&half, row + 2 * i, sizeof half);
+        if (!is_narrowed(format_of(type), expected[i], half))
+            return false;
+    }
+    return true;
+}
+
 /* --- Rows ------------------------------------------------------------------------------------ */
 
 /* The product of a byte and a scale is exact in binary64, and rounded once. */

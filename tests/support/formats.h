@@ -39,6 +39,10 @@ uint32_t widened_bits(const struct format *f, uint16_t half);
  * as near is even; a NaN keeps its sign and the upper bits of its payload, and is quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
+/* Whether a row of results of TYPE_F32, TYPE_F16 or TYPE_BF16 is what the n expected values are
+ * narrowed to, the bits of a NaN included. */
+bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
+
 /* A row of n elements of any type as binary32. TYPE_I8 has a scale for each `group` of them. */
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
