@@ -49,9 +49,9 @@ static int kind_count;
 
 static void list_kinds(void)
 {
-    const struct golden_kinds *const all[] = {&golden_f32,   &golden_attention, &golden_states,
-                                              &golden_merge, &golden_append,    &golden_linear,
-                                              &golden_layer};
+    const struct golden_kinds *const all[] = {&golden_f32,    &golden_attention, &golden_states,
+                                              &golden_merge,  &golden_append,    &golden_angles,
+                                              &golden_linear, &golden_layer};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int j = 0; j < all[i]->count; j++)
             golden[kind_count++].kind = &all[i]->list[j];

@@ -47,7 +47,7 @@ struct golden_kinds {
 };
 
 extern const struct golden_kinds golden_f32, golden_attention, golden_states, golden_merge,
-    golden_append, golden_linear, golden_layer;
+    golden_append, golden_angles, golden_linear, golden_layer;
 
 /* The random numbers of a case. */
 static inline uint64_t golden_random(uint64_t kind_seed, int number)
