@@ -109,14 +109,16 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
 struct work_item attnkit_work_item(const struct attention *a, const struct schedule *s,
                                    int64_t index)
 {
-    const int64_t head = index / s->items_per_head * s->heads_per_item;
+    struct work_item item = {0};
+    int64_t head = 0;
+    if (index > 0) { /* a small call has only item 0, and divisions take as long as some keys */
+        head = index / s->items_per_head * s->heads_per_item;
+        item.batch = head / a->kv_heads;
+        item.kv_head = head % a->kv_heads;
+        item.first_row = index % s->items_per_head * s->rows_per_item;
+    }
     const int64_t heads_left = a->batch * a->kv_heads - head;
-    struct work_item item = {
-        .batch = head / a->kv_heads,
-        .kv_head = head % a->kv_heads,
-        .first_row = index % s->items_per_head * s->rows_per_item,
-        .heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item,
-    };
+    item.heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item;
     const int64_t rows_left = sequence_rows(a, item.batch) * a->group - item.first_row;
     if (rows_left >= s->rows_per_item) {
         item.panel_rows = s->rows_per_item;

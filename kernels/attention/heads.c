@@ -5,6 +5,7 @@
  * and softmax together, then every head through its weighted V. Called by
  * dispatch/attention/schedule.c, and for binary32 without masks only.
  */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,8 +33,8 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    struct state st;       /* of no columns */
-    char *careful_scratch; /* for rows that are computed again */
+    struct state
+        st; /* of no columns; behind its sums is scratch for rows that are computed again */
 };
 
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels)
@@ -83,7 +84,6 @@ static void place_heads(struct heads *w, const struct work_item *item)
 
 static void begin(struct heads *w, const struct work_item *item, char *scratch)
 {
-    const int lanes = w->lanes;
     w->q_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->k_t = take(&scratch, w->a->head_dim, w->kernels->lanes);
     w->scores = take(&scratch, FEW_KEYS, w->kernels->lanes);
@@ -91,32 +91,33 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     w->st.out = w->scores;
     w->st.row_max = take(&scratch, 1, w->kernels->lanes);
     w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
-    w->careful_scratch = scratch;
     place_heads(w, item);
-    for (int head = 0; head < w->vector; head++)
-        begin_head(w, head);
+    int fewest = INT_MAX; /* visible keys, those of a first row */
     w->keys = 1;
-    for (int lane = 0; lane < lanes; lane++) {
-        w->keys = w->visible[lane] > w->keys ? w->visible[lane] : w->keys;
+    for (int head = 0; head < w->vector; head++) {
+        begin_head(w, head);
+        w->keys = w->seen[head] > w->keys ? w->seen[head] : w->keys;
+        fewest = w->visible[head] < fewest ? w->visible[head] : fewest;
+    }
+    w->mixed = fewest < w->keys;
+    for (int lane = 0; lane < w->lanes; lane++) {
         w->st.row_max[lane] = -INFINITY;
         w->st.row_sum[lane] = 0.0f;
     }
-    w->mixed = false;
-    for (int lane = 0; lane < lanes; lane++)
-        w->mixed |= w->visible[lane] < w->keys;
 }
 
-/* Row `key` of K for each head; one that no row of the head sees may not be there, so that another
- * row stands for it. */
-static void key_rows(const struct heads *w, int key, const float **rows)
+/* Rows of K, from `key` on, for each head; one that no row of the head sees may not be there, so
+ * that another row stands for it. */
+static void key_rows(const struct heads *w, int key, int keys, const float **rows)
 {
     const int64_t stride = w->a->k.stride.row;
     for (int head = 0; head < w->vector; head++) {
         const int last = w->seen[head] - 1;
-        if (last < 0)
-            rows[head] = w->q[head];
-        else
-            rows[head] = (const float *)(w->k[head] + (key < last ? key : last) * stride);
+        const char *const k = last < 0 ? (const char *)w->q[head] : w->k[head];
+        for (int i = 0; i < keys; i++) {
+            const int row = key + i < last ? key + i : last;
+            rows[i * w->vector + head] = (const float *)(k + (row < 0 ? 0 : row) * stride);
+        }
     }
 }
 
@@ -130,8 +131,7 @@ static void score(const struct heads *w)
     for (int tile = 0; tile < tiles; tile++) {
         const int keys = (w->keys - key + tiles - tile - 1) / (tiles - tile);
         const float *rows[MAX_LANES];
-        for (int i = 0; i < keys; i++)
-            key_rows(w, key + i, rows + i * w->vector);
+        key_rows(w, key, keys, rows);
         w->kernels->pack_q(rows, keys * w->vector, w->a->head_dim, w->k_t);
         w->kernels->head_scores(w->q_t, w->k_t, w->rows, keys, w->a->head_dim,
                                 w->scores + key * w->lanes);
@@ -140,12 +140,14 @@ static void score(const struct heads *w)
 }
 
 /* A sum may have overflowed. Where the sum of the weights is NaN all is NaN. */
-static void redo_rows(const struct heads *w, int head, uint64_t not_finite)
+static __attribute__((cold, noinline)) void redo_rows(const struct heads *w, int head,
+                                                      uint64_t not_finite)
 {
     for (int r = 0; r < w->rows; r++) {
         const struct work_item row = {w->batch[head], w->kv_head[head], r, 0, 1, 1};
         if (not_finite >> r & 1 && !isnan(w->st.row_sum[r * w->vector + head]))
-            attnkit_careful_row(w->a, w->kernels, &row, w->careful_scratch);
+            attnkit_careful_row(w->a, w->kernels, &row,
+                                (char *)(w->st.row_sum + w->kernels->lanes));
     }
 }
 
@@ -173,6 +175,13 @@ static void finish_lse(const struct heads *w)
     w->kernels->finish(&w->st, w->lanes, 0, w->lanes, out, lse);
 }
 
+/* What o is divided by, in place of l. */
+static void make_divisors(const struct heads *w)
+{
+    for (int lane = 0; lane < w->lanes; lane++)
+        w->st.row_sum[lane] = w->st.row_sum[lane] == 0.0f ? 1.0f : w->st.row_sum[lane];
+}
+
 void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch)
 {
@@ -187,8 +196,9 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
     score(&w);
     kernels->softmax(w.scores, w.lanes, w.keys, w.mixed ? w.visible : NULL, a->scale_log2, &w.st,
                      w.rescale);
-    for (int head = 0; head < w.heads; head++)
-        finish_head(&w, head);
     if (a->lse)
         finish_lse(&w);
+    make_divisors(&w);
+    for (int head = 0; head < w.heads; head++)
+        finish_head(&w, head);
 }

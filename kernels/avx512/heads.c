@@ -69,12 +69,12 @@ void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, in
 }
 
 /* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
- * alone the keys that only others see: 0 times their V might be NaN. Returns whether some value of
- * out may not be finite. */
-static inline __attribute__((always_inline)) bool out_tile(const struct head_weights *weights,
+ * alone the keys that only others see: 0 times their V might be NaN. Spoils one of the two where a
+ * value of out is not finite. */
+static inline __attribute__((always_inline)) void out_tile(const struct head_weights *weights,
                                                            struct rows v, int64_t c, int64_t width,
                                                            float *const *out, const int vectors,
-                                                           const int rows)
+                                                           const int rows, __m512 spoilt[2])
 {
     __m512 sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -95,32 +95,32 @@ static inline __attribute__((always_inline)) bool out_tile(const struct head_wei
                     sum[r][j] = _mm512_fmadd_ps(_mm512_set1_ps(p[r * VECTOR]),
                                                 load_first(row_at(v, key) + c + j * VECTOR, width),
                                                 sum[r][j]);
-    __m512 spoilt = unspoilt();
     for (int r = 0; r < rows; r++) {
-        const __m512 l = divisor(_mm512_set1_ps(weights->row_sum[r * VECTOR]));
+        const __m512 l = _mm512_set1_ps(weights->divisor[r * VECTOR]);
         float *const to = out[r] + c;
         for (int j = 0; j < vectors; j++) {
             sum[r][j] = result(sum[r][j], l);
             store_first(to + j * VECTOR, width, sum[r][j]);
         }
         for (int j = 0; j < vectors; j += 2)
-            spoilt = spoil(spoilt, sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
+            spoilt[j / 2 % 2] =
+                spoil(spoilt[j / 2 % 2], sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
     }
-    return is_spoilt(spoilt);
 }
 
 static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
-    bool spoilt = false;
+    __m512 spoilt[2] = {unspoilt(), unspoilt()};
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        spoilt |= out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
+        out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
     for (; c + VECTOR <= v.dim; c += VECTOR)
-        spoilt |= out_tile(weights, v, c, VECTOR, out, 1, rows);
+        out_tile(weights, v, c, VECTOR, out, 1, rows, spoilt);
     if (c < v.dim)
-        spoilt |= out_tile(weights, v, c, v.dim - c, out, 1, rows);
-    return spoilt ? attnkit_avx512_settle(rows, v.dim, out) : 0;
+        out_tile(weights, v, c, v.dim - c, out, 1, rows, spoilt);
+    const bool found = is_spoilt(_mm512_add_ps(spoilt[0], spoilt[1]));
+    return found ? attnkit_avx512_settle(rows, v.dim, out) : 0;
 }
 
 uint64_t attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,

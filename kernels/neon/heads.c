@@ -64,12 +64,12 @@ void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int 
 }
 
 /* `vectors` vectors of value columns from column c on, the last of n floats. A row leaves alone the
- * keys that only others see: 0 times their V might be NaN. Returns whether some value of out may
- * not be finite. */
-static inline __attribute__((always_inline)) bool out_tile(const struct head_weights *weights,
+ * keys that only others see: 0 times their V might be NaN. Spoils one of the two where a value
+ * of out is not finite. */
+static inline __attribute__((always_inline)) void out_tile(const struct head_weights *weights,
                                                            struct rows v, int64_t c, int n,
                                                            float *const *out, const int vectors,
-                                                           const int rows)
+                                                           const int rows, float32x4_t spoilt[2])
 {
     float32x4_t sum[MAX_SIDE][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -89,30 +89,30 @@ static inline __attribute__((always_inline)) bool out_tile(const struct head_wei
                 for (int j = 0; j < vectors; j++)
                     sum[r][j] = vfmaq_n_f32(sum[r][j], load_n(row_at(v, key) + c + j * VECTOR, n),
                                             p[r * VECTOR]);
-    float32x4_t spoilt = unspoilt();
     for (int r = 0; r < rows; r++) {
-        const float32x4_t l = divisor_of(vld1q_dup_f32(weights->row_sum + r * VECTOR));
+        const float32x4_t l = vld1q_dup_f32(weights->divisor + r * VECTOR);
         float *const to = out[r] + c;
         for (int j = 0; j < vectors; j++) {
             sum[r][j] = result(sum[r][j], l);
             store_n(to + j * VECTOR, sum[r][j], n);
         }
         for (int j = 0; j < vectors; j += 2)
-            spoilt = spoil(spoilt, sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
+            spoilt[j / 2 % 2] =
+                spoil(spoilt[j / 2 % 2], sum[r][j], sum[r][j + 1 < vectors ? j + 1 : j]);
     }
-    return is_spoilt(spoilt);
 }
 
 static inline __attribute__((always_inline)) uint64_t
 out_rows(const struct head_weights *weights, struct rows v, float *const *out, const int rows)
 {
-    bool spoilt = false;
+    float32x4_t spoilt[2] = {unspoilt(), unspoilt()};
     int64_t c = 0;
     for (; c + MAX_COLUMNS * VECTOR <= v.dim; c += MAX_COLUMNS * VECTOR)
-        spoilt |= out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows);
+        out_tile(weights, v, c, VECTOR, out, MAX_COLUMNS, rows, spoilt);
     for (; c < v.dim; c += VECTOR)
-        spoilt |= out_tile(weights, v, c, lanes_at(c, v.dim), out, 1, rows);
-    return spoilt ? attnkit_neon_settle(rows, v.dim, out) : 0;
+        out_tile(weights, v, c, lanes_at(c, v.dim), out, 1, rows, spoilt);
+    const bool found = is_spoilt(vaddq_f32(spoilt[0], spoilt[1]));
+    return found ? attnkit_neon_settle(rows, v.dim, out) : 0;
 }
 
 uint64_t attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
