@@ -62,13 +62,14 @@ static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][
                                                           const int rows, const int vectors)
 {
     const int last = rows * vectors - 1;
-    __mmask16 ordered = 0xffff;
+    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* a comparison takes four cycles */
     for (int n = 0; n <= last; n += 2) {
         const int m = n < last ? n + 1 : n;
-        ordered = _mm512_mask_cmp_ps_mask(ordered, acc[n / vectors][n % vectors],
-                                          acc[m / vectors][m % vectors], _CMP_ORD_Q);
+        __mmask16 *const mask = &ordered[n / 2 % 3];
+        *mask = _mm512_mask_cmp_ps_mask(*mask, acc[n / vectors][n % vectors],
+                                        acc[m / vectors][m % vectors], _CMP_ORD_Q);
     }
-    return ordered != 0xffff;
+    return (ordered[0] & ordered[1] & ordered[2]) != 0xffff;
 }
 
 static __attribute__((cold, noinline)) void settle_y(const struct product *p)
@@ -245,11 +246,13 @@ add_input(const enum type type, struct reader reader[FEW_TILES], const float *co
 static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROWS][FEW_TILES],
                                                               const int rows)
 {
-    __mmask16 ordered = 0xffff;
+    __mmask16 ordered[] = {0xffff, 0xffff};
     for (int i = 0; i < rows; i++)
-        for (int t = 0; t < FEW_TILES; t += 2)
-            ordered = _mm512_mask_cmp_ps_mask(ordered, acc[i][t], acc[i][t + 1], _CMP_ORD_Q);
-    return ordered != 0xffff;
+        for (int t = 0; t < FEW_TILES; t += 2) {
+            __mmask16 *const mask = &ordered[t / 2 % 2];
+            *mask = _mm512_mask_cmp_ps_mask(*mask, acc[i][t], acc[i][t + 1], _CMP_ORD_Q);
+        }
+    return (ordered[0] & ordered[1]) != 0xffff;
 }
 
 /* FEW_TILES tiles from that of output `out` on, or those that there are of them. Returns what
