@@ -177,10 +177,10 @@ struct decode_block {
 };
 
 /* The weights of one of the heads that share vectors: row r's for a key are at
- * p[key * lanes + r * vector], its sum and the keys it sees at row_sum[r * vector] and
+ * p[key * lanes + r * vector], what divides its o and the keys it sees at divisor[r * vector] and
  * visible[r * vector]. Later rows see no fewer keys. */
 struct head_weights {
-    const float *p, *row_sum;
+    const float *p, *divisor; /* l, or 1 where it is 0 */
     const int32_t *visible;
     int lanes;
 };
@@ -366,10 +366,10 @@ struct kernels {
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
 
-    /* The same of a total: the quotient is of binary64 and then rounded to binary32, before the
-     * + 0; log is of f32(l). */
-    uint64_t (*finish_total)(const struct total *total, int lanes, int64_t value_dim, int rows,
-                             float *const *out, float *const *lse);
+    /* The same of a total: the quotient is scalar_quotient's, rounded to binary32 before the + 0,
+     * and NaN where o is infinite; log is of f32(l). Where chunk_out is not NULL it is o. */
+    uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
+                             int64_t value_dim, int rows, float *const *out, float *const *lse);
 
     /* Decode. Lanes are keys, then value columns; states have a line per row. ---------------- */
 
@@ -382,8 +382,8 @@ struct kernels {
                               float *const *out, float *const *lse);
 
     /* A line of a total, whose factors are known: o[i] = fma(o[i], a, chunk[i] * b) in binary64,
-     * and out[i] = f32(o[i] / divisor) + 0, which returns whether a value of out is NaN or
-     * infinite. o is aligned to a double, and nothing overlaps. */
+     * and out[i] = f32(quotient of o[i] and divisor) + 0 as in finish_total, which returns whether
+     * a value of out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 

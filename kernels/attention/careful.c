@@ -254,7 +254,8 @@ static void add_chunk(const struct careful *w, int64_t first)
         w->total.out[c] = w->total.out[c] * f.total + w->exact[c] * f.state;
 }
 
-/* Step 11 where o and l are finite and their quotient is not. */
+/* Step 11 for a result that is not finite: that of a finite o and l is, unless weights are dropped.
+ */
 static void saturate(const struct careful *w, float *out)
 {
     for (int64_t c = 0; c < w->a->value_dim && !w->a->extras.drops; c++)
@@ -276,8 +277,10 @@ static void finish(const struct careful *w)
     }
     void *const row = out_row(a, w->place);
     float *const out = a->out_type == TYPE_F32 ? row : w->chunk.out;
-    w->kernels->quotient_row(w->total.out, divisor_of(*w->total.row_sum), a->value_dim, out);
-    saturate(w, out);
+    if (w->kernels->quotient_row(w->total.out, divisor_of(*w->total.row_sum), a->value_dim, out)) {
+        divide_not_finite(w->total.out, divisor_of(*w->total.row_sum), a->value_dim, out);
+        saturate(w, out);
+    }
     if (a->out_type != TYPE_F32)
         w->kernels->narrow(a->out_type, out, a->value_dim, 0, row, NULL);
 }

@@ -437,7 +437,10 @@ static void fold_chunk(const struct attention *a, const struct kernels *kernels,
     w->is_used = false;
 }
 
-/* --- The end ---------------------------------------------------------------------------------- */
+/* --- The end ----------------------------------------------------------------------------------
+ *
+ * What few calls need is not inlined, so that a call of few keys goes through fewer bytes of code.
+ */
 
 static struct total line_of(const struct attention *a, const struct walk *w, int row)
 {
@@ -445,8 +448,8 @@ static struct total line_of(const struct attention *a, const struct walk *w, int
                           w->total.out + row * a->value_dim};
 }
 
-static void fold_sinks(const struct attention *a, const struct kernels *kernels,
-                       const struct walk *w)
+static __attribute__((noinline)) void
+fold_sinks(const struct attention *a, const struct kernels *kernels, const struct walk *w)
 {
     for (int r = 0; r < w->rows; r++) {
         float max, sum;
@@ -463,8 +466,9 @@ static void round_sums(const struct walk *w, float sums[MAX_DECODE_ROWS])
 }
 
 /* Quotients and lse of a total. */
-static uint64_t finish_total(const struct attention *a, const struct kernels *kernels,
-                             const struct walk *w, float *const *out)
+static __attribute__((noinline)) uint64_t finish_total(const struct attention *a,
+                                                       const struct kernels *kernels,
+                                                       const struct walk *w, float *const *out)
 {
     float sums[MAX_DECODE_ROWS];
     uint64_t not_finite = 0;
@@ -497,7 +501,8 @@ static uint64_t finish_rows(const struct attention *a, const struct kernels *ker
     return not_finite;
 }
 
-static uint64_t export_rows(const struct attention *a, const struct walk *w)
+static __attribute__((noinline)) uint64_t export_rows(const struct attention *a,
+                                                      const struct walk *w)
 {
     uint64_t not_finite = 0;
     for (int r = 0; r < w->rows; r++) {
@@ -507,8 +512,9 @@ static uint64_t export_rows(const struct attention *a, const struct walk *w)
     return not_finite;
 }
 
-static void write_weights(const struct attention *a, const struct kernels *kernels,
-                          const struct walk *w, char *scratch)
+static __attribute__((noinline)) void write_weights(const struct attention *a,
+                                                    const struct kernels *kernels,
+                                                    const struct walk *w, char *scratch)
 {
     float sums[MAX_DECODE_ROWS];
     if (w->is_begun)
@@ -520,8 +526,9 @@ static void write_weights(const struct attention *a, const struct kernels *kerne
 
 /* A sum may have overflowed. Where the sum of the weights is NaN a result is, too; but not o of a
  * state, if it goes on from any that a caller made. */
-static void redo_rows(const struct attention *a, const struct kernels *kernels,
-                      const struct walk *w, uint64_t not_finite, char *scratch)
+static __attribute__((noinline)) void redo_rows(const struct attention *a,
+                                                const struct kernels *kernels, const struct walk *w,
+                                                uint64_t not_finite, char *scratch)
 {
     for (int r = 0; r < w->rows; r++) {
         const struct place p = w->place[r];

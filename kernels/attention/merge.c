@@ -126,8 +126,10 @@ static void finish_columns(const struct merge *m, const struct kernels *kernels,
     for (int r = 0; r < tile->rows; r++) {
         char *const row = tile->out[r] + bytes_of(m->out_type, columns.first);
         float *const out = rounded ? line : (float *)row;
-        kernels->quotient_row(total->out + r * columns.count, divisor_of(total->row_sum[r]),
-                              columns.count, out);
+        const double *const o = total->out + r * columns.count;
+        const double divisor = divisor_of(total->row_sum[r]);
+        if (kernels->quotient_row(o, divisor, columns.count, out))
+            divide_not_finite(o, divisor, columns.count, out);
         if (rounded)
             kernels->narrow(m->out_type, out, columns.count, 0, row, NULL);
     }

@@ -30,6 +30,7 @@ struct panel {
     struct total total; /* over the chunks before it */
     struct seen *seen;  /* with masks: what its rows see of the block */
     bool is_begun;      /* the total holds something */
+    bool is_sunk;       /* M and l of the total hold the sinks, though o is the chunk's */
     bool is_fresh;      /* the chunk's state holds nothing */
 };
 
@@ -204,6 +205,7 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     p->chunk = take_state(scratch, w->a->value_dim, lanes);
     p->total = take_total(scratch, w->a->value_dim, lanes);
     p->is_begun = false;
+    p->is_sunk = false;
     p->is_fresh = true;
     pack_panel(w, p);
 }
@@ -494,7 +496,7 @@ static void attend_chunk(struct prefill *w, int64_t first)
 
 static double sum_of(const struct panel *p, int lane)
 {
-    return p->is_begun ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
+    return p->is_begun || p->is_sunk ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
 }
 
 /* A sum may have overflowed; and a lane that does not see a key multiplies its V by 0, which a NaN
@@ -537,8 +539,9 @@ static uint64_t finish_rows(const struct prefill *w, const struct panel *p)
     find_outputs(w, p, &o);
     float *const *const lse = a->lse ? o.lse : NULL;
     const uint64_t not_finite =
-        p->is_begun
-            ? w->kernels->finish_total(&p->total, p->lanes, a->value_dim, p->rows, o.out, lse)
+        p->is_begun || p->is_sunk
+            ? w->kernels->finish_total(&p->total, p->is_sunk ? p->chunk.out : NULL, p->lanes,
+                                       a->value_dim, p->rows, o.out, lse)
             : w->kernels->finish(&p->chunk, p->lanes, a->value_dim, p->rows, o.out, lse);
     for (int lane = 0; lane < p->rows && a->out_type != TYPE_F32; lane++)
         w->kernels->narrow(a->out_type, o.out[lane], a->value_dim, 0, o.rows[lane], NULL);
@@ -564,14 +567,53 @@ static uint64_t export_rows(const struct prefill *w, const struct panel *p)
     return not_finite;
 }
 
-static void fold_sinks(const struct prefill *w, const struct panel *p)
+/* The sinks of a panel's rows as states. */
+struct sinks {
+    float max[MAX_LANES], sum[MAX_LANES];
+};
+
+static void find_sinks(const struct prefill *w, const struct panel *p, struct sinks *s)
 {
     struct place place = p->first;
+    int64_t head = -1;
     for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
-        float max, sum;
-        attnkit_sink(w->a, w->kernels, place.head, &max, &sum);
-        fold_sink(line_of(p, lane), max, sum, p->lanes, w->a->value_dim);
+        if (place.head == head) {
+            s->max[lane] = s->max[lane - 1];
+            s->sum[lane] = s->sum[lane - 1];
+        } else {
+            head = place.head;
+            attnkit_sink(w->a, w->kernels, head, &s->max[lane], &s->sum[lane]);
+        }
     }
+}
+
+/* The sinks fold into M and l of a panel of one chunk. Its o is that of the total unless M moves.
+ */
+static bool sink_sums(struct panel *p, const struct sinks *s)
+{
+    for (int lane = 0; lane < p->rows; lane++)
+        if (s->max[lane] > p->chunk.row_max[lane])
+            return false;
+    for (int lane = 0; lane < p->lanes; lane++) {
+        p->total.row_max[lane] = p->chunk.row_max[lane];
+        p->total.row_sum[lane] = (double)p->chunk.row_sum[lane];
+    }
+    for (int lane = 0; lane < p->rows; lane++)
+        fold_sum(&p->total.row_max[lane], &p->total.row_sum[lane], s->max[lane], s->sum[lane]);
+    return true;
+}
+
+static void fold_sinks(const struct prefill *w, struct panel *p)
+{
+    struct sinks s;
+    find_sinks(w, p, &s);
+    p->is_sunk = !p->is_begun && sink_sums(p, &s);
+    if (p->is_sunk)
+        return;
+    if (!p->is_begun)
+        fold_chunk(w, p);
+    for (int lane = 0; lane < p->rows; lane++)
+        fold_sink(line_of(p, lane), s.max[lane], s.sum[lane], p->lanes, w->a->value_dim);
 }
 
 static void write_weights(const struct prefill *w, const struct panel *p)
@@ -581,7 +623,7 @@ static void write_weights(const struct prefill *w, const struct panel *p)
     for (int lane = 0; lane < p->rows; lane++)
         sums[lane] = (float)sum_of(p, lane);
     attnkit_write_weights(w->a, w->kernels, p->first, p->rows,
-                          p->is_begun ? p->total.row_max : p->chunk.row_max, sums,
+                          p->is_begun || p->is_sunk ? p->total.row_max : p->chunk.row_max, sums,
                           w->careful_scratch + wide);
 }
 
@@ -593,7 +635,7 @@ static void finish_panel(const struct prefill *w, struct panel *p)
         clear_out(&p->chunk, p->lanes, a->value_dim);
         p->is_fresh = false;
     }
-    if (!p->is_fresh && (p->is_begun || a->extras.sinks || a->after.out))
+    if (!p->is_fresh && (p->is_begun || a->after.out))
         fold_chunk(w, p);
     if (a->extras.sinks && !a->after.out)
         fold_sinks(w, p);

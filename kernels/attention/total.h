@@ -50,6 +50,17 @@ static inline double divisor_of(double row_sum)
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
+/* Step 11 where quotient_row found no finite result: o is infinite, 1 / divisor is, or there is
+ * none. */
+static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float quotient = (float)(o[i] / divisor);
+        if (!(fabsf(out[i]) <= FLT_MAX))
+            out[i] = isnan(quotient) ? NAN : quotient + 0.0f;
+    }
+}
+
 /* A number as a total gives it to the caller: a zero is +0 whichever way it came about, and a NaN
  * has the same bits. */
 static inline double plain_double(double x)
@@ -67,7 +78,8 @@ static inline void fold_sink(struct total line, float max, float sum, int64_t st
         line.out[c * stride] *= f.total;
 }
 
-/* Writes the total of a row to the caller's state. Returns whether a number of o is NaN or infinite. */
+/* Writes the total of a row to the caller's state. Returns whether a number of o is NaN or
+ * infinite. */
 static inline bool export_line(struct total to, struct total line, int64_t stride,
                                int64_t value_dim)
 {

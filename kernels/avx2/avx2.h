@@ -81,7 +81,8 @@ static inline __m256 minus_infinity(void)
  * SLEEF's Sleef_finz_logf8_u10avx2. */
 static inline __m256 log_v(__m256 x)
 {
-    const __m256 one = _mm256_set1_ps(1.0f), larger = _mm256_mul_ps(x, _mm256_set1_ps(1.0f / 0.75f));
+    const __m256 one = _mm256_set1_ps(1.0f),
+                 larger = _mm256_mul_ps(x, _mm256_set1_ps(1.0f / 0.75f));
     const __m256i exponent = _mm256_sub_epi32(_mm256_srli_epi32(_mm256_castps_si256(larger), 23),
                                               _mm256_set1_epi32(127));
     const __m256 e = _mm256_cvtepi32_ps(exponent);
@@ -284,8 +285,9 @@ void attnkit_avx2_fold(const struct total *total, const struct state *chunk, int
                        int64_t value_dim);
 uint64_t attnkit_avx2_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                              float *const *out, float *const *lse);
-uint64_t attnkit_avx2_finish_total(const struct total *total, int lanes, int64_t value_dim,
-                                   int rows, float *const *out, float *const *lse);
+uint64_t attnkit_avx2_finish_total(const struct total *total, const float *chunk_out, int lanes,
+                                   int64_t value_dim, int rows, float *const *out,
+                                   float *const *lse);
 void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale_log2);
 uint64_t attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                     float *const *out, float *const *lse);

@@ -160,50 +160,71 @@ uint64_t attnkit_avx2_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* As `divisor` and `result`. */
-static inline struct wide wide_divisor(struct wide row_sum)
+/* l, or 1 where it is 0, and 1 / l. */
+struct divisor {
+    struct wide l, inverse;
+};
+
+static inline struct divisor wide_divisor(struct wide row_sum)
 {
     const __m256d zero = _mm256_setzero_pd(), one = _mm256_set1_pd(1.0);
     const __m256d low = _mm256_cmp_pd(row_sum.low, zero, _CMP_EQ_OQ);
     const __m256d high = _mm256_cmp_pd(row_sum.high, zero, _CMP_EQ_OQ);
-    return (struct wide){_mm256_blendv_pd(row_sum.low, one, low),
-                         _mm256_blendv_pd(row_sum.high, one, high)};
+    const struct wide l = {_mm256_blendv_pd(row_sum.low, one, low),
+                           _mm256_blendv_pd(row_sum.high, one, high)};
+    return (struct divisor){l, {_mm256_div_pd(one, l.low), _mm256_div_pd(one, l.high)}};
 }
 
-static inline __m256 wide_result(struct wide o, struct wide divisor)
+/* As scalar_quotient. */
+static inline __m256d wide_quotient(__m256d o, __m256d l, __m256d inverse)
 {
-    const struct wide x = {_mm256_div_pd(o.low, divisor.low), _mm256_div_pd(o.high, divisor.high)};
+    const __m256d q = _mm256_mul_pd(o, inverse);
+    return _mm256_fmadd_pd(_mm256_fnmadd_pd(q, l, o), inverse, q);
+}
+
+static inline __m256 wide_result(struct wide o, const struct divisor *d)
+{
+    const struct wide x = {wide_quotient(o.low, d->l.low, d->inverse.low),
+                           wide_quotient(o.high, d->l.high, d->inverse.high)};
     return _mm256_add_ps(narrowed(x), _mm256_setzero_ps());
 }
 
-/* Eight lanes of a panel, of which the first `rows` are finished. Of a total, l and o are
- * binary64. */
+/* Eight lanes of a panel, of which the first `rows` are finished. */
+enum numbers {
+    NARROW, /* o and l of a chunk */
+    WIDE,   /* of a total */
+    MIXED,  /* o of a chunk, l of a total */
+};
+
 struct part {
     const void *o; /* of the first lane */
     __m256 divisor;
-    struct wide wide_divisor;
+    struct divisor wide_divisor;
     int lanes, rows;
     float *const *out;
 };
 
 /* A column of the result. */
-static inline __attribute__((always_inline)) __m256 quotients(const bool is_total,
+static inline __attribute__((always_inline)) __m256 quotients(const enum numbers numbers,
                                                               const struct part *p, int64_t column)
 {
     const int64_t at = column * p->lanes;
-    return is_total ? wide_result(load_wide((const double *)p->o + at), p->wide_divisor)
-                    : result(_mm256_load_ps((const float *)p->o + at), p->divisor);
+    if (numbers == WIDE)
+        return wide_result(load_wide((const double *)p->o + at), &p->wide_divisor);
+    const float *const o = (const float *)p->o + at;
+    return numbers == MIXED ? wide_result(load_widened(o), &p->wide_divisor)
+                            : result(_mm256_load_ps(o), p->divisor);
 }
 
 /* Up to eight columns from `column` on, turned so that a row is in a register. */
-static inline __attribute__((always_inline)) __m256 finish_tile(const bool is_total,
+static inline __attribute__((always_inline)) __m256 finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
                                                                 int64_t column, int64_t columns,
                                                                 __m256 spoilt)
 {
     __m256 r[VECTOR];
     for (int i = 0; i < VECTOR; i++)
-        r[i] = i < columns ? quotients(is_total, p, column + i) : _mm256_setzero_ps();
+        r[i] = i < columns ? quotients(numbers, p, column + i) : _mm256_setzero_ps();
     for (int i = 0; i < VECTOR; i += 2)
         spoilt = spoil(spoilt, r[i], r[i + 1]);
     transpose(r);
@@ -215,26 +236,26 @@ static inline __attribute__((always_inline)) __m256 finish_tile(const bool is_to
 
 /* Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
-finish_part(const bool is_total, const struct part *p, int64_t value_dim)
+finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
 {
     __m256 spoilt = unspoilt();
     int64_t c = 0;
     for (; c + VECTOR <= value_dim; c += VECTOR)
-        spoilt = finish_tile(is_total, p, c, VECTOR, spoilt);
+        spoilt = finish_tile(numbers, p, c, VECTOR, spoilt);
     if (c < value_dim)
-        spoilt = finish_tile(is_total, p, c, value_dim - c, spoilt);
+        spoilt = finish_tile(numbers, p, c, value_dim - c, spoilt);
     if (!is_spoilt(spoilt))
         return 0;
     return attnkit_avx2_settle(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
 }
 
-/* M, l and o of a panel. */
+/* M, l and o of a panel, the latter two of binary32 or of binary64. */
 struct source {
     const float *row_max;
     const void *row_sum, *out;
 };
 
-static inline __attribute__((always_inline)) uint64_t finish(const bool is_total,
+static inline __attribute__((always_inline)) uint64_t finish(const enum numbers numbers,
                                                              const struct source *from, int lanes,
                                                              int64_t value_dim, int rows,
                                                              float *const *out, float *const *lse)
@@ -243,17 +264,17 @@ static inline __attribute__((always_inline)) uint64_t finish(const bool is_total
     for (int lane = 0; lane < rows; lane += VECTOR) {
         struct part p = {.lanes = lanes, .rows = rows - lane, .out = out + lane};
         __m256 row_sum;
-        if (is_total) {
+        p.o = numbers == WIDE ? (const void *)((const double *)from->out + lane)
+                              : (const void *)((const float *)from->out + lane);
+        if (numbers != NARROW) {
             const struct wide l = load_wide((const double *)from->row_sum + lane);
-            p.o = (const double *)from->out + lane;
             p.wide_divisor = wide_divisor(l);
             row_sum = narrowed(l);
         } else {
-            p.o = (const float *)from->out + lane;
             row_sum = _mm256_load_ps((const float *)from->row_sum + lane);
             p.divisor = divisor(row_sum);
         }
-        not_finite |= finish_part(is_total, &p, value_dim) << lane;
+        not_finite |= finish_part(numbers, &p, value_dim) << lane;
         if (lse)
             finish_lse(_mm256_load_ps(from->row_max + lane), row_sum, rows - lane, lse + lane);
     }
@@ -264,14 +285,18 @@ uint64_t attnkit_avx2_finish(const struct state *st, int lanes, int64_t value_di
                              float *const *out, float *const *lse)
 {
     const struct source from = {st->row_max, st->row_sum, st->out};
-    return finish(false, &from, lanes, value_dim, rows, out, lse);
+    return finish(NARROW, &from, lanes, value_dim, rows, out, lse);
 }
 
-uint64_t attnkit_avx2_finish_total(const struct total *total, int lanes, int64_t value_dim,
-                                   int rows, float *const *out, float *const *lse)
+uint64_t attnkit_avx2_finish_total(const struct total *total, const float *chunk_out, int lanes,
+                                   int64_t value_dim, int rows, float *const *out,
+                                   float *const *lse)
 {
-    const struct source from = {total->row_max, total->row_sum, total->out};
-    return finish(true, &from, lanes, value_dim, rows, out, lse);
+    struct source from = {total->row_max, total->row_sum, total->out};
+    if (!chunk_out)
+        return finish(WIDE, &from, lanes, value_dim, rows, out, lse);
+    from.out = chunk_out;
+    return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
 /* A row of the result. */
@@ -324,16 +349,17 @@ uint64_t attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t va
 
 bool attnkit_avx2_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const struct wide l = {_mm256_set1_pd(divisor), _mm256_set1_pd(divisor)};
+    const __m256d l = _mm256_set1_pd(divisor), inverse = _mm256_set1_pd(1.0 / divisor);
+    const struct divisor d = {{l, l}, {inverse, inverse}};
     __m256 spoilt = unspoilt();
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR) {
-        const __m256 x = wide_result(load_wide(o + i), l);
+        const __m256 x = wide_result(load_wide(o + i), &d);
         _mm256_storeu_ps(out + i, x);
         spoilt = spoil(spoilt, x, x);
     }
     if (i < n) {
-        const __m256 x = wide_result(load_first_wide(o + i, n - i), l);
+        const __m256 x = wide_result(load_first_wide(o + i, n - i), &d);
         store_first(out + i, n - i, x);
         spoilt = spoil(spoilt, x, x);
     }

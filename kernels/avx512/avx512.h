@@ -70,7 +70,8 @@ static inline __m512 minus_infinity(void)
  * SLEEF's Sleef_finz_logf16_u10avx512f. */
 static inline __m512 log_v(__m512 x)
 {
-    const __m512 one = _mm512_set1_ps(1.0f), larger = _mm512_mul_ps(x, _mm512_set1_ps(1.0f / 0.75f));
+    const __m512 one = _mm512_set1_ps(1.0f),
+                 larger = _mm512_mul_ps(x, _mm512_set1_ps(1.0f / 0.75f));
     const __m512i exponent = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_castps_si512(larger), 23),
                                               _mm512_set1_epi32(127));
     const __m512 e = _mm512_cvtepi32_ps(exponent);
@@ -282,8 +283,9 @@ void attnkit_avx512_fold(const struct total *total, const struct state *chunk, i
                          int64_t value_dim);
 uint64_t attnkit_avx512_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                                float *const *out, float *const *lse);
-uint64_t attnkit_avx512_finish_total(const struct total *total, int lanes, int64_t value_dim,
-                                     int rows, float *const *out, float *const *lse);
+uint64_t attnkit_avx512_finish_total(const struct total *total, const float *chunk_out, int lanes,
+                                     int64_t value_dim, int rows, float *const *out,
+                                     float *const *lse);
 void attnkit_avx512_decode(const struct decode_block *block, int rows, float scale_log2);
 uint64_t attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                       float *const *out, float *const *lse);

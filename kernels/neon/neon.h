@@ -78,8 +78,8 @@ static inline float32x4_t log_v(float32x4_t x)
     const int32x4_t exponent = vsubq_s32(
         vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_f32(larger), 23)), vdupq_n_s32(127));
     const float32x4_t e = vcvtq_f32_s32(exponent);
-    const float32x4_t m = vreinterpretq_f32_s32(
-        vsubq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(exponent, 23)));
+    const float32x4_t m =
+        vreinterpretq_f32_s32(vsubq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(exponent, 23)));
 
     const float32x4_t n = vsubq_f32(m, one), d = vaddq_f32(m, one);
     const float32x4_t d_low = vsubq_f32(m, vsubq_f32(d, one));
@@ -94,8 +94,7 @@ static inline float32x4_t log_v(float32x4_t x)
 
     const float ln2_hi = 0.69314718246459960938f, ln2_lo = -1.904654323148236017e-09f;
     const float32x4_t whole = vmulq_n_f32(e, ln2_hi);
-    const float32x4_t whole_low =
-        vfmaq_n_f32(vfmaq_n_f32(vnegq_f32(whole), e, ln2_hi), e, ln2_lo);
+    const float32x4_t whole_low = vfmaq_n_f32(vfmaq_n_f32(vnegq_f32(whole), e, ln2_hi), e, ln2_lo);
     const float32x4_t twice = vaddq_f32(y, y), hi = vaddq_f32(whole, twice);
     const float32x4_t lo = vaddq_f32(vaddq_f32(vaddq_f32(vsubq_f32(whole, hi), twice), whole_low),
                                      vaddq_f32(y_low, y_low));
@@ -319,8 +318,9 @@ void attnkit_neon_fold(const struct total *total, const struct state *chunk, int
                        int64_t value_dim);
 uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
                              float *const *out, float *const *lse);
-uint64_t attnkit_neon_finish_total(const struct total *total, int lanes, int64_t value_dim,
-                                   int rows, float *const *out, float *const *lse);
+uint64_t attnkit_neon_finish_total(const struct total *total, const float *chunk_out, int lanes,
+                                   int64_t value_dim, int rows, float *const *out,
+                                   float *const *lse);
 void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2);
 uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
                                     float *const *out, float *const *lse);

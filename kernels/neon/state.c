@@ -160,49 +160,70 @@ uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* As `divisor_of` and `result`. */
-static inline struct wide wide_divisor(struct wide row_sum)
+/* l, or 1 where it is 0, and 1 / l. */
+struct divisor {
+    struct wide l, inverse;
+};
+
+static inline struct divisor wide_divisor(struct wide row_sum)
 {
     const float64x2_t one = vdupq_n_f64(1.0);
-    return (struct wide){vbslq_f64(vceqzq_f64(row_sum.low), one, row_sum.low),
-                         vbslq_f64(vceqzq_f64(row_sum.high), one, row_sum.high)};
+    const struct wide l = {vbslq_f64(vceqzq_f64(row_sum.low), one, row_sum.low),
+                           vbslq_f64(vceqzq_f64(row_sum.high), one, row_sum.high)};
+    return (struct divisor){l, {vdivq_f64(one, l.low), vdivq_f64(one, l.high)}};
 }
 
-static inline float32x4_t wide_result(struct wide o, struct wide divisor)
+/* As scalar_quotient. */
+static inline float64x2_t wide_quotient(float64x2_t o, float64x2_t l, float64x2_t inverse)
 {
-    const struct wide x = {vdivq_f64(o.low, divisor.low), vdivq_f64(o.high, divisor.high)};
+    const float64x2_t q = vmulq_f64(o, inverse);
+    return vfmaq_f64(q, vfmsq_f64(o, q, l), inverse);
+}
+
+static inline float32x4_t wide_result(struct wide o, const struct divisor *d)
+{
+    const struct wide x = {wide_quotient(o.low, d->l.low, d->inverse.low),
+                           wide_quotient(o.high, d->l.high, d->inverse.high)};
     return vaddq_f32(narrowed(x), vdupq_n_f32(0.0f));
 }
 
-/* Four lanes of a panel, of which the first `rows` are finished. Of a total, l and o are
- * binary64. */
+/* Four lanes of a panel, of which the first `rows` are finished. */
+enum numbers {
+    NARROW, /* o and l of a chunk */
+    WIDE,   /* of a total */
+    MIXED,  /* o of a chunk, l of a total */
+};
+
 struct part {
     const void *o; /* of the first lane */
     float32x4_t divisor;
-    struct wide wide_divisor;
+    struct divisor wide_divisor;
     int lanes, rows;
     float *const *out;
 };
 
 /* A column of the result. */
 static inline __attribute__((always_inline)) float32x4_t
-quotients(const bool is_total, const struct part *p, int64_t column)
+quotients(const enum numbers numbers, const struct part *p, int64_t column)
 {
     const int64_t at = column * p->lanes;
-    return is_total ? wide_result(load_wide((const double *)p->o + at), p->wide_divisor)
-                    : result(vld1q_f32((const float *)p->o + at), p->divisor);
+    if (numbers == WIDE)
+        return wide_result(load_wide((const double *)p->o + at), &p->wide_divisor);
+    const float *const o = (const float *)p->o + at;
+    return numbers == MIXED ? wide_result(load_widened(o), &p->wide_divisor)
+                            : result(vld1q_f32(o), p->divisor);
 }
 
 /* Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
-finish_part(const bool is_total, const struct part *p, int64_t value_dim)
+finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
 {
     float32x4_t spoilt = unspoilt();
     for (int64_t c = 0; c < value_dim; c += VECTOR) {
         const int columns = lanes_at(c, value_dim);
         float32x4_t x[VECTOR];
         for (int i = 0; i < VECTOR; i++)
-            x[i] = i < columns ? quotients(is_total, p, c + i) : vdupq_n_f32(0.0f);
+            x[i] = i < columns ? quotients(numbers, p, c + i) : vdupq_n_f32(0.0f);
         for (int i = 0; i < VECTOR; i += 2)
             spoilt = spoil(spoilt, x[i], x[i + 1]);
         transpose(x);
@@ -215,13 +236,13 @@ finish_part(const bool is_total, const struct part *p, int64_t value_dim)
     return attnkit_neon_settle(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
 }
 
-/* M, l and o of a panel. */
+/* M, l and o of a panel, the latter two of binary32 or of binary64. */
 struct source {
     const float *row_max;
     const void *row_sum, *out;
 };
 
-static inline __attribute__((always_inline)) uint64_t finish(const bool is_total,
+static inline __attribute__((always_inline)) uint64_t finish(const enum numbers numbers,
                                                              const struct source *from, int lanes,
                                                              int64_t value_dim, int rows,
                                                              float *const *out, float *const *lse)
@@ -230,17 +251,17 @@ static inline __attribute__((always_inline)) uint64_t finish(const bool is_total
     for (int lane = 0; lane < rows; lane += VECTOR) {
         struct part p = {.lanes = lanes, .rows = rows - lane, .out = out + lane};
         float32x4_t row_sum;
-        if (is_total) {
+        p.o = numbers == WIDE ? (const void *)((const double *)from->out + lane)
+                              : (const void *)((const float *)from->out + lane);
+        if (numbers != NARROW) {
             const struct wide l = load_wide((const double *)from->row_sum + lane);
-            p.o = (const double *)from->out + lane;
             p.wide_divisor = wide_divisor(l);
             row_sum = narrowed(l);
         } else {
-            p.o = (const float *)from->out + lane;
             row_sum = vld1q_f32((const float *)from->row_sum + lane);
             p.divisor = divisor_of(row_sum);
         }
-        not_finite |= finish_part(is_total, &p, value_dim) << lane;
+        not_finite |= finish_part(numbers, &p, value_dim) << lane;
         if (lse)
             finish_lse(vld1q_f32(from->row_max + lane), row_sum, rows - lane, lse + lane);
     }
@@ -251,14 +272,18 @@ uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_di
                              float *const *out, float *const *lse)
 {
     const struct source from = {st->row_max, st->row_sum, st->out};
-    return finish(false, &from, lanes, value_dim, rows, out, lse);
+    return finish(NARROW, &from, lanes, value_dim, rows, out, lse);
 }
 
-uint64_t attnkit_neon_finish_total(const struct total *total, int lanes, int64_t value_dim,
-                                   int rows, float *const *out, float *const *lse)
+uint64_t attnkit_neon_finish_total(const struct total *total, const float *chunk_out, int lanes,
+                                   int64_t value_dim, int rows, float *const *out,
+                                   float *const *lse)
 {
-    const struct source from = {total->row_max, total->row_sum, total->out};
-    return finish(true, &from, lanes, value_dim, rows, out, lse);
+    struct source from = {total->row_max, total->row_sum, total->out};
+    if (!chunk_out)
+        return finish(WIDE, &from, lanes, value_dim, rows, out, lse);
+    from.out = chunk_out;
+    return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
 /* A row of the result. */
@@ -305,17 +330,18 @@ uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t va
 
 bool attnkit_neon_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const struct wide l = {vdupq_n_f64(divisor), vdupq_n_f64(divisor)};
+    const float64x2_t l = vdupq_n_f64(divisor), inverse = vdupq_n_f64(1.0 / divisor);
+    const struct divisor d = {{l, l}, {inverse, inverse}};
     float32x4_t spoilt = unspoilt();
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR) {
-        const float32x4_t x = wide_result(load_wide(o + i), l);
+        const float32x4_t x = wide_result(load_wide(o + i), &d);
         vst1q_f32(out + i, x);
         spoilt = spoil(spoilt, x, x);
     }
     const int left = (int)(n - i);
     if (left > 0) {
-        const float32x4_t x = wide_result(load_n_wide(o + i, left), l);
+        const float32x4_t x = wide_result(load_n_wide(o + i, left), &d);
         store_n(out + i, x, left);
         spoilt = spoil(spoilt, x, x);
     }

@@ -189,14 +189,16 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
-/* The same from binary64. */
-static bool finish_wide_row(const double *o, int64_t stride, double divisor, int64_t value_dim,
-                            float *out)
+/* The same from a total's l and, where o is NULL, an o of binary32. */
+static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
+                            int64_t value_dim, float *out)
 {
+    const double divisor = row_sum == 0.0 ? 1.0 : row_sum, inverse = 1.0 / divisor;
     float sum = 0.0f;
-#pragma GCC unroll 4
-    for (int64_t c = 0; c < value_dim; c++)
-        out[c] = result((float)(o[c * stride] / divisor), &sum);
+    for (int64_t c = 0; c < value_dim; c++) {
+        const double x = o ? o[c * stride] : (double)chunk_o[c * stride];
+        out[c] = result((float)scalar_quotient(x, divisor, inverse), &sum);
+    }
     return is_not_finite(sum, out, value_dim);
 }
 
@@ -214,14 +216,15 @@ static uint64_t finish(const struct state *st, int lanes, int64_t value_dim, int
     return not_finite;
 }
 
-static uint64_t finish_total(const struct total *total, int lanes, int64_t value_dim, int rows,
-                             float *const *out, float *const *lse)
+static uint64_t finish_total(const struct total *total, const float *chunk_out, int lanes,
+                             int64_t value_dim, int rows, float *const *out, float *const *lse)
 {
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane++) {
         const double l = total->row_sum[lane];
         const bool found =
-            finish_wide_row(total->out + lane, lanes, l == 0.0 ? 1.0 : l, value_dim, out[lane]);
+            chunk_out ? finish_wide_row(NULL, chunk_out + lane, lanes, l, value_dim, out[lane])
+                      : finish_wide_row(total->out + lane, NULL, lanes, l, value_dim, out[lane]);
         not_finite |= (uint64_t)found << lane;
         if (lse)
             *lse[lane] = scalar_lse(total->row_max[lane], (float)l);
@@ -231,7 +234,7 @@ static uint64_t finish_total(const struct total *total, int lanes, int64_t value
 
 static bool quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    return finish_wide_row(o, 1, divisor, n, out);
+    return finish_wide_row(o, NULL, 1, divisor, n, out);
 }
 
 /* Element i of a row as binary32. */
@@ -375,7 +378,7 @@ static uint64_t head_out(const struct head_weights *weights, const struct rows *
                 acc = fmaf(weights->p[key * weights->lanes + r * VECTOR], row_at(*v, key)[c], acc);
             out[r][c] = acc;
         }
-        const bool found = finish_row(out[r], 1, weights->row_sum[r * VECTOR], v->dim, out[r]);
+        const bool found = finish_row(out[r], 1, weights->divisor[r * VECTOR], v->dim, out[r]);
         not_finite |= (uint64_t)found << r;
     }
     return not_finite;

@@ -101,11 +101,11 @@ static void begin_total_forgets_the_last_column(const struct total *total,
     memset(total->out + (value_dim - 1) * lanes, 0, (size_t)lanes * sizeof(double));
 }
 
-static uint64_t finish_total_forgets_the_last_row(const struct total *total, int lanes,
-                                                  int64_t value_dim, int rows, float *const *out,
-                                                  float *const *lse)
+static uint64_t finish_total_forgets_the_last_row(const struct total *total, const float *chunk_out,
+                                                  int lanes, int64_t value_dim, int rows,
+                                                  float *const *out, float *const *lse)
 {
-    return good->finish_total(total, lanes, value_dim, rows - 1, out, lse);
+    return good->finish_total(total, chunk_out, lanes, value_dim, rows - 1, out, lse);
 }
 
 static void fold_row_forgets_a_factor(double *o, const float *chunk, double a, double b, int64_t n)

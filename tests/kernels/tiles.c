@@ -602,10 +602,11 @@ static struct finished model_finish(const struct states *s, int row, float *out)
 static struct finished model_finish_total(const struct round *w, const struct total *total, int row,
                                           float *out)
 {
-    const double l = total->row_sum[row];
+    const double l = total->row_sum[row], divisor = l == 0.0 ? 1.0 : l;
     struct finished f = {.out = out, .finite = true};
     for (int64_t c = 0; c < w->value_dim; c++)
-        set_result(&f, c, (float)(total->out[c * w->lanes + row] / (l == 0.0 ? 1.0 : l)));
+        set_result(&f, c,
+                   (float)scalar_quotient(total->out[c * w->lanes + row], divisor, 1.0 / divisor));
     set_lse(&f, total->row_max[row], (float)l);
     return f;
 }
@@ -872,13 +873,25 @@ static void check_finish(struct round *w)
     expect_bits("rows not finite", not_finite, expect_outputs(w, &o, &s));
 }
 
+/* An o of binary32, which becomes that of the total as well. */
+static const float *draw_chunk_out(struct round *w, const struct total *total)
+{
+    struct states s = take_panel_states(w);
+    draw_odd_states(w, &s);
+    for (size_t i = 0; i < out_count(&s); i++)
+        total->out[i] = (double)s.st.out[i];
+    return s.st.out;
+}
+
 static void check_finish_total(struct round *w)
 {
     draw_no_columns(w);
     const struct outputs o = place_outputs(w);
     const struct total total = draw_total(w);
-    const uint64_t not_finite = w->kernels->finish_total(&total, w->lanes, w->value_dim, w->rows,
-                                                         o.out, o.with_lse ? o.lse : NULL);
+    const float *const chunk_out = random_below(&w->random, 2) ? draw_chunk_out(w, &total) : NULL;
+    const uint64_t not_finite =
+        w->kernels->finish_total(&total, chunk_out, w->lanes, w->value_dim, w->rows, o.out,
+                                 o.with_lse ? o.lse : NULL);
     uint64_t expected = 0;
     float *const out = take((size_t)w->value_dim, 0);
     for (int r = 0; r < w->rows; r++) {
@@ -1223,7 +1236,7 @@ static void check_quotient_row(struct round *w)
         divisor = odd[random_below(&w->random, 6)];
     struct finished row = {.out = take((size_t)w->value_dim, 0), .finite = true};
     for (int c = 0; c < w->value_dim; c++)
-        set_result(&row, c, (float)(copy[c] / divisor));
+        set_result(&row, c, (float)scalar_quotient(copy[c], divisor, 1.0 / divisor));
     const bool not_finite =
         w->kernels->quotient_row((const double *)o.data, divisor, w->value_dim, out);
     memory_unguard(&o);
@@ -1265,20 +1278,22 @@ static void check_head_out(struct round *w)
     const struct rows v = draw_rows(w, V_ROWS, seen ? seen : 1, w->value_dim);
     if (is_one_odd(w))
         row_at(v, 0)[random_below(&w->random, w->value_dim)] = odd_value(w);
-    float *p = take((size_t)(w->keys * lanes), 0), *row_sum = take((size_t)lanes, 0);
+    float *p = take((size_t)(w->keys * lanes), 0), *divisor = take((size_t)lanes, 0);
     draw_line(w, p, w->keys * lanes, 1);
-    draw_line(w, row_sum, lanes, 1);
+    draw_line(w, divisor, lanes, 1);
+    for (int lane = 0; lane < lanes; lane++)
+        divisor[lane] = divisor[lane] == 0.0f ? 1.0f : divisor[lane];
     const struct outputs o = place_outputs(w);
-    const struct head_weights weights = {p + head, row_sum + head, visible + head, lanes};
+    const struct head_weights weights = {p + head, divisor + head, visible + head, lanes};
     const uint64_t not_finite = w->kernels->head_out(&weights, &v, w->rows, o.out);
     uint64_t expected = 0;
     float *const out = take((size_t)w->value_dim, 0);
     for (int r = 0; r < w->rows; r++) {
         struct finished row = {.out = out, .finite = true};
         const int lane = r * vector + head;
-        const float l = row_sum[lane] == 0.0f ? 1.0f : row_sum[lane];
         for (int c = 0; c < w->value_dim; c++)
-            set_result(&row, c, weighted_column(p + lane, lanes, v, visible[lane], c) / l);
+            set_result(&row, c,
+                       weighted_column(p + lane, lanes, v, visible[lane], c) / divisor[lane]);
         expect(w, "out", o.out[r], row.out, (size_t)w->value_dim, EXACT_BITS);
         assert_true(is_all_else_untouched(o.out[r], w->value_dim));
         expected |= (uint64_t)!row.finite << r;
