@@ -189,6 +189,21 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
+/* f32 of scalar_quotient, which is at most 4 units of binary64 from q and seldom needed: where q is
+ * not half-way between two numbers of binary32, both round to the same. Without it a library that
+ * is compiled for CPUs without FMA would call fma twice for each value. */
+static inline float rounded_quotient(double o, double l, double inverse)
+{
+    const double q = o * inverse;
+    uint64_t bits;
+    memcpy(&bits, &q, sizeof bits);
+    const uint64_t behind = bits & 0x1fffffff, half = 0x10000000, near = 8;
+    const bool is_normal = fabs(q) >= (double)FLT_MIN && fabs(q) < (double)FLT_MAX;
+    if (is_normal && behind - (half - near) > 2 * near)
+        return (float)q;
+    return (float)scalar_quotient(o, l, inverse);
+}
+
 /* The same from a total's l and, where o is NULL, an o of binary32. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
@@ -197,7 +212,7 @@ static bool finish_wide_row(const double *o, const float *chunk_o, int64_t strid
     float sum = 0.0f;
     for (int64_t c = 0; c < value_dim; c++) {
         const double x = o ? o[c * stride] : (double)chunk_o[c * stride];
-        out[c] = result((float)scalar_quotient(x, divisor, inverse), &sum);
+        out[c] = result(rounded_quotient(x, divisor, inverse), &sum);
     }
     return is_not_finite(sum, out, value_dim);
 }

@@ -889,9 +889,8 @@ static void check_finish_total(struct round *w)
     const struct outputs o = place_outputs(w);
     const struct total total = draw_total(w);
     const float *const chunk_out = random_below(&w->random, 2) ? draw_chunk_out(w, &total) : NULL;
-    const uint64_t not_finite =
-        w->kernels->finish_total(&total, chunk_out, w->lanes, w->value_dim, w->rows, o.out,
-                                 o.with_lse ? o.lse : NULL);
+    const uint64_t not_finite = w->kernels->finish_total(&total, chunk_out, w->lanes, w->value_dim,
+                                                         w->rows, o.out, o.with_lse ? o.lse : NULL);
     uint64_t expected = 0;
     float *const out = take((size_t)w->value_dim, 0);
     for (int r = 0; r < w->rows; r++) {
@@ -1225,6 +1224,17 @@ static void check_fold_row(struct round *w)
     memory_unguard(&o);
 }
 
+/* Some quotients become nearly half-way between two numbers of binary32. */
+static void draw_halves(struct round *w, double divisor, double *o)
+{
+    for (int c = 0; c < w->value_dim; c++) {
+        const float x = random_uniform(&w->random), next = nextafterf(x, 2.0f);
+        const double off = (double)(random_below(&w->random, 33) - 16) * 0x1p-53;
+        if (random_below(&w->random, 4) == 0)
+            o[c] = ((double)x + (double)next) / 2.0 * (1.0 + off) * divisor;
+    }
+}
+
 static void check_quotient_row(struct round *w)
 {
     static const double odd[] = {1.0, 0x1p-1074, 0x1p-130, 0x1p130, (double)INFINITY, (double)NAN};
@@ -1234,6 +1244,8 @@ static void check_quotient_row(struct round *w)
     double divisor = draw_wide(w, 0.5f + 300.0f * (1.0f + random_uniform(&w->random)));
     if (w->data == SPECIAL && random_below(&w->random, 2))
         divisor = odd[random_below(&w->random, 6)];
+    draw_halves(w, divisor, copy);
+    memcpy(o.data, copy, (size_t)w->value_dim * sizeof *copy);
     struct finished row = {.out = take((size_t)w->value_dim, 0), .finite = true};
     for (int c = 0; c < w->value_dim; c++)
         set_result(&row, c, (float)scalar_quotient(copy[c], divisor, 1.0 / divisor));
