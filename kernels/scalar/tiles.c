@@ -189,26 +189,22 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
-/* f32 of scalar_quotient, which is at most 4 units of binary64 from q and seldom needed: where q is
- * not half-way between two numbers of binary32, both round to the same. Without it a library that
- * is compiled for CPUs without FMA would call fma twice for each value. */
+/* f32 of scalar_quotient, which is within 2^-50 of q and seldom needed: where all that near to q
+ * rounds to one number. Without it a library that is compiled for CPUs without FMA would call fma
+ * twice for each value. */
 static inline float rounded_quotient(double o, double l, double inverse)
 {
     const double q = o * inverse;
-    uint64_t bits;
-    memcpy(&bits, &q, sizeof bits);
-    const uint64_t behind = bits & 0x1fffffff, half = 0x10000000, near = 8;
-    const bool is_normal = fabs(q) >= (double)FLT_MIN && fabs(q) < (double)FLT_MAX;
-    if (is_normal && behind - (half - near) > 2 * near)
-        return (float)q;
-    return (float)scalar_quotient(o, l, inverse);
+    const float low = (float)(q * (1 - 0x1p-50)), high = (float)(q * (1 + 0x1p-50));
+    return low == high && fabsf(low) < INFINITY ? low : (float)scalar_quotient(o, l, inverse);
 }
 
 /* The same from a total's l and, where o is NULL, an o of binary32. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
 {
-    const double divisor = row_sum == 0.0 ? 1.0 : row_sum, inverse = 1.0 / divisor;
+    const double divisor = row_sum == 0.0 ? 1.0 : row_sum;
+    const double inverse = isinf(divisor) ? (double)NAN : 1.0 / divisor; /* NaN either way */
     float sum = 0.0f;
     for (int64_t c = 0; c < value_dim; c++) {
         const double x = o ? o[c * stride] : (double)chunk_o[c * stride];
