@@ -18,6 +18,7 @@
 
 #include "tests/support/call.h"
 #include "tests/cases/kinds.h"
+#include "tests/support/sample.h"
 
 enum {
     KEYS = 700, /* more than a chunk */
@@ -31,6 +32,12 @@ enum {
 
 /* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
+
+/* Every fourth case where a test takes a part of them: 15 kinds take turns in the two halves. */
+static int case_step(void)
+{
+    return is_sampled_run() ? 4 : 1;
+}
 
 static const char *name_of(int k)
 {
@@ -74,7 +81,7 @@ static void check_rows(const struct call *c, const struct call *d, int64_t b, in
 
 static void row_alone_has_the_bits_it_has_among_many(void **state)
 {
-    for (int k = 0; k < CASES; k++) {
+    for (int k = 0; k < CASES; k += case_step()) {
         struct call *const c = new_call(k, 2, 35);
         call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);
         call_run(c, *state);
@@ -95,7 +102,7 @@ static void row_alone_has_the_bits_it_has_among_many(void **state)
 
 static void threads_change_no_bit(void **state)
 {
-    for (int k = 0; k < CASES; k++)
+    for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++) {
             struct call *const c = new_call(k, 1, row_counts[n]);
             struct call *const split = call_like(c);
@@ -111,7 +118,7 @@ static void threads_change_no_bit(void **state)
 
 static void storage_changes_no_bit(void **state)
 {
-    for (int k = 0; k < CASES; k++)
+    for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++) {
             struct call *const c = new_call(k, 2, row_counts[n]);
             call_run(c, *state);
@@ -168,7 +175,7 @@ static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 
 static void parts_of_the_keys_make_the_whole(void **state)
 {
-    for (int k = 0; k < CASES; k++)
+    for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++) {
             struct call *const c = new_call(k, 1, row_counts[n]);
             struct call *const head = part_of(c, 0, 512), *const tail = part_of(c, 512, KEYS);
@@ -246,7 +253,7 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
 {
     enum { BATCH = 3, ROOM = KEYS + 50 };
     static int32_t table[BATCH * KEYS];
-    for (int k = 0; k < CASES; k++)
+    for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++) {
             struct call *const c = new_call(k, BATCH, row_counts[n]);
             struct call *const padded = call_like(c);
@@ -282,7 +289,7 @@ static void rolling_cache_has_the_bits_of_a_full_one(void **state)
 {
     enum { ROOM = 64 };
     static int32_t table[KEYS];
-    for (int k = 0; k < CASES; k++)
+    for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++)
             for (int evicted_is_nan = 0; evicted_is_nan < 2; evicted_is_nan++) {
                 struct call *const c = new_windowed_call(k, row_counts[n]);

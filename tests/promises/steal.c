@@ -22,6 +22,7 @@
 #include "dispatch/attention/steal.h"
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
+#include "tests/support/sample.h"
 
 enum {
     MAX_ISAS = 8,
@@ -240,7 +241,7 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     run(c, isa->name, ONE_THREAD, 1);
     memcpy(out, c->out, c->out_bytes);
     memcpy(lse, c->lse, c->lse_bytes);
-    for (int threads = 2; threads <= MAX_THREADS; threads += threads < 3 ? 1 : 4)
+    for (int threads = 2; threads <= MAX_THREADS; threads += is_sampled_run() ? 5 : threads < 3 ? 1 : 4)
         for (int way = PARALLEL_FOR; way < WAYS; way++) {
             assert_true(steal_of(c, isa, threads).splits);
             run(c, isa->name, (enum way)way, threads);
