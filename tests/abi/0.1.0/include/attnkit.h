@@ -299,7 +299,8 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
 
 /* Attention. exec may be NULL only if there is nothing to do. Cost: 2 * (head_dim + value_dim)
  * FLOPs for each query row and key it sees, and reading K and V once, or twice, for each block of
- * 256 query rows of a KV head.
+ * 256 query rows of a KV head. A row that sees NaN or infinities in V, or whose sums overflow, is
+ * computed again: a call of only such rows takes up to 20 times as long, of a single row 3 times.
  * The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
