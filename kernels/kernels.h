@@ -10,6 +10,7 @@
 #define ATTNKIT_KERNELS_H
 
 #include <float.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -241,6 +242,16 @@ struct few_product {
     const float *bias; /* [outs], added at the end, or NULL */
 };
 
+/* What l is where a vector divides by it: 1 / l, or NaN for an l that only a caller's state has, and
+ * for which a quotient from it might be rounded wrongly. */
+#define LEAST_DIVISOR 0x1p-500
+#define LARGEST_DIVISOR 0x1p500
+
+static inline double inverse_of(double l)
+{
+    return fabs(l) >= LEAST_DIVISOR && fabs(l) <= LARGEST_DIVISOR ? 1.0 / l : (double)NAN;
+}
+
 /* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
  * makes a call of few keys wait. */
 struct kernels {
@@ -366,8 +377,10 @@ struct kernels {
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
 
-    /* The same of a total: the quotient is scalar_quotient's, rounded to binary32 before the + 0,
-     * and NaN where o is infinite; log is of f32(l). Where chunk_out is not NULL it is o. */
+    /* The same of a total: the quotient is of binary64 and then rounded to binary32, before the
+     * + 0; log is of f32(l). Where chunk_out is not NULL it is o. A value of a row whose bit is set
+     * may also be NaN or infinite because inverse_of(l) is NaN, or o infinite: whoever calls
+     * divides there. */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
@@ -382,8 +395,8 @@ struct kernels {
                               float *const *out, float *const *lse);
 
     /* A line of a total, whose factors are known: o[i] = fma(o[i], a, chunk[i] * b) in binary64,
-     * and out[i] = f32(quotient of o[i] and divisor) + 0 as in finish_total, which returns whether
-     * a value of out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
+     * and out[i] = f32(o[i] / divisor) + 0 as in finish_total, which returns whether a value of
+     * out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 

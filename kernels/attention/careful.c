@@ -254,8 +254,7 @@ static void add_chunk(const struct careful *w, int64_t first)
         w->total.out[c] = w->total.out[c] * f.total + w->exact[c] * f.state;
 }
 
-/* Step 11 for a result that is not finite: that of a finite o and l is, unless weights are dropped.
- */
+/* Step 11 for an infinite quotient of a finite o, unless weights are dropped. */
 static void saturate(const struct careful *w, float *out)
 {
     for (int64_t c = 0; c < w->a->value_dim && !w->a->extras.drops; c++)

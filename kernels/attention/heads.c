@@ -33,8 +33,8 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    struct state
-        st; /* of no columns; behind its sums is scratch for rows that are computed again */
+    /* Of no columns. Behind its sums is scratch for rows that are computed again. */
+    struct state st;
 };
 
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels)
@@ -92,7 +92,7 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     w->st.row_max = take(&scratch, 1, w->kernels->lanes);
     w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
     place_heads(w, item);
-    int fewest = INT_MAX; /* visible keys, those of a first row */
+    int fewest = INT_MAX; /* keys that a first row sees */
     w->keys = 1;
     for (int head = 0; head < w->vector; head++) {
         begin_head(w, head);

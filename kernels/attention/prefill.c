@@ -587,8 +587,8 @@ static void find_sinks(const struct prefill *w, const struct panel *p, struct si
     }
 }
 
-/* The sinks fold into M and l of a panel of one chunk. Its o is that of the total unless M moves.
- */
+/* The sinks fold into M and l of a panel of one chunk. o of the chunk is o of the total as well,
+ * unless M moves: then this returns false. */
 static bool sink_sums(struct panel *p, const struct sinks *s)
 {
     for (int lane = 0; lane < p->rows; lane++)

@@ -50,8 +50,8 @@ static inline double divisor_of(double row_sum)
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
-/* Step 11 where quotient_row found no finite result: o is infinite, 1 / divisor is, or there is
- * none. */
+/* Divides where quotient_row, which multiplies by inverse_of(divisor), has given no finite value.
+ */
 static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {

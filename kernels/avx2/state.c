@@ -160,10 +160,21 @@ uint64_t attnkit_avx2_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* l, or 1 where it is 0, and 1 / l. */
+/* l, or 1 where it is 0, and what inverse_of gives. */
 struct divisor {
     struct wide l, inverse;
 };
+
+/* As inverse_of. */
+static inline __m256d inverse_of_each(__m256d l)
+{
+    const __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), l);
+    const __m256d usual =
+        _mm256_and_pd(_mm256_cmp_pd(size, _mm256_set1_pd(LEAST_DIVISOR), _CMP_GE_OQ),
+                      _mm256_cmp_pd(size, _mm256_set1_pd(LARGEST_DIVISOR), _CMP_LE_OQ));
+    return _mm256_blendv_pd(_mm256_set1_pd((double)NAN), _mm256_div_pd(_mm256_set1_pd(1.0), l),
+                            usual);
+}
 
 static inline struct divisor wide_divisor(struct wide row_sum)
 {
@@ -172,13 +183,15 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     const __m256d high = _mm256_cmp_pd(row_sum.high, zero, _CMP_EQ_OQ);
     const struct wide l = {_mm256_blendv_pd(row_sum.low, one, low),
                            _mm256_blendv_pd(row_sum.high, one, high)};
-    return (struct divisor){l, {_mm256_div_pd(one, l.low), _mm256_div_pd(one, l.high)}};
+    return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* As scalar_quotient. */
+/* o / l: what Markstein proved of two steps with the remainder, where 1 / l is rounded and nothing
+ * underflows. NaN where o or the quotient is infinite. */
 static inline __m256d wide_quotient(__m256d o, __m256d l, __m256d inverse)
 {
-    const __m256d q = _mm256_mul_pd(o, inverse);
+    const __m256d rough = _mm256_mul_pd(o, inverse);
+    const __m256d q = _mm256_fmadd_pd(_mm256_fnmadd_pd(rough, l, o), inverse, rough);
     return _mm256_fmadd_pd(_mm256_fnmadd_pd(q, l, o), inverse, q);
 }
 
@@ -349,7 +362,7 @@ uint64_t attnkit_avx2_decode_finish(const struct state *st, int rows, int64_t va
 
 bool attnkit_avx2_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const __m256d l = _mm256_set1_pd(divisor), inverse = _mm256_set1_pd(1.0 / divisor);
+    const __m256d l = _mm256_set1_pd(divisor), inverse = _mm256_set1_pd(inverse_of(divisor));
     const struct divisor d = {{l, l}, {inverse, inverse}};
     __m256 spoilt = unspoilt();
     int64_t i = 0;

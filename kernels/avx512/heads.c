@@ -69,8 +69,8 @@ void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, in
 }
 
 /* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
- * alone the keys that only others see: 0 times their V might be NaN. Spoils one of the two where a
- * value of out is not finite. */
+ * alone the keys that only others see: 0 times their V might be NaN. Spoils an element of `spoilt`
+ * where a value of out may not be finite. */
 static inline __attribute__((always_inline)) void out_tile(const struct head_weights *weights,
                                                            struct rows v, int64_t c, int64_t width,
                                                            float *const *out, const int vectors,

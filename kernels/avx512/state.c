@@ -157,10 +157,19 @@ uint64_t attnkit_avx512_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* l, or 1 where it is 0, and 1 / l. */
+/* l, or 1 where it is 0, and what inverse_of gives. */
 struct divisor {
     struct wide l, inverse;
 };
+
+/* As inverse_of. */
+static inline __m512d inverse_of_each(__m512d l)
+{
+    const __m512d size = _mm512_abs_pd(l);
+    const __mmask8 usual = _mm512_cmp_pd_mask(size, _mm512_set1_pd(LEAST_DIVISOR), _CMP_GE_OQ) &
+                           _mm512_cmp_pd_mask(size, _mm512_set1_pd(LARGEST_DIVISOR), _CMP_LE_OQ);
+    return _mm512_mask_div_pd(_mm512_set1_pd((double)NAN), usual, _mm512_set1_pd(1.0), l);
+}
 
 static inline struct divisor wide_divisor(struct wide row_sum)
 {
@@ -169,13 +178,15 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     const __mmask8 high = _mm512_cmp_pd_mask(row_sum.high, zero, _CMP_EQ_OQ);
     const struct wide l = {_mm512_mask_mov_pd(row_sum.low, low, one),
                            _mm512_mask_mov_pd(row_sum.high, high, one)};
-    return (struct divisor){l, {_mm512_div_pd(one, l.low), _mm512_div_pd(one, l.high)}};
+    return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* As scalar_quotient. */
+/* o / l: what Markstein proved of two steps with the remainder, where 1 / l is rounded and nothing
+ * underflows. NaN where o or the quotient is infinite. */
 static inline __m512d wide_quotient(__m512d o, __m512d l, __m512d inverse)
 {
-    const __m512d q = _mm512_mul_pd(o, inverse);
+    const __m512d rough = _mm512_mul_pd(o, inverse);
+    const __m512d q = _mm512_fmadd_pd(_mm512_fnmadd_pd(rough, l, o), inverse, rough);
     return _mm512_fmadd_pd(_mm512_fnmadd_pd(q, l, o), inverse, q);
 }
 
@@ -346,7 +357,7 @@ uint64_t attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t 
 
 bool attnkit_avx512_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const __m512d l = _mm512_set1_pd(divisor), inverse = _mm512_set1_pd(1.0 / divisor);
+    const __m512d l = _mm512_set1_pd(divisor), inverse = _mm512_set1_pd(inverse_of(divisor));
     const struct divisor d = {{l, l}, {inverse, inverse}};
     __m512 spoilt = unspoilt();
     int64_t i = 0;

@@ -160,23 +160,34 @@ uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* l, or 1 where it is 0, and 1 / l. */
+/* l, or 1 where it is 0, and what inverse_of gives. */
 struct divisor {
     struct wide l, inverse;
 };
+
+/* As inverse_of. */
+static inline float64x2_t inverse_of_each(float64x2_t l)
+{
+    const float64x2_t size = vabsq_f64(l);
+    const uint64x2_t usual = vandq_u64(vcgeq_f64(size, vdupq_n_f64(LEAST_DIVISOR)),
+                                       vcleq_f64(size, vdupq_n_f64(LARGEST_DIVISOR)));
+    return vbslq_f64(usual, vdivq_f64(vdupq_n_f64(1.0), l), vdupq_n_f64((double)NAN));
+}
 
 static inline struct divisor wide_divisor(struct wide row_sum)
 {
     const float64x2_t one = vdupq_n_f64(1.0);
     const struct wide l = {vbslq_f64(vceqzq_f64(row_sum.low), one, row_sum.low),
                            vbslq_f64(vceqzq_f64(row_sum.high), one, row_sum.high)};
-    return (struct divisor){l, {vdivq_f64(one, l.low), vdivq_f64(one, l.high)}};
+    return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* As scalar_quotient. */
+/* o / l: what Markstein proved of two steps with the remainder, where 1 / l is rounded and nothing
+ * underflows. NaN where o or the quotient is infinite. */
 static inline float64x2_t wide_quotient(float64x2_t o, float64x2_t l, float64x2_t inverse)
 {
-    const float64x2_t q = vmulq_f64(o, inverse);
+    const float64x2_t rough = vmulq_f64(o, inverse);
+    const float64x2_t q = vfmaq_f64(rough, vfmsq_f64(o, rough, l), inverse);
     return vfmaq_f64(q, vfmsq_f64(o, q, l), inverse);
 }
 
@@ -330,7 +341,7 @@ uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t va
 
 bool attnkit_neon_quotient_row(const double *o, double divisor, int64_t n, float *out)
 {
-    const float64x2_t l = vdupq_n_f64(divisor), inverse = vdupq_n_f64(1.0 / divisor);
+    const float64x2_t l = vdupq_n_f64(divisor), inverse = vdupq_n_f64(inverse_of(divisor));
     const struct divisor d = {{l, l}, {inverse, inverse}};
     float32x4_t spoilt = unspoilt();
     int64_t i = 0;

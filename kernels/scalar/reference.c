@@ -332,10 +332,7 @@ static void fold_sink(const struct attention *a, struct place place, struct soft
 /* Step 11 for a column. */
 static float result_of(const struct attention *a, double o, double sum)
 {
-    const double l = sum == 0.0 ? 1.0 : sum;
-    float quotient = (float)scalar_quotient(o, l, 1.0 / l);
-    if (!isfinite(quotient))
-        quotient = (float)(o / l);
+    const float quotient = (float)(o / (sum == 0.0 ? 1.0 : sum));
     if (isinf(quotient) && isfinite(o) && !a->extras.drops)
         return copysignf(FLT_MAX, quotient);
     return plain_nan(quotient + 0.0f);

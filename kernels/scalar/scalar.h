@@ -119,14 +119,6 @@ static inline float finite_max(float row_max)
     return row_max == -INFINITY ? 0.0f : row_max;
 }
 
-/* o / l as step 11 has it, from 1 / l: nearly always the IEEE quotient, in a third of its time. NaN
- * where o is infinite. */
-static inline double scalar_quotient(double o, double l, double inverse)
-{
-    const double q = o * inverse;
-    return fma(fma(-q, l, o), inverse, q);
-}
-
 static inline float scalar_lse(float row_max, float row_sum)
 {
     return plain_nan(fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum))));

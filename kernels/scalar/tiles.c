@@ -189,26 +189,15 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
-/* f32 of scalar_quotient, which is within 2^-50 of q and seldom needed: where all that near to q
- * rounds to one number. Without it a library that is compiled for CPUs without FMA would call fma
- * twice for each value. */
-static inline float rounded_quotient(double o, double l, double inverse)
-{
-    const double q = o * inverse;
-    const float low = (float)(q * (1 - 0x1p-50)), high = (float)(q * (1 + 0x1p-50));
-    return low == high && fabsf(low) < INFINITY ? low : (float)scalar_quotient(o, l, inverse);
-}
-
-/* The same from a total's l and, where o is NULL, an o of binary32. */
+/* The same from l of a total, and o of a total or, where o is NULL, of a chunk. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
 {
     const double divisor = row_sum == 0.0 ? 1.0 : row_sum;
-    const double inverse = isinf(divisor) ? (double)NAN : 1.0 / divisor; /* NaN either way */
     float sum = 0.0f;
     for (int64_t c = 0; c < value_dim; c++) {
         const double x = o ? o[c * stride] : (double)chunk_o[c * stride];
-        out[c] = result(rounded_quotient(x, divisor, inverse), &sum);
+        out[c] = result((float)(x / divisor), &sum);
     }
     return is_not_finite(sum, out, value_dim);
 }

@@ -21,8 +21,6 @@
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/scalar.h"
-#include "tests/support/random.h"
-#include "tests/support/sample.h"
 
 typedef float function(float x);
 
@@ -382,51 +380,21 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
     assert_true(isnan(scalar_tanh(NAN)) && isnan(scalar_tanh(-NAN)));
 }
 
-/* A quotient of binary32 numbers: any, or half-way between two subnormal numbers. */
-static void draw_fraction(uint64_t *random, float *o, float *l)
-{
-    const uint32_t bits = (uint32_t)random_bits(random), other = (uint32_t)random_bits(random);
-    *l = float_from_bits((bits & 0x7fffff) | (uint32_t)(126 + random_below(random, 12)) << 23);
-    *o = float_from_bits((other & 0x807fffff) | (uint32_t)random_below(random, 254) << 23);
-    if (random_below(random, 2)) {
-        const float odd = (float)(2 * random_below(random, 1 << 10) + 1);
-        *l = ldexpf((float)(random_below(random, 1 << 12) + 1), -3);
-        *o = *l * ldexpf(odd, -149) * 0.5f;
-    }
-}
-
-static void quotients_of_floats_are_rounded_as_divisions(void **state)
-{
-    (void)state;
-    uint64_t random = 7;
-    for (int i = 0; i < sampled(4000000, 50); i++) {
-        float o, l;
-        draw_fraction(&random, &o, &l);
-        const float quotient = (float)scalar_quotient((double)o, (double)l, 1.0 / (double)l);
-        if (bits_of(quotient) != bits_of(o / l)) {
-            printf("# %a / %a is %a, not %a\n", (double)o, (double)l, (double)(o / l),
-                   (double)quotient);
-            fail();
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest against_sleef[] = {
         cmocka_unit_test(scalar_exp2_has_the_bits_of_sleef),
         cmocka_unit_test(scalar_log_has_the_bits_of_sleef),
     };
-    struct CMUnitTest tests[9 + MAX_ISAS] = {
+    struct CMUnitTest tests[8 + MAX_ISAS] = {
         cmocka_unit_test(exp2_is_within_an_ulp),
         cmocka_unit_test(exp2_of_less_than_the_least_exponent_is_0),
         cmocka_unit_test(exp2_of_an_integer_is_exact),
         cmocka_unit_test(log_is_within_an_ulp),
         cmocka_unit_test(tanh_is_within_three_ulp),
         cmocka_unit_test(tanh_of_the_opposite_is_the_opposite),
-        cmocka_unit_test(quotients_of_floats_are_rounded_as_divisions),
     };
-    size_t count = 7;
+    size_t count = 6;
     if (sleef_exp2)
         for (int i = 0; i < 2; i++)
             tests[count++] = against_sleef[i];

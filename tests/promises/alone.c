@@ -33,7 +33,8 @@ enum {
 /* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
-/* Every fourth case where a test takes a part of them: 15 kinds take turns in the two halves. */
+/* Where a test takes a part of its cases, every fourth: 4 kinds, and 4 others with sums that
+ * overflow. */
 static int case_step(void)
 {
     return is_sampled_run() ? 4 : 1;
