@@ -242,8 +242,8 @@ struct few_product {
     const float *bias; /* [outs], added at the end, or NULL */
 };
 
-/* What l is where a vector divides by it: 1 / l, or NaN for an l that only a caller's state has, and
- * for which a quotient from it might be rounded wrongly. */
+/* 1 / l, by which quotients of totals are found; NaN for an l that only a caller's state has, and
+ * with which a quotient might be rounded wrongly. */
 #define LEAST_DIVISOR 0x1p-500
 #define LARGEST_DIVISOR 0x1p500
 
