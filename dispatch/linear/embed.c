@@ -152,8 +152,8 @@ static attnkit_status check_memory(const struct embedding *e, char *message)
 
 /* ---------------------------------------------------------------------------------- rows */
 
-/* Unlike elements that only change their type, those of TYPE_Q8_0 are products: a NaN of theirs is
- * computed, and has one face. */
+/* Elements of TYPE_Q8_0 are products of a byte and a scale: a NaN among them is computed, not
+ * copied: it becomes 0x7fc00000. */
 static void settle_products(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)

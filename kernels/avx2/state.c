@@ -186,8 +186,8 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* o / l: what Markstein proved of two steps with the remainder, where 1 / l is rounded and nothing
- * underflows. NaN where o or the quotient is infinite. */
+/* o / l, correctly rounded by a theorem of Markstein: two steps with the remainder, from the
+ * rounded 1 / l. NaN where o or the quotient is infinite. */
 static inline __m256d wide_quotient(__m256d o, __m256d l, __m256d inverse)
 {
     const __m256d rough = _mm256_mul_pd(o, inverse);
@@ -202,13 +202,14 @@ static inline __m256 wide_result(struct wide o, const struct divisor *d)
     return _mm256_add_ps(narrowed(x), _mm256_setzero_ps());
 }
 
-/* Eight lanes of a panel, of which the first `rows` are finished. */
+/* Where o and l of a result are, and so whether they are binary32 or binary64. */
 enum numbers {
     NARROW, /* o and l of a chunk */
     WIDE,   /* of a total */
     MIXED,  /* o of a chunk, l of a total */
 };
 
+/* Eight lanes of a panel, of which the first `rows` are finished. */
 struct part {
     const void *o; /* of the first lane */
     __m256 divisor;

@@ -181,8 +181,8 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* o / l: what Markstein proved of two steps with the remainder, where 1 / l is rounded and nothing
- * underflows. NaN where o or the quotient is infinite. */
+/* o / l, correctly rounded by a theorem of Markstein: two steps with the remainder, from the
+ * rounded 1 / l. NaN where o or the quotient is infinite. */
 static inline __m512d wide_quotient(__m512d o, __m512d l, __m512d inverse)
 {
     const __m512d rough = _mm512_mul_pd(o, inverse);
@@ -197,13 +197,14 @@ static inline __m512 wide_result(struct wide o, const struct divisor *d)
     return _mm512_add_ps(narrowed(x), _mm512_setzero_ps());
 }
 
-/* Sixteen lanes of a panel, of which the first `rows` are finished. */
+/* Where o and l of a result are, and so whether they are binary32 or binary64. */
 enum numbers {
     NARROW, /* o and l of a chunk */
     WIDE,   /* of a total */
     MIXED,  /* o of a chunk, l of a total */
 };
 
+/* Sixteen lanes of a panel, of which the first `rows` are finished. */
 struct part {
     const void *o; /* of the first lane */
     __m512 divisor;

@@ -182,8 +182,8 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* o / l: what Markstein proved of two steps with the remainder, where 1 / l is rounded and nothing
- * underflows. NaN where o or the quotient is infinite. */
+/* o / l, correctly rounded by a theorem of Markstein: two steps with the remainder, from the
+ * rounded 1 / l. NaN where o or the quotient is infinite. */
 static inline float64x2_t wide_quotient(float64x2_t o, float64x2_t l, float64x2_t inverse)
 {
     const float64x2_t rough = vmulq_f64(o, inverse);
@@ -198,13 +198,14 @@ static inline float32x4_t wide_result(struct wide o, const struct divisor *d)
     return vaddq_f32(narrowed(x), vdupq_n_f32(0.0f));
 }
 
-/* Four lanes of a panel, of which the first `rows` are finished. */
+/* Where o and l of a result are, and so whether they are binary32 or binary64. */
 enum numbers {
     NARROW, /* o and l of a chunk */
     WIDE,   /* of a total */
     MIXED,  /* o of a chunk, l of a total */
 };
 
+/* Four lanes of a panel, of which the first `rows` are finished. */
 struct part {
     const void *o; /* of the first lane */
     float32x4_t divisor;
