@@ -15,7 +15,11 @@ static size_t mask_bytes(const struct shape *s)
     switch (s->extra) {
     case ALL_TRUE:
     case DENSE_CAUSAL:
+    case TREE:
+    case CELLS:
         return (size_t)s->q_len * (size_t)s->kv_len;
+    case HALF_CAUSAL:
+        return (size_t)s->q_len * (size_t)s->kv_len * sizeof(uint16_t);
     case PAD_MASK:
         return (size_t)s->batch * (size_t)s->kv_len;
     default:
@@ -44,13 +48,37 @@ double masks_memory_bytes(const struct shape *shape)
     return (double)mask_bytes(shape) + (double)numbers(shape) * sizeof(float);
 }
 
+/* Whether row i sees key j by the mask. */
+static bool is_seen(const struct shape *s, int64_t i, int64_t j)
+{
+    const int64_t first = s->kv_len - s->q_len; /* the first row's own key */
+    switch (s->extra) {
+    case DENSE_CAUSAL:
+    case HALF_CAUSAL:
+        return j <= first + i;
+    case TREE:
+        while (i > 0 && first + i > j)
+            i = (i - 1) / 2;
+        return j <= first + i && (j <= first || j == first + i);
+    case CELLS:
+        return j % s->q_len == i;
+    default:
+        return true;
+    }
+}
+
 static void fill_mask(const struct shape *s, unsigned char *mask)
 {
-    memset(mask, 1, mask_bytes(s));
-    for (int64_t i = 0; i < s->q_len && s->extra == DENSE_CAUSAL; i++) {
-        const int64_t end = s->kv_len - s->q_len + i + 1, seen = end < 0 ? 0 : end;
-        memset(mask + i * s->kv_len + seen, 0, (size_t)(s->kv_len - seen));
-    }
+    const uint16_t minus_infinity = 0xfc00;
+    memset(mask, s->extra != HALF_CAUSAL, mask_bytes(s));
+    for (int64_t i = 0; i < s->q_len && s->extra != PAD_MASK; i++)
+        for (int64_t j = 0; j < s->kv_len; j++)
+            if (!is_seen(s, i, j)) {
+                if (s->extra == HALF_CAUSAL)
+                    memcpy(mask + 2 * (i * s->kv_len + j), &minus_infinity, 2);
+                else
+                    mask[i * s->kv_len + j] = 0;
+            }
     for (int64_t b = 0; b < s->batch && s->extra == PAD_MASK; b++) {
         const int64_t keys = shape_keys(s, b);
         memset(mask + b * s->kv_len + keys, 0, (size_t)(s->kv_len - keys));
@@ -86,8 +114,16 @@ static void describe_extra(const struct shape *s, struct masks *masks)
     switch (s->extra) {
     case ALL_TRUE:
     case DENSE_CAUSAL:
+    case TREE:
+    case CELLS:
     case PAD_MASK:
         describe_mask(s, &masks->visibility);
+        break;
+    case HALF_CAUSAL:
+        masks->scores.bias = (attnkit_tensor){.data = ATTNKIT_LATER,
+                                              .type = ATTNKIT_F16,
+                                              .strides = {0, 0, s->kv_len * 2},
+                                              .layout = ATTNKIT_STRIDED};
         break;
     case BIAS:
         masks->scores.bias = (attnkit_tensor){.data = ATTNKIT_LATER,
@@ -137,8 +173,9 @@ static void point(struct masks *masks)
 {
     attnkit_score_mods *const scores = &masks->scores;
     masks->visibility.kv_lens.data = masks->kv_lens;
-    masks->visibility.mask.data = masks->mask;
-    scores->bias.data = scores->bias.data ? masks->numbers : NULL;
+    masks->visibility.mask.data = masks->visibility.mask.data ? masks->mask : NULL;
+    if (scores->bias.data)
+        scores->bias.data = scores->bias.type == ATTNKIT_F16 ? (void *)masks->mask : masks->numbers;
     scores->alibi_slopes = scores->alibi_slopes ? masks->numbers : NULL;
     scores->sinks = scores->sinks ? masks->numbers : NULL;
     scores->dropout_seeds = masks->seeds;
@@ -174,7 +211,7 @@ void masks_run(const struct masks *masks, attnkit_attention_data *data,
                attnkit_attention_group_data *groups)
 {
     data->kv_lens = masks->kv_lens;
-    groups->mask = masks->mask;
+    groups->mask = masks->visibility.mask.data;
     groups->bias = masks->scores.bias.data;
     groups->alibi_slopes = masks->scores.alibi_slopes;
     groups->sinks = masks->scores.sinks;

@@ -47,6 +47,7 @@ static bool take_word(const char **text, const char *word)
 
 static const char *const extras[EXTRAS] = {
     [NO_EXTRA] = "",         [ALL_TRUE] = "_alltrue", [DENSE_CAUSAL] = "_dense",
+    [HALF_CAUSAL] = "_half", [TREE] = "_tree",        [CELLS] = "_cells",
     [PAD_MASK] = "_padmask", [BIAS] = "_bias",        [ALIBI] = "_alibi",
     [SOFTCAP] = "_softcap",  [SINKS] = "_sinks",      [DROPOUT] = "_dropout",
     [WEIGHTS] = "_weights",
@@ -156,7 +157,7 @@ static double visible_pairs(const struct shape *shape, int64_t batch)
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);
     if (shape->window)
         return windowed_pairs(shape, batch);
-    if (!shape->causal && shape->extra != DENSE_CAUSAL)
+    if (!shape->causal && shape->extra != DENSE_CAUSAL && shape->extra != HALF_CAUSAL)
         return rows * keys;
     return rows <= keys ? rows * keys - rows * rows / 2.0 : keys * keys / 2.0;
 }

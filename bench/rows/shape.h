@@ -7,15 +7,23 @@
  *   H32_8      query heads, KV heads; H12 if they are as many
  *   L448x1500  query rows, keys; L2048 if they are as many
  *   D64x128    head_dim, value_dim; D64 if they are equal
- *   _M4096     a layer: rows of 4096 elements in and out; where there are more keys than rows,
- * those before the rows' own are in its cache _causal    a row sees the keys up to its own, the
- * last row all of them _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys,
- * with 8 entries 78 % on average _token     K and V, or the cache, are [batch][keys][heads][dim],
- * not [batch][heads][keys][dim] _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
+ *   _M4096     a layer: rows of 4096 elements in and out; where there are more keys than rows, those
+ *              before the rows' own are in its cache
+ *   _causal    a row sees the keys up to its own, the last row all of them
+ *   _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 %
+ *              on average
+ *   _token     K and V, or the cache, are [batch][keys][heads][dim], not [batch][heads][keys][dim]
+ *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
  *   _window512 a row sees the 512 keys up to its own, whose places are as with _causal
+ *
  * and, not of a layer, at most one of
+ *
  *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
  *   _dense     _causal, said by such a mask
+ *   _half      _causal, said by an additive f16 mask of 0 and -inf
+ *   _tree      _dense, but of the last keys, as many as rows, a row sees its ancestors in a binary
+ *              tree and itself
+ *   _cells     row i of n sees every n-th key from key i on, as of n sequences in one cache
  *   _padmask   _pad, said by a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _alibi _softcap _sinks _dropout _weights
@@ -34,6 +42,9 @@ enum extra {
     NO_EXTRA,
     ALL_TRUE,
     DENSE_CAUSAL,
+    HALF_CAUSAL,
+    TREE,
+    CELLS,
     PAD_MASK,
     BIAS,
     ALIBI,
