@@ -12,30 +12,46 @@ static inline __m256 load_twice(const float *p, int64_t n)
     return _mm256_permutevar8x32_ps(once, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
 
+/* The first `n` pairs from pair i on, at most VECTOR / 2. */
+static inline __attribute__((always_inline)) void
+rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64_t n)
+{
+    const __m256 c = load_twice(cos + i, n), s = load_twice(sin + i, n);
+    const __m256 pair = load_first(x + 2 * i, 2 * n);
+    const __m256 swapped = _mm256_permute_ps(pair, 0xb1);
+    /* Even lanes subtract, odd lanes add. */
+    const __m256 y = _mm256_fmaddsub_ps(pair, c, _mm256_mul_ps(swapped, s));
+    store_first(x + 2 * i, 2 * n, plain_nan(y));
+}
+
 static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
 {
-    for (int64_t i = 0; i < pairs; i += VECTOR / 2) {
-        const int64_t left = pairs - i;
-        const __m256 c = load_twice(cos + i, left), s = load_twice(sin + i, left);
-        const __m256 pair = load_first(x + 2 * i, 2 * left);
-        const __m256 swapped = _mm256_permute_ps(pair, 0xb1);
-        /* Even lanes subtract, odd lanes add. */
-        const __m256 y = _mm256_fmaddsub_ps(pair, c, _mm256_mul_ps(swapped, s));
-        store_first(x + 2 * i, 2 * left, plain_nan(y));
-    }
+    int64_t i = 0;
+    for (; i + VECTOR / 2 <= pairs; i += VECTOR / 2)
+        rotate_neighbours(x, cos, sin, i, VECTOR / 2);
+    if (i < pairs)
+        rotate_neighbours(x, cos, sin, i, pairs - i);
+}
+
+/* The first `n` of pairs from pair i on, at most VECTOR. */
+static inline __attribute__((always_inline)) void
+rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int64_t i, int64_t n)
+{
+    const __m256 c = load_first(cos + i, n), s = load_first(sin + i, n);
+    const __m256 x0 = load_first(x + i, n), x1 = load_first(x + pairs + i, n);
+    const __m256 y0 = _mm256_fmsub_ps(x0, c, _mm256_mul_ps(x1, s));
+    const __m256 y1 = _mm256_fmadd_ps(x1, c, _mm256_mul_ps(x0, s));
+    store_first(x + i, n, plain_nan(y0));
+    store_first(x + pairs + i, n, plain_nan(y1));
 }
 
 static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
 {
-    for (int64_t i = 0; i < pairs; i += VECTOR) {
-        const int64_t left = pairs - i;
-        const __m256 c = load_first(cos + i, left), s = load_first(sin + i, left);
-        const __m256 x0 = load_first(x + i, left), x1 = load_first(x + pairs + i, left);
-        const __m256 y0 = _mm256_fmsub_ps(x0, c, _mm256_mul_ps(x1, s));
-        const __m256 y1 = _mm256_fmadd_ps(x1, c, _mm256_mul_ps(x0, s));
-        store_first(x + i, left, plain_nan(y0));
-        store_first(x + pairs + i, left, plain_nan(y1));
-    }
+    int64_t i = 0;
+    for (; i + VECTOR <= pairs; i += VECTOR)
+        rotate_vectors(x, cos, sin, pairs, i, VECTOR);
+    if (i < pairs)
+        rotate_vectors(x, cos, sin, pairs, i, pairs - i);
 }
 
 void attnkit_avx2_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
