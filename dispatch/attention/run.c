@@ -9,28 +9,28 @@
 
 static char *scratch_of(const struct attention_run *run, int64_t thread)
 {
-    return run->scratch + (size_t)thread * run->schedule.scratch;
+    return run->scratch + (size_t)thread * run->schedule->scratch;
 }
 
 /* One thread's share. Running it again gives the same result. */
 static void run_share(void *arg, int64_t thread)
 {
     const struct attention_run *const run = arg;
-    if (thread < 0 || thread >= run->schedule.threads)
+    if (thread < 0 || thread >= run->schedule->threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    const struct range share = attnkit_share(run->a, &run->schedule, thread);
-    attnkit_run_items(run->a, run->kernels, &run->schedule, share, scratch_of(run, thread));
+    const struct range share = attnkit_share(run->a, run->schedule, thread);
+    attnkit_run_items(run->a, run->kernels, run->schedule, share, scratch_of(run, thread));
     fp_modes_end(callers);
 }
 
 static void run_stealing(void *arg, int64_t thread)
 {
     const struct attention_run *const run = arg;
-    if (thread < 0 || thread >= run->steal.threads)
+    if (thread < 0 || thread >= run->steal->threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_steal_run(run->a, run->kernels, &run->schedule, &run->steal, thread, run->shared,
+    attnkit_steal_run(run->a, run->kernels, run->schedule, run->steal, thread, run->shared,
                       scratch_of(run, thread));
     fp_modes_end(callers);
 }
@@ -39,15 +39,15 @@ static void run_stealing(void *arg, int64_t thread)
 static bool is_worth_meeting(const struct attention_run *run)
 {
     const fp_modes callers = fp_modes_begin();
-    const bool goes_round = attnkit_goes_round(run->a, &run->schedule, &run->steal);
+    const bool goes_round = attnkit_goes_round(run->a, run->schedule, run->steal);
     fp_modes_end(callers);
-    return run->steal.splits && !goes_round;
+    return run->steal->splits && !goes_round;
 }
 
 static void begin_stealing(const struct attention_run *run)
 {
     const fp_modes callers = fp_modes_begin();
-    attnkit_steal_begin(run->a, run->kernels, &run->schedule, &run->steal, run->shared);
+    attnkit_steal_begin(run->a, run->kernels, run->schedule, run->steal, run->shared);
     fp_modes_end(callers);
 }
 
@@ -57,16 +57,18 @@ void attnkit_set_attention_run(const struct attention_plan *plan, const struct a
 {
     run->a = a;
     run->kernels = kernels;
-    run->schedule = plan->schedule;
-    run->steal = plan->steal;
+    run->schedule = &plan->schedule;
+    run->steal = &plan->steal;
     run->shared = workspace;
     run->scratch = workspace + plan->steal.bytes;
     if (threads == plan->threads && a->batch == plan->a.batch && a->q_len == plan->a.q_len &&
         a->kv_len == plan->a.kv_len)
         return;
-    run->schedule = attnkit_schedule(a, kernels, threads);
-    run->schedule.scratch = plan->schedule.scratch;
-    run->steal = attnkit_steal(a, kernels, &run->schedule, threads);
+    run->own_schedule = attnkit_schedule(a, kernels, threads);
+    run->own_schedule.scratch = plan->schedule.scratch;
+    run->own_steal = attnkit_steal(a, kernels, &run->own_schedule, threads);
+    run->schedule = &run->own_schedule;
+    run->steal = &run->own_steal;
 }
 
 void attnkit_run_attention(const struct attention_run *run, const attnkit_exec *exec)
@@ -76,7 +78,7 @@ void attnkit_run_attention(const struct attention_run *run, const attnkit_exec *
         attnkit_run_tasks(exec, 1, run_share, arg);
     } else if (exec->parallel_for) {
         begin_stealing(run);
-        attnkit_run_tasks(exec, run->steal.threads, run_stealing, arg);
+        attnkit_run_tasks(exec, run->steal->threads, run_stealing, arg);
     } else if (exec->barrier && is_worth_meeting(run)) {
         if (exec->thread == 0)
             begin_stealing(run);

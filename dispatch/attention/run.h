@@ -12,8 +12,10 @@
 struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
-    struct schedule schedule;
-    struct steal steal;
+    const struct schedule *schedule; /* of the plan, or for other lengths its own */
+    const struct steal *steal;
+    struct schedule own_schedule;
+    struct steal own_steal;
     char *shared;  /* aligned; plan->steal.bytes */
     char *scratch; /* after it; plan->schedule.scratch bytes for each thread */
 };
