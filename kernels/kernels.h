@@ -169,12 +169,12 @@ struct decode_block {
     const float *const *bias;
     /* Such lines of factors that weights are multiplied by once they have been summed, or NULL. */
     const float *const *keep;
-    /* Hints. Where K and V are far, the tile asks for V while it works on K, and for `next_keys`
-     * rows of K, those of the next block, while it works on V. */
+    /* Hints. Where K and V are far, the tile prefetches `with_k`, as many rows of V as it has keys,
+     * while it works on K, and the `next_keys` rows of K at `next_k` while it works on V. */
     bool far;
-    bool large; /* and of a head alone more than a near cache keeps */
+    bool large; /* and of a head alone more than L2 keeps */
     int next_keys;
-    const struct key_row *next_k;
+    const struct key_row *next_k, *with_k;
 };
 
 /* The weights of one of the heads that share vectors: row r's for a key are at

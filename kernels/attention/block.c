@@ -175,6 +175,7 @@ static void fill_rows(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes
 {
     const uintptr_t step = (uintptr_t)bytes, scale_step = row.scales ? (uintptr_t)scale_bytes : 0;
     uintptr_t data = (uintptr_t)row.data, scales = (uintptr_t)row.scales;
+#pragma GCC unroll 8
     for (int i = 0; i < count; i++, data += step, scales += scale_step)
         rows[i] = (struct key_row){(const char *)data, (const float *)scales};
 }
@@ -305,6 +306,44 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
     block->v.row = rows_of_seen(block->v.row, seen, room->seen_v);
 }
 
+static void prefetch_next(const struct attention *a, const struct kernels *kernels,
+                          struct key_range next, struct row_room *room, struct decode_block *block)
+{
+    if (a->k.tiled) /* a window may begin inside a tile */
+        next.first = next.first / TILE_KEYS * TILE_KEYS;
+    point(a, kernels, &a->k, next, key_set_of(0, 0), room->k[room->next], NULL);
+    block->next_keys = whole_tiles(&a->k, keys_of_block(next));
+    room->known = next;
+}
+
+/* A turn's part of the next block of all heads: pieces of it in the order of memory, as many as it
+ * has keys, each a row of one head. */
+static void point_to_part(const struct attention *a, const struct cache *c, struct key_range next,
+                          const struct row_room *room, struct key_row *rows)
+{
+    const int64_t bytes = bytes_of(c->type, c->dim);
+    const int keys = keys_of_block(next), turns = room->turns;
+    const bool in_a_row = c->stride.row == turns * bytes; /* all tokens of these heads */
+    struct key_row key = key_row(a, c, next.batch, next.kv_head, next.first);
+    key = row_after(key, room->turn * keys / turns * c->stride.row, 0);
+    int head = room->turn * keys % turns;
+    for (int i = 0; i < keys; key = row_after(key, c->stride.row, 0), head = 0) {
+        const int left = keys - i, pieces = in_a_row || turns - head > left ? left : turns - head;
+        fill_rows(row_after(key, head * bytes, 0), bytes, 0, pieces, rows + i);
+        i += pieces;
+    }
+    repeat_last(rows, keys);
+}
+
+static void prefetch_part(const struct attention *a, struct key_range next, struct row_room *room,
+                          struct decode_block *block)
+{
+    point_to_part(a, &a->k, next, room, room->k[room->next]);
+    point_to_part(a, &a->v, next, room, room->part_v);
+    block->with_k = room->part_v;
+    block->next_keys = keys_of_block(next);
+}
+
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block)
@@ -317,13 +356,15 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     leave_out_unseen(a, seen, keys_of_block(keys), room, block);
     room->next = !room->next;
     room->known = (struct key_range){0};
+    block->with_k = block->v.row;
     block->next_k = room->k[room->next];
     block->next_keys = 0;
-    if (!block->far || next.first >= next.end || !is_readable(&a->k))
+    if (!block->far || !is_readable(&a->k) || next.first >= next.end)
         return;
-    if (a->k.tiled) /* a window may begin inside a tile */
-        next.first = next.first / TILE_KEYS * TILE_KEYS;
-    point(a, kernels, &a->k, next, seen, room->k[room->next], NULL);
-    block->next_keys = whole_tiles(&a->k, keys_of_block(next));
-    room->known = next;
+    if (room->turns > 1 && keys_of_block(next) == keys_of_block(keys)) {
+        prefetch_part(a, next, room, block);
+        return;
+    }
+    next.kv_head += room->turn;
+    prefetch_next(a, kernels, next, room, block);
 }

@@ -108,7 +108,8 @@ static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
 static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
-    return ask_for(v->row, panel->far ? panel->most : 0, bytes_of(v->type, v->dim), tiles, times);
+    return ask_for(panel->block->with_k, panel->far ? panel->most : 0, bytes_of(v->type, v->dim),
+                   tiles, times);
 }
 
 /* VECTOR bytes that lie next to each other become LARGE more than they are by an addition of

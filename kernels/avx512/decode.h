@@ -126,7 +126,7 @@ struct scores {
 static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
-    return ask_for(panel, v, v->row, panel->far ? panel->most : 0,
+    return ask_for(panel, v, panel->block->with_k, panel->far ? panel->most : 0,
                    times + (panel->most + VECTOR - 1) / VECTOR);
 }
 

@@ -1162,7 +1162,8 @@ static void check_decode(struct round *w)
                                  .st = &got.st,
                                  .far = random_below(&w->random, 2),
                                  .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
-                                 .next_k = nowhere};
+                                 .next_k = nowhere,
+                                 .with_k = v.rows.row};
     struct additions additions;
     if (random_below(&w->random, 2))
         draw_additions(w, &additions, &block);

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches, and each
+ * prefetches a part of the next block for all: their parts are that block, once and in the order of
+ * memory, and results have the bits of the same heads one after the other.
+ *
+ * `turns [ISA]`
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/cpu/isa.h"
+#include "kernels/attention/block.h"
+#include "tests/support/random.h"
+
+enum {
+    MAX_ISAS = 8,
+    GROUP = 2,
+    MAX_HEADS = 8,
+    WORKSPACE = 1 << 22,
+};
+
+/* --- Parts ------------------------------------------------------------------------------------ */
+
+static void expect_part(const struct key_row *rows, int keys, const char *first, int64_t row_stride,
+                        int64_t head_stride, int turn, int turns)
+{
+    for (int i = 0; i < keys; i++) {
+        const int piece = turn * keys + i;
+        const int64_t at = piece / turns * row_stride + piece % turns * head_stride;
+        assert_ptr_equal(rows[i].data, first + at);
+    }
+}
+
+enum { DIM = 24, BYTES = 2 * DIM, FIRST = 256 }; /* FIRST: the first key of the next block */
+
+static char k[1], v[1]; /* only their addresses */
+
+/* So many heads, with a gap in bytes after the rows of a token. */
+static struct attention heads_side_by_side(int turns, int gap)
+{
+    const struct strides strides = {.head = BYTES, .row = turns * BYTES + gap};
+    return (struct attention){.k = {.type = TYPE_F16, .first = k, .stride = strides, .dim = DIM},
+                              .v = {.type = TYPE_BF16, .first = v, .stride = strides, .dim = DIM}};
+}
+
+/* What head `turn` prefetches at a block of so many keys, where the next one has `next_keys`. */
+static struct decode_block point(const struct attention *a, struct row_room *room, int turn,
+                                 int keys, int next_keys)
+{
+    struct decode_block block = {.far = true, .large = true};
+    const struct key_range now = {0, turn, FIRST - KEY_BLOCK, FIRST - KEY_BLOCK + keys};
+    const struct key_range next = {0, 0, FIRST, FIRST + next_keys};
+    room->turn = turn;
+    attnkit_point_to_rows(a, NULL, now, key_set_of(0, keys), next, room, &block);
+    assert_true(block.far);
+    assert_int_equal(block.next_keys, next_keys);
+    return block;
+}
+
+static void check_parts(int turns, int keys, int gap)
+{
+    static struct row_room room;
+    const struct attention a = heads_side_by_side(turns, gap);
+    const int64_t row = a.k.stride.row;
+    attnkit_begin_rows(&a, NULL, &room);
+    room.turns = turns;
+    for (int turn = 0; turn < turns; turn++) {
+        const struct decode_block block = point(&a, &room, turn, keys, keys);
+        expect_part(block.next_k, keys, k + FIRST * row, row, BYTES, turn, turns);
+        expect_part(block.with_k, keys, v + FIRST * row, row, BYTES, turn, turns);
+    }
+}
+
+static void blocks_of_other_lengths_are_prefetched_head_by_head(void **state)
+{
+    (void)state;
+    enum { TURNS = 4 };
+    static struct row_room room;
+    const struct attention a = heads_side_by_side(TURNS, 0);
+    const int64_t row = a.k.stride.row;
+    attnkit_begin_rows(&a, NULL, &room);
+    room.turns = TURNS;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const struct decode_block block = point(&a, &room, turn, KEY_BLOCK, 77);
+        expect_part(block.next_k, 77, k + FIRST * row + turn * BYTES, row, 0, 0, 1);
+        expect_part(block.with_k, KEY_BLOCK, v + (FIRST - KEY_BLOCK) * row + turn * BYTES, row, 0,
+                    0, 1);
+    }
+}
+
+static void parts_of_all_turns_are_the_next_block(void **state)
+{
+    (void)state;
+    for (int turns = 2; turns <= MAX_HEADS; turns++)
+        for (int gap = 0; gap <= 48; gap += 48) {
+            check_parts(turns, KEY_BLOCK, gap);
+            check_parts(turns, 1, gap);
+            check_parts(turns, 77, gap);
+        }
+}
+
+/* --- Bits ------------------------------------------------------------------------------------- */
+
+/* A call, and K and V as [keys][heads][dim] with a gap after each token, and without the gap as
+ * [heads][keys][dim]. */
+struct call {
+    attnkit_attention_args args;
+    char *tokens[2], *heads[2];
+    int64_t row;
+};
+
+static void *must_have(size_t bytes)
+{
+    void *const memory = malloc(bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
+/* Numbers of [-2, 2] that are finite in both types. */
+static uint16_t draw_number(uint64_t *random, attnkit_type type)
+{
+    const uint16_t sign = (uint16_t)(random_below(random, 2) << 15);
+    const int64_t bits = type == ATTNKIT_F16 ? random_below(random, 0x4000 - 0x2000) + 0x2000
+                                             : random_below(random, 0x4000 - 0x3c00) + 0x3c00;
+    return (uint16_t)(sign | bits);
+}
+
+static void fill_cache(struct call *c, int which, attnkit_type type, uint64_t *random)
+{
+    const attnkit_attention_args *const args = &c->args;
+    const size_t bytes = (size_t)args->head_dim * 2;
+    c->tokens[which] = must_have((size_t)(args->kv_len * c->row));
+    c->heads[which] = must_have((size_t)(args->kv_len * args->kv_heads) * bytes);
+    for (int64_t key = 0; key < args->kv_len; key++)
+        for (int64_t h = 0; h < args->kv_heads; h++) {
+            char *const to = c->tokens[which] + key * c->row + h * (int64_t)bytes;
+            for (int64_t d = 0; d < args->head_dim; d++) {
+                const uint16_t number = draw_number(random, type);
+                memcpy(to + 2 * d, &number, 2);
+            }
+            memcpy(c->heads[which] + (h * args->kv_len + key) * (int64_t)bytes, to, bytes);
+        }
+}
+
+static void lay(struct call *c, bool by_tokens, attnkit_type type)
+{
+    attnkit_attention_args *const args = &c->args;
+    const int64_t bytes = args->head_dim * 2;
+    attnkit_tensor *const tensors[2] = {&args->k, &args->v};
+    for (int i = 0; i < 2; i++) {
+        *tensors[i] = (attnkit_tensor){.data = by_tokens ? c->tokens[i] : c->heads[i],
+                                       .type = type,
+                                       .layout = ATTNKIT_STRIDED};
+        tensors[i]->strides[1] = by_tokens ? bytes : args->kv_len * bytes;
+        tensors[i]->strides[2] = by_tokens ? c->row : bytes;
+    }
+}
+
+static void run(const struct call *c, const char *isa, float *out)
+{
+    static _Alignas(64) char workspace[WORKSPACE];
+    attnkit_attention_args args = c->args;
+    const attnkit_exec exec = {.size = sizeof exec,
+                               .workspace = workspace,
+                               .workspace_size = sizeof workspace,
+                               .isa = isa};
+    args.out = (attnkit_tensor){.data = out};
+    assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
+}
+
+/* Long enough that K and V of a head are more than L2 keeps. */
+static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int gap,
+                       attnkit_type type)
+{
+    uint64_t random = (uint64_t)(heads * 1000 + dim + gap);
+    const int64_t keys = (1 << 19) / (4 * dim) + 1 + random_below(&random, 300);
+    const int64_t rows = q_len * heads * GROUP;
+    struct call c = {.row = heads * dim * 2 + gap,
+                     .args = {.size = sizeof c.args,
+                              .flags = q_len > 1 ? ATTNKIT_CAUSAL : 0,
+                              .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
+                              .batch = 1,
+                              .q_heads = heads * GROUP,
+                              .kv_heads = heads,
+                              .q_len = q_len,
+                              .kv_len = keys,
+                              .head_dim = dim}};
+    const size_t bytes = (size_t)(rows * dim) * sizeof(float);
+    float *const q = must_have(bytes), *const got = must_have(bytes),
+                 *const wanted = must_have(bytes);
+    for (int64_t i = 0; i < rows * dim; i++)
+        q[i] = random_uniform(&random);
+    c.args.q = (attnkit_tensor){.data = q};
+    fill_cache(&c, 0, type, &random);
+    fill_cache(&c, 1, type, &random);
+    lay(&c, true, type);
+    run(&c, isa, got);
+    lay(&c, false, type);
+    run(&c, isa, wanted);
+    assert_memory_equal(got, wanted, bytes);
+    for (int i = 0; i < 2; i++) {
+        free(c.tokens[i]);
+        free(c.heads[i]);
+    }
+    free(q);
+    free(got);
+    free(wanted);
+}
+
+static void turns_have_the_bits_of_heads_one_by_one(void **state)
+{
+    const char *const isa = *state;
+    check_bits(isa, 8, 128, 1, 0, ATTNKIT_F16);
+    check_bits(isa, 8, 128, 1, 64, ATTNKIT_BF16);
+    check_bits(isa, 3, 256, 2, 0, ATTNKIT_BF16);
+    check_bits(isa, 5, 200, 1, 2, ATTNKIT_F16);
+    check_bits(isa, 2, 256, 2, 512, ATTNKIT_F16);
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[MAX_ISAS + 2] = {
+        cmocka_unit_test(parts_of_all_turns_are_the_next_block),
+        cmocka_unit_test(blocks_of_other_lengths_are_prefetched_head_by_head)};
+    size_t count = 2;
+    const struct isa *isas;
+    const int isa_count = attnkit_isas(&isas);
+    for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
+        if ((argc < 2 || strcmp(argv[1], isas[i].name) == 0) && attnkit_isa_can_run(&isas[i]))
+            tests[count++] =
+                (struct CMUnitTest){isas[i].name, turns_have_the_bits_of_heads_one_by_one, NULL,
+                                    NULL, (void *)(uintptr_t)isas[i].name};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("turns", tests, count, NULL, NULL);
+}
