@@ -169,10 +169,11 @@ struct decode_block {
     const float *const *bias;
     /* Such lines of factors that weights are multiplied by once they have been summed, or NULL. */
     const float *const *keep;
-    /* Hints. Where K and V are far, the tile prefetches `with_k`, as many rows of V as it has keys,
-     * while it works on K, and the `next_keys` rows of K at `next_k` while it works on V. */
+    /* Hints. Where K and V are far, the tile prefetches `with_k`, rows of V of this block or the
+     * next, as many as there are keys, while it works on K, and the `next_keys` rows of K at
+     * `next_k` while it works on V. */
     bool far;
-    bool large; /* and of a head alone more than L2 keeps */
+    bool large; /* K and V of a head are more than L2 keeps */
     int next_keys;
     const struct key_row *next_k, *with_k;
 };

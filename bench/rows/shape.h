@@ -21,8 +21,8 @@
  *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
  *   _dense     _causal, said by such a mask
  *   _half      _causal, said by an additive f16 mask of 0 and -inf
- *   _tree      _dense, but of the last keys, as many as rows, a row sees its ancestors in a binary
- *              tree and itself
+ *   _tree      as _dense before the last keys, as many as rows; of these a row sees itself and its
+ *              ancestors in a binary tree
  *   _cells     row i of n sees every n-th key from key i on, as of n sequences in one cache
  *   _padmask   _pad, said by a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads

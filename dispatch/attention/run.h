@@ -12,7 +12,7 @@
 struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
-    const struct schedule *schedule; /* of the plan, or for other lengths its own */
+    const struct schedule *schedule; /* the plan's; for other lengths or threads own_schedule */
     const struct steal *steal;
     struct schedule own_schedule;
     struct steal own_steal;

@@ -153,7 +153,8 @@ int64_t attnkit_row_floats(const struct attention *a)
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room)
 {
     room->wide = (struct wide){scratch, scratch + unreadable_floats(&a->k)};
-    room->next = 0;
+    room->next = room->turn = 0;
+    room->turns = 1;
     room->known = (struct key_range){0};
     float *const zeros = room->wide.v + unreadable_floats(&a->v);
     room->zeros = zeros;
@@ -316,20 +317,21 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
     room->known = next;
 }
 
-/* A turn's part of the next block of all heads: pieces of it in the order of memory, as many as it
- * has keys, each a row of one head. */
+/* A turn's part: pieces of the next block of all heads in the order of memory, each one head's row
+ * of one token, as many as the block has keys. */
 static void point_to_part(const struct attention *a, const struct cache *c, struct key_range next,
                           const struct row_room *room, struct key_row *rows)
 {
     const int64_t bytes = bytes_of(c->type, c->dim);
     const int keys = keys_of_block(next), turns = room->turns;
-    const bool in_a_row = c->stride.row == turns * bytes; /* all tokens of these heads */
-    struct key_row key = key_row(a, c, next.batch, next.kv_head, next.first);
-    key = row_after(key, room->turn * keys / turns * c->stride.row, 0);
+    const bool in_a_row = c->stride.row == turns * bytes; /* no gap between tokens */
+    const struct key_row first = key_row(a, c, next.batch, next.kv_head, next.first);
+    int64_t token = room->turn * keys / turns;
     int head = room->turn * keys % turns;
-    for (int i = 0; i < keys; key = row_after(key, c->stride.row, 0), head = 0) {
+    for (int i = 0; i < keys; token++, head = 0) {
         const int left = keys - i, pieces = in_a_row || turns - head > left ? left : turns - head;
-        fill_rows(row_after(key, head * bytes, 0), bytes, 0, pieces, rows + i);
+        fill_rows(row_after(first, token * c->stride.row + head * bytes, 0), bytes, 0, pieces,
+                  rows + i);
         i += pieces;
     }
     repeat_last(rows, keys);

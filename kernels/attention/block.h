@@ -46,7 +46,7 @@ struct key_range {
     int64_t batch, kv_head, first, end;
 };
 
-/* Room for the addresses of the rows of a block and of K of the next one, which take turns, for
+/* Room for the addresses of the rows of a block and of K of the next one, which swap places, for
  * those that are left where some are not seen, and for the rows that a decode tile cannot read.
  * With turns > 1, so many heads lie side by side, and each prefetches its part of the next block of
  * all of them. */
@@ -55,7 +55,7 @@ struct row_room {
     struct key_row seen_k[KEY_BLOCK], seen_v[KEY_BLOCK];
     struct key_row part_v[KEY_BLOCK]; /* of a turn */
     int next;                         /* of the two, that of the next block */
-    int turn, turns;                  /* which head this is; 0 and 1 where each is for itself */
+    int turn, turns;                  /* this head's number, and how many share; else 0 of 1 */
     struct key_range known;           /* whose rows are there, or none */
     struct wide wide;
     const float *zeros; /* a row of V */
@@ -66,10 +66,10 @@ int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 
 /* Points `block` to the rows of those of `keys`, keys of one block, that are in `seen`, counted
- * from keys.first, and where block->far to what is prefetched: V of the block and K of `next`, or
- * with turns a part of both of `next`, then a block of the first head. No other is touched. Tiled K
- * has its tiles as they are from keys.first on, which begins one, and a row of zeros for V where a
- * key is not seen. */
+ * from keys.first, and where block->far to what is prefetched: V of the block and K of `next`. With
+ * turns `next` is the first head's, and if it is as long as the block, this turn's part of its K
+ * and V is prefetched. No other row is touched. Tiled K has its tiles as they are from keys.first
+ * on, which begins one, and a row of zeros for V where a key is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

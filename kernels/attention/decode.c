@@ -13,13 +13,13 @@
 #include "kernels/attention/total.h"
 #include "kernels/attention/weights.h"
 
-enum { NEAR_BYTES = 1 << 19 }; /* what a near cache keeps of a head */
+enum { NEAR_BYTES = 1 << 19 }; /* what L2 keeps of K and V */
 
 /* What goes on for one item. The state is in scratch. */
 struct walk {
     int64_t batch, kv_head;
     int rows;
-    bool far;   /* K and V most likely are in no near cache */
+    bool far;   /* K and V most likely are neither in L1 nor in L2 */
     bool large; /* nor would be if this head had been worked on before */
     const float *q[MAX_DECODE_ROWS];
     void *out[MAX_DECODE_ROWS];
@@ -416,8 +416,8 @@ static bool is_half(enum type type)
 
 /* Whether the rows of these heads lie side by side, in K and in V, and a block of all of them stays
  * in L2 until the last head has come to it. Then memory is read in order if each head prefetches a
- * part of the next block for all: on a Zen 4, rows of 16 bits take 0.6 to 0.7 of the time. Those of
- * other types take as long as before, and few keys longer. */
+ * part of the next block for all: on a Zen 4 with AVX-512, rows of 16 bits take 0.6 to 0.7 of the
+ * time. Other types gain nothing, and short caches lose. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -428,8 +428,9 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
            walks[count - 1].kv_head == walks[0].kv_head + count - 1;
 }
 
-/* What walk i prefetches while it is at the block at key `first`, of keys up to `end`: the block
- * that comes next, or its part of the next block of all heads. */
+/* The block that walk i prefetches from while it is at the one at key `first`, of keys up to `end`:
+ * what comes next in any walk; with turns the next block of the first head, and room->turn says
+ * which part of it and of the other heads' is walk i's. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -448,8 +449,8 @@ static void attend_chunk(const struct attention *a, const struct kernels *kernel
                          struct walk *walks, int count, int64_t first, struct common *common)
 {
     const int64_t end = end_of_all(walks, count);
-    common->rows.turn = 0;
-    common->rows.turns = can_prefetch_together(a, walks, count) ? count : 1;
+    if (can_prefetch_together(a, walks, count))
+        common->rows.turns = count;
     for (int64_t key = first; key < end && key < first + CHUNK_KEYS; key += KEY_BLOCK)
         for (int i = 0; i < count; i++)
             if (has_keys(keys_from(walks + i, key, KEY_BLOCK))) {

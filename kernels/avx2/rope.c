@@ -12,7 +12,7 @@ static inline __m256 load_twice(const float *p, int64_t n)
     return _mm256_permutevar8x32_ps(once, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
 
-/* The first `n` pairs from pair i on, at most VECTOR / 2. */
+/* `n` pairs from pair i on, at most VECTOR / 2. */
 static inline __attribute__((always_inline)) void
 rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64_t n)
 {
@@ -33,7 +33,7 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
         rotate_neighbours(x, cos, sin, i, pairs - i);
 }
 
-/* The first `n` of pairs from pair i on, at most VECTOR. */
+/* `n` pairs from pair i on, at most VECTOR. */
 static inline __attribute__((always_inline)) void
 rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int64_t i, int64_t n)
 {

@@ -13,7 +13,7 @@ static inline __m512 load_twice(const float *p, int64_t n)
     return _mm512_permutexvar_ps(twice, once);
 }
 
-/* The first `n` pairs from pair i on, at most VECTOR / 2. */
+/* `n` pairs from pair i on, at most VECTOR / 2. */
 static inline __attribute__((always_inline)) void
 rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64_t n)
 {
@@ -25,8 +25,7 @@ rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64
     store_first(x + 2 * i, 2 * n, plain_nan(y));
 }
 
-/* Whole vectors in a loop of their own: what a masked store has written can only be loaded again
- * once it is in L1, and the row is loaded next. */
+/* Whole vectors without masks: the row is loaded next, and a masked store is not forwarded. */
 static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     int64_t i = 0;
@@ -36,7 +35,7 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
         rotate_neighbours(x, cos, sin, i, pairs - i);
 }
 
-/* The first `n` of pairs from pair i on, at most VECTOR. */
+/* `n` pairs from pair i on, at most VECTOR. */
 static inline __attribute__((always_inline)) void
 rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int64_t i, int64_t n)
 {

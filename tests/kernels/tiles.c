@@ -1163,7 +1163,7 @@ static void check_decode(struct round *w)
                                  .far = random_below(&w->random, 2),
                                  .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
                                  .next_k = nowhere,
-                                 .with_k = v.rows.row};
+                                 .with_k = nowhere};
     struct additions additions;
     if (random_below(&w->random, 2))
         draw_additions(w, &additions, &block);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches, and each
- * prefetches a part of the next block for all: their parts are that block, once and in the order of
+ * prefetches a part of the next block for all: together the parts cover it once, in the order of
  * memory, and results have the bits of the same heads one after the other.
  *
  * `turns [ISA]`
