@@ -428,9 +428,9 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
            walks[count - 1].kv_head == walks[0].kv_head + count - 1;
 }
 
-/* The block that walk i prefetches from while it is at the one at key `first`, of keys up to `end`:
- * what comes next in any walk; with turns the next block of the first head, and room->turn says
- * which part of it and of the other heads' is walk i's. */
+/* The block that walk i prefetches while it is at the block at key `first`; `end` is the end of all
+ * keys. Without turns it is the block that comes next in any walk. With turns it is the next block
+ * of the first head, which stands for all heads: room->turn says which part walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
