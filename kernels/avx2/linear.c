@@ -16,7 +16,8 @@ enum {
     WIDTH = 3,     /* vectors of it */
     FEW_ROWS = 4,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that one of them reads side by side */
-    AHEAD = 2048,  /* bytes by which they ask for more */
+    AHEAD = 384,   /* bytes by which they prefetch: six lines of each, farther ones come slower */
+    SHORT_TILE = 8192, /* bytes; up to them a tile is over before a prefetch is of use */
 };
 
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
@@ -278,7 +279,7 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
                 acc[t][i][j] = _mm256_setzero_ps();
     }
     const int64_t block = block_inputs(type, p->dim);
-    const bool asks = step > 4 * AHEAD; /* not where tiles are soon over */
+    const bool asks = step > SHORT_TILE;
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < tiles; t++)
             begin_block(type, &reader[t]);

@@ -16,7 +16,8 @@ enum {
     WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */
     FEW_ROWS = 6,  /* of a register tile of few rows */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
-    AHEAD = 2048,  /* bytes by which they ask for more */
+    AHEAD = 384,   /* bytes by which they prefetch: six lines of each, farther ones come slower */
+    SHORT_TILE = 8192, /* bytes; up to them a tile is over before a prefetch is of use */
 };
 
 /* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
@@ -274,7 +275,7 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
         reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
     }
     const int64_t block = block_inputs(type, p->dim);
-    const bool asks = step > 4 * AHEAD; /* not where tiles are soon over */
+    const bool asks = step > SHORT_TILE;
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < FEW_TILES; t++)
             begin_block(type, &reader[t]);
