@@ -88,8 +88,10 @@ struct key_row {
     const float *scales;
 };
 
-/* K or V of a block as they are stored, anywhere: row[i] is that of key i. From the last key that a
- * query row sees to the end of its vector of MAX_VECTOR keys, entries repeat it.
+/* K or V of a block as they are stored, anywhere: row[i] is the row of key i, and scales[i] are its
+ * scales, of TYPE_I8; other types have none, and scales is NULL. From the last key that a query row
+ * sees to the end of its vector of MAX_VECTOR keys, entries repeat it. Two lists, because most
+ * types need one, and filling it takes time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile, all elements 0 of them first, then all elements 1 ...:
  * element d of key i is at d * TILE_KEYS + i, and so is scale d / scale_group in the scales of the
@@ -101,8 +103,15 @@ struct key_rows {
     bool tiled;
     int64_t dim;
     int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim; tiled: any */
-    const struct key_row *row;
+    const char *const *row;
+    const float *const *scales;
 };
+
+/* The scales of one of these rows, of TYPE_I8. */
+static inline const float *scales_of_row(const struct key_rows *rows, const char *const *row)
+{
+    return rows->scales[row - rows->row];
+}
 
 /* How scores become t where it takes more than a factor: x = s, or tanh(s * to_cap) where they are
  * capped; t = fma(x, factor, bias), or x * factor without a bias; and -inf where bias is -inf,
@@ -175,7 +184,7 @@ struct decode_block {
     bool far;
     bool large; /* K and V of a head are more than L2 keeps */
     int next_keys;
-    const struct key_row *next_k, *with_k;
+    const char *const *next_k, *const *with_k;
 };
 
 /* The weights of one of the heads that share vectors: row r's for a key are at
@@ -296,6 +305,10 @@ struct kernels {
      * 0x7fc00000. Pair i is x[2 i] and x[2 i + 1] if they are interleaved, x[i] and x[i + pairs]
      * if not. */
     void (*rotate)(float *x, const float *cos, const float *sin, int64_t pairs, bool interleaved);
+
+    /* Pointers to `count` rows, the first at `first` and so many bytes apart. The rows are not
+     * read. */
+    void (*fill_pointers)(const void *first, ptrdiff_t bytes, int count, void *pointers);
 
     /* Masks. What a row sees of a block is bits of words, bit i for key i; numbers for its keys are
      * a line of KEY_BLOCK floats. All addresses are aligned to an element. ------------------- */

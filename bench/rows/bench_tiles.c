@@ -33,7 +33,7 @@ struct operands {
     const float *q_rows[MAX_LANES];
     float *out_rows[MAX_LANES];
     int32_t visible[MAX_DECODE_ROWS];
-    struct key_row k_rows[KEY_BLOCK], v_rows[KEY_BLOCK]; /* of decode */
+    const char *k_rows[KEY_BLOCK], *v_rows[KEY_BLOCK]; /* of decode */
     float *memory;
 };
 
@@ -122,8 +122,8 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
     for (int row = 0; row < ROWS; row++)
         o->visible[row] = KEY_BLOCK;
     for (int key = 0; key < KEY_BLOCK; key++) {
-        o->k_rows[key].data = (const char *)(o->k + key * dim);
-        o->v_rows[key].data = (const char *)(o->v + key * dim);
+        o->k_rows[key] = (const char *)(o->k + key * dim);
+        o->v_rows[key] = (const char *)(o->v + key * dim);
     }
     narrow_rows(o, TYPE_F16, o->f16);
     narrow_rows(o, TYPE_Q8_0, o->q8_0);

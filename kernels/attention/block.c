@@ -168,53 +168,72 @@ static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t s
         row.data + bytes, row.scales ? row.scales + scale_bytes / (ptrdiff_t)sizeof(float) : NULL};
 }
 
-/* `count` rows, of which `row` is the first, so many bytes apart. In numbers and without a
- * condition, so that both addresses of a row are one vector: there are two rows for every few
- * hundred cycles. */
-static void fill_rows(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes, int count,
-                      struct key_row *rows)
+/* `count` rows from number `at` on, of which `row` is the first. */
+static void fill_rows(const struct kernels *kernels, struct key_row row, ptrdiff_t bytes,
+                      ptrdiff_t scale_bytes, int count, struct row_list *list, int at)
 {
-    const uintptr_t step = (uintptr_t)bytes, scale_step = row.scales ? (uintptr_t)scale_bytes : 0;
-    uintptr_t data = (uintptr_t)row.data, scales = (uintptr_t)row.scales;
-#pragma GCC unroll 8
-    for (int i = 0; i < count; i++, data += step, scales += scale_step)
-        rows[i] = (struct key_row){(const char *)data, (const float *)scales};
+    kernels->fill_pointers(row.data, bytes, count, list->row + at);
+    if (row.scales)
+        kernels->fill_pointers(row.scales, scale_bytes, count, list->scales + at);
 }
 
 /* The sixteenths of tiles. */
-static void fill_tiles(const struct cache *c, struct key_row first, int count, struct key_row *rows)
+static void fill_tiles(const struct kernels *kernels, const struct cache *c, struct key_row first,
+                       int count, struct row_list *list, int at)
 {
     const ptrdiff_t bytes = bytes_of(c->type, c->dim),
                     scale_bytes = c->dim / c->scale_group * (ptrdiff_t)sizeof(float);
     for (int i = 0; i < count; i += TILE_KEYS) {
         const int tile = i / TILE_KEYS;
-        fill_rows(row_after(first, tile * c->stride.row, tile * c->scale_stride.row), bytes,
-                  scale_bytes, TILE_KEYS, rows + i);
+        fill_rows(kernels, row_after(first, tile * c->stride.row, tile * c->scale_stride.row),
+                  bytes, scale_bytes, TILE_KEYS, list, at + i);
     }
 }
 
-/* The addresses of `count` rows from key `first` on: page after page, because finding a page takes
- * a division, and within it in steps. */
-static void point_in_place(const struct attention *a, const struct cache *c, int64_t batch,
-                           int64_t kv_head, int64_t first, int count, struct key_row *rows)
+/* Page after page, because finding a page takes a division, and within it in steps. Not inlined, so
+ * that calls of few keys without pages and tiles go through fewer bytes of code. */
+static __attribute__((noinline)) void point_to_pages(const struct attention *a,
+                                                     const struct kernels *kernels,
+                                                     const struct cache *c, struct key_range keys,
+                                                     int count, struct row_list *list)
 {
     for (int i = 0; i < count;) {
-        const int64_t left_in_page =
-            a->pages.table ? a->pages.size - (first + i) % a->pages.size : count;
+        const int64_t first = keys.first + i;
+        const int64_t left_in_page = a->pages.table ? a->pages.size - first % a->pages.size : count;
         const int end = left_in_page < count - i ? i + (int)left_in_page : count;
-        const struct key_row row = key_row(a, c, batch, kv_head, first + i);
+        const struct key_row row = key_row(a, c, keys.batch, keys.kv_head, first);
         if (c->tiled)
-            fill_tiles(c, row, end - i, rows + i);
+            fill_tiles(kernels, c, row, end - i, list, i);
         else
-            fill_rows(row, c->stride.row, c->scale_stride.row, end - i, rows + i);
+            fill_rows(kernels, row, c->stride.row, c->scale_stride.row, end - i, list, i);
         i = end;
     }
 }
 
-static void repeat_last(struct key_row *rows, int count)
+/* The addresses of the first `count` rows. */
+static void point_in_place(const struct attention *a, const struct kernels *kernels,
+                           const struct cache *c, struct key_range keys, int count,
+                           struct row_list *list)
+{
+    if (a->pages.table || c->tiled)
+        point_to_pages(a, kernels, c, keys, count, list);
+    else
+        fill_rows(kernels, key_row(a, c, keys.batch, keys.kv_head, keys.first), c->stride.row,
+                  c->scale_stride.row, count, list, 0);
+}
+
+/* Row `from` once more, as row `to`. Scales of other types than TYPE_I8 mean nothing. */
+static void copy_row(const struct key_rows *rows, int from, struct row_list *list, int to)
+{
+    list->row[to] = rows->row[from];
+    if (rows->scales)
+        list->scales[to] = rows->scales[from];
+}
+
+static void repeat_last(const struct key_rows *rows, struct row_list *list, int count)
 {
     for (int i = count; i % MAX_VECTOR != 0; i++)
-        rows[i] = rows[count - 1];
+        copy_row(rows, count - 1, list, i);
 }
 
 /* Tiles are read as a whole. */
@@ -228,30 +247,35 @@ static int keys_of_block(struct key_range keys)
     return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
 }
 
-static struct key_rows describe(const struct cache *c, const struct key_row *rows)
+static struct key_rows describe(const struct cache *c, const struct row_list *list)
 {
-    return (struct key_rows){is_readable(c) ? c->type : TYPE_F32, c->tiled, c->dim, c->scale_group,
-                             rows};
+    return (struct key_rows){is_readable(c) ? c->type : TYPE_F32,
+                             c->tiled,
+                             c->dim,
+                             c->scale_group,
+                             list->row,
+                             c->scales && is_readable(c) ? list->scales : NULL};
 }
 
 /* K or V of a block, and no rows after it. */
 static struct key_rows point(const struct attention *a, const struct kernels *kernels,
                              const struct cache *c, struct key_range keys, struct key_set seen,
-                             struct key_row *rows, float *wide)
+                             struct row_list *list, float *wide)
 {
     const int count = whole_tiles(c, keys_of_block(keys));
+    const struct key_rows rows = describe(c, list);
     if (is_readable(c)) {
-        point_in_place(a, c, keys.batch, keys.kv_head, keys.first, count, rows);
+        point_in_place(a, kernels, c, keys, count, list);
     } else {
         const struct widening w = {a, kernels, c, keys.batch, keys.kv_head, keys.first, wide};
         for (int i = 0; i < count; i++) {
-            rows[i] = (struct key_row){(const char *)wide_row(&w, i), NULL};
+            list->row[i] = (const char *)wide_row(&w, i);
             if (has_key(seen, i))
                 widen_row(&w, i, i);
         }
     }
-    repeat_last(rows, count);
-    return describe(c, rows);
+    repeat_last(&rows, list, count);
+    return rows;
 }
 
 static bool is_same(struct key_range a, struct key_range b)
@@ -259,38 +283,50 @@ static bool is_same(struct key_range a, struct key_range b)
     return a.batch == b.batch && a.kv_head == b.kv_head && a.first == b.first && a.end == b.end;
 }
 
+/* Has these rows in the place of the ones that it had. */
+static void point_to_list(struct key_rows *rows, const struct row_list *list)
+{
+    rows->row = list->row;
+    if (rows->scales)
+        rows->scales = list->scales;
+}
+
 /* The rows of the keys that are seen, one after the other. */
-static const struct key_row *rows_of_seen(const struct key_row *rows, struct key_set seen,
-                                          struct key_row *left)
+static void rows_of_seen(struct key_rows *rows, struct key_set seen, struct row_list *left)
 {
     int count = 0;
     for (int i = 0; i < KEY_BLOCK; i++)
         if (has_key(seen, i))
-            left[count++] = rows[i];
-    repeat_last(left, count);
-    return left;
+            copy_row(rows, i, left, count++);
+    point_to_list(rows, left);
+    repeat_last(rows, left, count);
 }
 
-static const struct key_row *zeros_for_unseen(const struct key_row *rows, struct key_set seen,
-                                              int count, const float *zeros, struct key_row *all)
+static void zeros_for_unseen(struct key_rows *rows, struct key_set seen, int count,
+                             const float *zeros, struct row_list *all)
 {
-    const struct key_row none = {(const char *)zeros, zeros};
-    for (int i = 0; i < count; i++)
-        all[i] = has_key(seen, i) ? rows[i] : none;
-    repeat_last(all, count);
-    return all;
+    for (int i = 0; i < count; i++) {
+        copy_row(rows, i, all, i);
+        if (!has_key(seen, i)) {
+            all->row[i] = (const char *)zeros;
+            all->scales[i] = zeros;
+        }
+    }
+    point_to_list(rows, all);
+    repeat_last(rows, all, count);
 }
 
 /* Another tile stands for one of which no key is seen. */
-static const struct key_row *tiles_of_seen(const struct key_row *rows, struct key_set seen,
-                                           int count, struct key_row *all)
+static void tiles_of_seen(struct key_rows *rows, struct key_set seen, int count,
+                          struct row_list *all)
 {
     for (int tile = 0; tile < count; tile += TILE_KEYS) {
         const bool is_seen = !is_empty(intersection_of(seen, key_set_of(tile, tile + TILE_KEYS)));
         const int from = is_seen ? tile : first_of(seen) / TILE_KEYS * TILE_KEYS;
-        memcpy(all + tile, rows + from, TILE_KEYS * sizeof *all);
+        for (int i = 0; i < TILE_KEYS; i++)
+            copy_row(rows, from + i, all, tile + i);
     }
-    return all;
+    point_to_list(rows, all);
 }
 
 static void leave_out_unseen(const struct attention *a, struct key_set seen, int count,
@@ -299,12 +335,12 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
     if (is_equal(seen, key_set_of(0, count)))
         return;
     if (a->k.tiled) {
-        block->k.row = tiles_of_seen(block->k.row, seen, count, room->seen_k);
-        block->v.row = zeros_for_unseen(block->v.row, seen, count, room->zeros, room->seen_v);
+        tiles_of_seen(&block->k, seen, count, &room->seen_k);
+        zeros_for_unseen(&block->v, seen, count, room->zeros, &room->seen_v);
         return;
     }
-    block->k.row = rows_of_seen(block->k.row, seen, room->seen_k);
-    block->v.row = rows_of_seen(block->v.row, seen, room->seen_v);
+    rows_of_seen(&block->k, seen, &room->seen_k);
+    rows_of_seen(&block->v, seen, &room->seen_v);
 }
 
 static void prefetch_next(const struct attention *a, const struct kernels *kernels,
@@ -312,15 +348,16 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
 {
     if (a->k.tiled) /* a window may begin inside a tile */
         next.first = next.first / TILE_KEYS * TILE_KEYS;
-    point(a, kernels, &a->k, next, key_set_of(0, 0), room->k[room->next], NULL);
+    point(a, kernels, &a->k, next, key_set_of(0, 0), &room->k[room->next], NULL);
     block->next_keys = whole_tiles(&a->k, keys_of_block(next));
     room->known = next;
 }
 
 /* A turn's part: pieces of the next block of all heads in the order of memory, each one head's row
  * of one token, as many as the block has keys. */
-static void point_to_part(const struct attention *a, const struct cache *c, struct key_range next,
-                          const struct row_room *room, struct key_row *rows)
+static void point_to_part(const struct attention *a, const struct kernels *kernels,
+                          const struct cache *c, struct key_range next, const struct row_room *room,
+                          const char **rows)
 {
     const int64_t bytes = bytes_of(c->type, c->dim);
     const int keys = keys_of_block(next), turns = room->turns;
@@ -330,18 +367,17 @@ static void point_to_part(const struct attention *a, const struct cache *c, stru
     int head = room->turn * keys % turns;
     for (int i = 0; i < keys; token++, head = 0) {
         const int left = keys - i, pieces = in_a_row || turns - head > left ? left : turns - head;
-        fill_rows(row_after(first, token * c->stride.row + head * bytes, 0), bytes, 0, pieces,
-                  rows + i);
+        kernels->fill_pointers(first.data + token * c->stride.row + head * bytes, bytes, pieces,
+                               rows + i);
         i += pieces;
     }
-    repeat_last(rows, keys);
 }
 
-static void prefetch_part(const struct attention *a, struct key_range next, struct row_room *room,
-                          struct decode_block *block)
+static void prefetch_part(const struct attention *a, const struct kernels *kernels,
+                          struct key_range next, struct row_room *room, struct decode_block *block)
 {
-    point_to_part(a, &a->k, next, room, room->k[room->next]);
-    point_to_part(a, &a->v, next, room, room->part_v);
+    point_to_part(a, kernels, &a->k, next, room, room->k[room->next].row);
+    point_to_part(a, kernels, &a->v, next, room, room->part_v);
     block->with_k = room->part_v;
     block->next_keys = keys_of_block(next);
 }
@@ -351,20 +387,20 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
                            struct row_room *room, struct decode_block *block)
 {
     if (is_same(room->known, keys))
-        block->k = describe(&a->k, room->k[room->next]);
+        block->k = describe(&a->k, &room->k[room->next]);
     else
-        block->k = point(a, kernels, &a->k, keys, seen, room->k[room->next], room->wide.k);
-    block->v = point(a, kernels, &a->v, keys, seen, room->v, room->wide.v);
+        block->k = point(a, kernels, &a->k, keys, seen, &room->k[room->next], room->wide.k);
+    block->v = point(a, kernels, &a->v, keys, seen, &room->v, room->wide.v);
     leave_out_unseen(a, seen, keys_of_block(keys), room, block);
     room->next = !room->next;
     room->known = (struct key_range){0};
     block->with_k = block->v.row;
-    block->next_k = room->k[room->next];
+    block->next_k = room->k[room->next].row;
     block->next_keys = 0;
     if (!block->far || !is_readable(&a->k) || next.first >= next.end)
         return;
     if (room->turns > 1 && keys_of_block(next) == keys_of_block(keys)) {
-        prefetch_part(a, next, room, block);
+        prefetch_part(a, kernels, next, room, block);
         return;
     }
     next.kv_head += room->turn;

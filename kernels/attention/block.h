@@ -46,17 +46,23 @@ struct key_range {
     int64_t batch, kv_head, first, end;
 };
 
+/* The addresses of rows, and of their scales where they are of TYPE_I8. */
+struct row_list {
+    const char *row[KEY_BLOCK];
+    const float *scales[KEY_BLOCK];
+};
+
 /* Room for the addresses of the rows of a block and of K of the next one, which swap places, for
  * those that are left where some are not seen, and for the rows that a decode tile cannot read.
  * With turns > 1, so many heads lie side by side, and each prefetches its part of the next block of
  * all of them. */
 struct row_room {
-    struct key_row k[2][KEY_BLOCK], v[KEY_BLOCK];
-    struct key_row seen_k[KEY_BLOCK], seen_v[KEY_BLOCK];
-    struct key_row part_v[KEY_BLOCK]; /* of a turn */
-    int next;                         /* of the two, that of the next block */
-    int turn, turns;                  /* this head's number, and how many share; else 0 of 1 */
-    struct key_range known;           /* whose rows are there, or none */
+    struct row_list k[2], v;
+    struct row_list seen_k, seen_v;
+    const char *part_v[KEY_BLOCK]; /* of a turn */
+    int next;                      /* of the two, that of the next block */
+    int turn, turns;               /* this head's number, and how many share; else 0 of 1 */
+    struct key_range known;        /* whose rows are there, or none */
     struct wide wide;
     const float *zeros; /* a row of V */
 };

@@ -46,17 +46,17 @@ static inline int computed_rows(const struct panel *panel)
 /* Rows to be asked for in the course of other work. By value and without a case for none, so that
  * it stays in registers: it goes on every few dozen cycles. */
 struct ahead {
-    const struct key_row *row, *end; /* those not begun */
-    const char *at, *row_end;        /* what is next of the one that is */
-    int64_t bytes;                   /* of each */
+    const char *const *row, *const *end; /* those not begun */
+    const char *at, *row_end;            /* what is next of the one that is */
+    int64_t bytes;                       /* of each */
     int64_t lines;                  /* that are asked for at a time; 0 when there is nothing left */
     int64_t times;                  /* in a tile */
     int64_t lines_left, times_left; /* of the tiles to come */
 };
 
 /* `count` rows in so many tiles. Rows that follow each other count as one. */
-static inline struct ahead ask_for(const struct key_row *row, int count, int64_t bytes,
-                                   int64_t tiles, int64_t times)
+static inline struct ahead ask_for(const char *const *row, int count, int64_t bytes, int64_t tiles,
+                                   int64_t times)
 {
     const int64_t line = LINE * (int64_t)sizeof(float);
     struct ahead ahead = {.row = row,
@@ -66,7 +66,7 @@ static inline struct ahead ask_for(const struct key_row *row, int count, int64_t
                           .times_left = tiles * times};
     if (count == 0)
         return ahead;
-    if (row[count - 1].data == row[0].data + (count - 1) * bytes) {
+    if (row[count - 1] == row[0] + (count - 1) * bytes) {
         ahead.end = row + 1;
         ahead.bytes = count * bytes;
     }
@@ -96,7 +96,7 @@ static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
                 ahead->lines = 0;
                 return;
             }
-            ahead->at = ahead->row++->data;
+            ahead->at = *ahead->row++;
             ahead->row_end = ahead->at + ahead->bytes;
         }
         _mm_prefetch(ahead->at, _MM_HINT_T1);
@@ -141,28 +141,28 @@ static inline __m128i scale_bits(const char *block)
     return _mm_cvtsi32_si128(bits);
 }
 
-static inline __m128i two_scales(const struct key_row *key, int64_t at)
+static inline __m128i two_scales(const char *const *key, int64_t at)
 {
-    return _mm_unpacklo_epi16(scale_bits(key[0].data + at), scale_bits(key[1].data + at));
+    return _mm_unpacklo_epi16(scale_bits(key[0] + at), scale_bits(key[1] + at));
 }
 
-static inline __m128i four_scales(const struct key_row *key, int64_t at)
+static inline __m128i four_scales(const char *const *key, int64_t at)
 {
     return _mm_unpacklo_epi32(two_scales(key, at), two_scales(key + 2, at));
 }
 
 /* The scales of element d of VECTOR rows. */
 static inline __attribute__((always_inline)) __m256
-scales_at(const enum type type, const struct key_rows *rows, const struct key_row *key, int64_t d)
+scales_at(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d)
 {
     if (type == TYPE_Q8_0) {
         const int64_t at = bytes_of(type, d);
         return _mm256_cvtph_ps(_mm_unpacklo_epi64(four_scales(key, at), four_scales(key + 4, at)));
     }
     const int64_t at = d / rows->scale_group;
-    return _mm256_setr_ps(key[0].scales[at], key[1].scales[at], key[2].scales[at],
-                          key[3].scales[at], key[4].scales[at], key[5].scales[at],
-                          key[6].scales[at], key[7].scales[at]);
+    const float *const *const scales = rows->scales + (key - rows->row);
+    return _mm256_setr_ps(scales[0][at], scales[1][at], scales[2][at], scales[3][at], scales[4][at],
+                          scales[5][at], scales[6][at], scales[7][at]);
 }
 
 static inline bool is_finite(__m256 x)

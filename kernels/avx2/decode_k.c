@@ -52,12 +52,12 @@ static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
 /* unit[i] = unit i of STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows; for
  * TYPE_F16 in each 128 bits the first element of 4 keys, then the second. */
 static inline __attribute__((always_inline)) void
-load_units(const enum type type, const struct key_row *key, int64_t at, __m256 unit[UNITS])
+load_units(const enum type type, const char *const *key, int64_t at, __m256 unit[UNITS])
 {
     for (int i = 0; i < UNITS; i++)
-        unit[i] = _mm256_insertf128_ps(
-            _mm256_castps128_ps256(_mm_loadu_ps((const float *)(key[i].data + at))),
-            _mm_loadu_ps((const float *)(key[i + 4].data + at)), 1);
+        unit[i] =
+            _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(key[i] + at))),
+                                 _mm_loadu_ps((const float *)(key[i + 4] + at)), 1);
     if (type == TYPE_F16)
         transpose_pairs(unit);
     else
@@ -137,7 +137,7 @@ add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m2
 
 /* STEP bytes of each key, `at` bytes from the beginning of its row: elements d on. */
 static inline __attribute__((always_inline)) void
-add_step(const enum type type, const struct panel *panel, const struct key_row *key, int64_t at,
+add_step(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
          int64_t d, __m256 s[][MAX_TILE], const int vectors, const int rows)
 {
     const int in_unit = type == TYPE_F32 ? 1 : 2;
@@ -166,7 +166,7 @@ struct byte_scales {
 /* Those for element d of vector j, whose first row is `key`; false where scale_number would not be
  * exact: a scale of TYPE_I8 that is too small, and one of TYPE_Q8_0 that is not finite. */
 static inline __attribute__((always_inline)) bool
-take_scales(const enum type type, const struct key_rows *rows, const struct key_row *key, int64_t d,
+take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,
             struct byte_scales *scales, const int j)
 {
     const __m256 given = scales_at(type, rows, key, d);
@@ -189,7 +189,7 @@ struct units {
 /* The same of bytes, which have a scale for each key. The units rest in memory, and come from there
  * once: left to itself, gcc has them all in registers, and the sums in memory. */
 static inline __attribute__((always_inline)) void
-add_bytes(const enum type type, const struct panel *panel, const struct key_row *key, int64_t at,
+add_bytes(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
           int64_t d, const struct byte_scales *scales, __m256 s[][MAX_TILE], const int vectors,
           const int rows)
 {
@@ -219,23 +219,23 @@ add_bytes(const enum type type, const struct panel *panel, const struct key_row 
     }
 }
 
-static __m256 load_any(const struct key_rows *k, const struct key_row *row, int64_t d, int64_t n)
+static __m256 load_any(const struct key_rows *k, const char *const *row, int64_t d, int64_t n)
 {
     switch (k->type) {
     case TYPE_F32:
-        return load_as_f32(TYPE_F32, row->data, d, n);
+        return load_as_f32(TYPE_F32, *row, d, n);
     case TYPE_F16:
-        return load_as_f32(TYPE_F16, row->data, d, n);
+        return load_as_f32(TYPE_F16, *row, d, n);
     case TYPE_BF16:
-        return load_as_f32(TYPE_BF16, row->data, d, n);
+        return load_as_f32(TYPE_BF16, *row, d, n);
     case TYPE_Q8_0: {
         const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
-        const __m256 scale = _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(row->data + block)));
-        return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data + block + 2, in_block, n), scale);
+        const __m256 scale = _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(*row + block)));
+        return _mm256_mul_ps(load_as_f32(TYPE_I8, *row + block + 2, in_block, n), scale);
     }
     default:
-        return _mm256_mul_ps(load_as_f32(TYPE_I8, row->data, d, n),
-                             _mm256_set1_ps(row->scales[d / k->scale_group]));
+        return _mm256_mul_ps(load_as_f32(TYPE_I8, *row, d, n),
+                             _mm256_set1_ps(scales_of_row(k, row)[d / k->scale_group]));
     }
 }
 

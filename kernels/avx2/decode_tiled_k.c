@@ -21,12 +21,15 @@ struct tile {
     const char *scales; /* of TYPE_I8 */
 };
 
-static inline __attribute__((always_inline)) void find_tiles(const struct panel *panel, int first,
+static inline __attribute__((always_inline)) void find_tiles(const enum type type,
+                                                             const struct panel *panel, int first,
                                                              struct tile tile[], const int tiles)
 {
+    const struct key_rows *const k = &panel->block->k;
     for (int i = 0; i < tiles; i++) {
-        const struct key_row *const row = panel->block->k.row + first + i * TILE_KEYS;
-        tile[i] = (struct tile){row->data, (const char *)row->scales};
+        const int key = first + i * TILE_KEYS;
+        tile[i].k = k->row[key];
+        tile[i].scales = type == TYPE_I8 ? (const char *)k->scales[key] : NULL;
     }
 }
 
@@ -98,7 +101,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
                                               : k->dim;
     struct tile tile[MAX_VECTORS / TILE_VECTORS];
-    find_tiles(panel, first, tile, vectors / TILE_VECTORS);
+    find_tiles(type, panel, first, tile, vectors / TILE_VECTORS);
     __m256 s[PANEL_ROWS][MAX_VECTORS];
     struct tile_scales scales;
     scales.not_finite = _mm256_setzero_ps();

@@ -63,18 +63,18 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
 /* The columns of a row. The compiler takes its address as it is, and so has the offset as an index
  * of loads; it would keep the sum of the offset and each distance in a register of its own, and has
  * too few. */
-static inline const char *columns_of(const struct key_row *row, const struct columns *columns)
+static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
-    const char *data = row->data;
+    const char *data = *row;
     __asm__("" : "+r"(data));
     return data + columns->offset;
 }
 
 static inline __attribute__((always_inline)) __m256
-load_scale(const enum type type, const struct key_row *row, const char *data, int64_t place)
+load_scale(const enum type type, const struct key_rows *v, int key, const char *data, int64_t place)
 {
     if (type == TYPE_I8)
-        return _mm256_set1_ps(row->scales[place]);
+        return _mm256_set1_ps(v->scales[key][place]);
     if (type != TYPE_Q8_0)
         return _mm256_setzero_ps();
     return _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(data + place)));
@@ -102,7 +102,7 @@ static inline __attribute__((always_inline)) void order_pair(__m256 x[2])
 
 /* Two vectors or more of the columns of a key, those of TYPE_BF16 in their order. */
 static inline __attribute__((always_inline)) void
-load_pairs(const enum type type, const struct key_row *row, int key, const struct columns *columns,
+load_pairs(const enum type type, const char *const *row, int key, const struct columns *columns,
            const struct group_scales *scales, __m256 x[], const int vectors)
 {
     row += key;
@@ -115,7 +115,7 @@ load_pairs(const enum type type, const struct key_row *row, int key, const struc
             x[j] = type == TYPE_Q8_0 ? _mm256_fmsub_ps(add_large(data + j * VECTOR), scale, zero)
                                      : _mm256_mul_ps(load_bytes(data + j * VECTOR, j), scale);
     } else if (type == TYPE_BF16) {
-        load_even_odd(row->data + columns->offset, x, vectors);
+        load_even_odd(*row + columns->offset, x, vectors);
     } else {
         const char *const data = columns_of(row, columns);
         for (int j = 0; j < vectors; j++)
@@ -125,17 +125,17 @@ load_pairs(const enum type type, const struct key_row *row, int key, const struc
 
 /* A vector or less. */
 static inline __attribute__((always_inline)) __m256
-load_single(const enum type type, const struct key_row *row, const struct columns *columns)
+load_single(const enum type type, const struct key_rows *v, int key, const struct columns *columns)
 {
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
-    const char *const data = columns_of(row, columns);
+    const char *const data = columns_of(v->row + key, columns);
     const __m256 x = load_as_f32(scaled ? TYPE_I8 : type, data, 0, columns->width);
-    return scaled ? _mm256_mul_ps(x, load_scale(type, row, data, columns->scale)) : x;
+    return scaled ? _mm256_mul_ps(x, load_scale(type, v, key, data, columns->scale)) : x;
 }
 
 /* What a tile of columns is the sum of, over the keys. */
 struct terms {
-    const struct key_row *row;
+    const struct key_rows *v;
     const struct group_scales *scales;
     const struct weights *weights;
 };
@@ -146,9 +146,9 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
 {
     __m256 x[MAX_COLUMNS];
     if (vectors == 1)
-        x[0] = load_single(type, terms->row + key, columns);
+        x[0] = load_single(type, terms->v, key, columns);
     else
-        load_pairs(type, terms->row, key, columns, terms->scales, x, vectors);
+        load_pairs(type, terms->v->row, key, columns, terms->scales, x, vectors);
     for (int r = first_row; r < first_row + rows; r++) {
         const __m256 p = _mm256_set1_ps(terms->weights->p[key][r]);
         for (int j = 0; j < vectors; j++)
@@ -164,7 +164,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
        const int vectors, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const struct terms terms = {v->row, scales, weights};
+    const struct terms terms = {v, scales, weights};
     const struct columns columns = columns_at(type, v, first, width);
     const int fewest = panel->fewest, most = panel->most;
     __m256 sum[PANEL_ROWS][MAX_COLUMNS];

@@ -113,6 +113,23 @@ void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
+void attnkit_avx2_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers)
+{
+    enum { WIDTH = 4 };
+    const uint64_t at = (uintptr_t)first, by = (uint64_t)bytes;
+    const __m256i step = _mm256_set1_epi64x((int64_t)(WIDTH * by));
+    __m256i x = _mm256_setr_epi64x((int64_t)at, (int64_t)(at + by), (int64_t)(at + 2 * by),
+                                   (int64_t)(at + 3 * by));
+    char *to = pointers;
+    for (; count >= WIDTH; count -= WIDTH, to += WIDTH * sizeof(void *)) {
+        _mm256_storeu_si256((__m256i *)to, x);
+        x = _mm256_add_epi64(x, step);
+    }
+    const __m256i left =
+        _mm256_cmpgt_epi64(_mm256_set1_epi64x(count), _mm256_setr_epi64x(0, 1, 2, 3));
+    _mm256_maskstore_epi64((long long *)(void *)to, left, x);
+}
+
 void attnkit_avx2_mean(const struct rows *rows, int64_t count, float *mean)
 {
     const __m256 divisor = _mm256_set1_ps((float)count);

@@ -17,6 +17,7 @@ const struct kernels attnkit_avx2 = {
     .widen_tile = attnkit_avx2_widen_tile,
     .narrow = attnkit_avx2_narrow,
     .rotate = attnkit_avx2_rotate,
+    .fill_pointers = attnkit_avx2_fill_pointers,
     .nonzero = attnkit_avx2_nonzero,
     .same_ids = attnkit_avx2_same_ids,
     .unmasked = attnkit_avx2_unmasked,

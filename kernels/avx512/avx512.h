@@ -302,6 +302,7 @@ void attnkit_avx512_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY
 bool attnkit_avx512_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
 void attnkit_avx512_bias_line(const struct bias_line *what, float *line);
 void attnkit_avx512_keep_line(const struct keep_line *what, float *line);
+void attnkit_avx512_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers);
 void attnkit_avx512_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line);
 void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
                                 const uint64_t own[KEY_BLOCK / 64], float none, float *line);

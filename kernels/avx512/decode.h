@@ -42,19 +42,19 @@ static inline int computed_rows(const struct panel *panel)
 /* Rows to be asked for in the course of other work. By value and without a case for none, so that
  * it stays in registers: it goes on every few dozen cycles. */
 struct ahead {
-    const struct key_row *row, *end; /* those not begun */
-    const char *at, *row_end;        /* what is next of the one that is */
-    const char *stop;                /* where it ends, or a page in it */
-    bool pages;                      /* are asked for, too */
-    bool apart;                      /* rows of 16-bit types, of much memory */
-    int64_t bytes;                   /* of each */
+    const char *const *row, *const *end; /* those not begun */
+    const char *at, *row_end;            /* what is next of the one that is */
+    const char *stop;                    /* where it ends, or a page in it */
+    bool pages;                          /* are asked for, too */
+    bool apart;                          /* rows of 16-bit types, of much memory */
+    int64_t bytes;                       /* of each */
     int64_t due, pace; /* 256ths of lines: not asked for yet, and what each time adds to them */
 };
 
 /* The first `count` of `row`, which are as `rows` says, in so many times, not 0. Rows that follow
  * each other count as one. */
 static inline struct ahead ask_for(const struct panel *panel, const struct key_rows *rows,
-                                   const struct key_row *row, int count, int64_t times)
+                                   const char *const *row, int count, int64_t times)
 {
     const int64_t line = LINE * (int64_t)sizeof(float), bytes = bytes_of(rows->type, rows->dim);
     const bool half = rows->type == TYPE_F16 || rows->type == TYPE_BF16;
@@ -63,8 +63,8 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
         return ahead;
     /* Bytes have more work for the CPU, and lose by it. */
     ahead.pages = panel->block->large && (half || rows->type == TYPE_F32);
-    ahead.apart = panel->block->large && half && count > 1 && row[1].data != row[0].data + bytes;
-    if (row[count - 1].data == row[0].data + (count - 1) * bytes) {
+    ahead.apart = panel->block->large && half && count > 1 && row[1] != row[0] + bytes;
+    if (row[count - 1] == row[0] + (count - 1) * bytes) {
         ahead.end = row + 1;
         ahead.bytes = count * bytes;
     }
@@ -88,7 +88,7 @@ static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead,
                     ahead->due = ahead->pace = 0;
                     return;
                 }
-                ahead->at = ahead->row++->data;
+                ahead->at = *ahead->row++;
                 ahead->row_end = ahead->at + ahead->bytes;
             }
             ahead->stop = ahead->row_end;

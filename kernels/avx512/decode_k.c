@@ -54,8 +54,8 @@ static inline int elements_of_step(const enum type type)
 
 /* Where a step is. */
 struct place {
-    const struct key_row *key; /* the first one */
-    int64_t at;                /* bytes from the beginnings of rows */
+    const char *const *key; /* the first one */
+    int64_t at;             /* bytes from the beginnings of rows */
 };
 
 /* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. Of
@@ -64,11 +64,11 @@ struct step {
     __m512i unit[UNITS][MAX_TILE];
 };
 
-static inline __m512i load_two(const struct key_row *low, const struct key_row *high, int64_t at)
+static inline __m512i load_two(const char *const *low, const char *const *high, int64_t at)
 {
     return _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(low->data + at))),
-        _mm256_loadu_si256((const __m256i *)(high->data + at)), 1);
+        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(*low + at))),
+        _mm256_loadu_si256((const __m256i *)(*high + at)), 1);
 }
 
 /* In each 128 bits, pieces of a and b in turns: the first ones to a, the rest to b. */
@@ -99,11 +99,11 @@ static inline __attribute__((always_inline)) void transpose_part(const enum type
                                                                  struct step *step, const int j)
 {
     const bool halves = type == TYPE_F16;
-    const struct key_row *const key = place.key + j * VECTOR;
+    const char *const *const key = place.key + j * VECTOR;
     switch (part) {
     case 0:
         for (int i = 0; i < UNITS; i++) {
-            const struct key_row *const low = halves ? key + i : key + i % 4 + i / 4 * 8;
+            const char *const *const low = halves ? key + i : key + i % 4 + i / 4 * 8;
             x[i] = load_two(low, low + (halves ? 8 : 4), place.at);
         }
         if (halves)
@@ -140,17 +140,18 @@ transpose_step(const enum type type, struct place place, struct step *step, cons
 
 /* --------------------------------------------------------------------------------- scales */
 
-static inline short f16_at(const struct key_row *key, int64_t at)
+static inline short f16_at(const char *const *key, int64_t at)
 {
     short bits;
-    memcpy(&bits, key->data + at, sizeof bits);
+    memcpy(&bits, *key + at, sizeof bits);
     return bits;
 }
 
 /* What the bytes of the keys of a tile are widened with. */
 struct scales {
     __m512 of[MAX_TILE];
-    bool exact; /* all of them so far */
+    int64_t next; /* TYPE_I8: the element at which the next group begins */
+    bool exact;   /* all of them so far */
 };
 
 /* Scales of some blocks of TYPE_Q8_0 that come next, as binary16. They are put together in memory,
@@ -197,21 +198,22 @@ take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
 
 /* TYPE_I8: the scales of the group at d. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
-                                                             const struct key_row *key, int64_t d,
+                                                             const char *const *key, int64_t d,
                                                              struct scales *scales,
                                                              const int vectors)
 {
     const int64_t at = d / k->scale_group;
-    for (int j = 0; j < vectors; j++, key += VECTOR) {
+    const float *const *scale = k->scales + (key - k->row);
+    for (int j = 0; j < vectors; j++, scale += VECTOR) {
         const __m512 given = _mm512_setr_ps(
-            key[0].scales[at], key[1].scales[at], key[2].scales[at], key[3].scales[at],
-            key[4].scales[at], key[5].scales[at], key[6].scales[at], key[7].scales[at],
-            key[8].scales[at], key[9].scales[at], key[10].scales[at], key[11].scales[at],
-            key[12].scales[at], key[13].scales[at], key[14].scales[at], key[15].scales[at]);
+            scale[0][at], scale[1][at], scale[2][at], scale[3][at], scale[4][at], scale[5][at],
+            scale[6][at], scale[7][at], scale[8][at], scale[9][at], scale[10][at], scale[11][at],
+            scale[12][at], scale[13][at], scale[14][at], scale[15][at]);
         scales->of[j] = _mm512_mul_ps(given, _mm512_set1_ps(1.0f / UPPER_BYTE));
         const __m512 back = _mm512_mul_ps(scales->of[j], _mm512_set1_ps(UPPER_BYTE));
         scales->exact &= _mm512_cmp_ps_mask(back, given, _CMP_NEQ_OQ) == 0;
     }
+    scales->next = d + k->scale_group;
 }
 
 /* ------------------------------------------------------------------------------- widening */
@@ -299,7 +301,7 @@ static inline __attribute__((always_inline)) void bring_near(struct place place,
                                                              const int vectors)
 {
     for (int i = odd; i < vectors * VECTOR; i += 2)
-        _mm_prefetch(place.key[i].data + place.at, _MM_HINT_T0);
+        _mm_prefetch(place.key[i] + place.at, _MM_HINT_T0);
 }
 
 /* Times that a step asks for V: after 4 elements; of binary32, which is less work, after 8. */
@@ -312,8 +314,8 @@ static inline int asks_of_step(const enum type type)
 
 /* So many steps after d, past the whole steps of a row among those of the keys from `next` on. */
 static inline __attribute__((always_inline)) struct place
-place_after(const enum type type, const struct key_rows *k, const struct key_row *key,
-            const struct key_row *next, int64_t d, const int steps)
+place_after(const enum type type, const struct key_rows *k, const char *const *key,
+            const char *const *next, int64_t d, const int steps)
 {
     const int step = elements_of_step(type), scale = type == TYPE_Q8_0 ? 2 : 0;
     const int64_t end = k->dim / step * step, then = d + steps * step;
@@ -338,8 +340,8 @@ struct steps {
 /* Some vectors of keys, and what is handed on from one to the next. */
 struct tile {
     const struct panel *panel;
-    const struct key_row *key, *next; /* the first ones of this tile and of the next */
-    int first;                        /* which key it is */
+    const char *const *key, *const *next; /* the first ones of this tile and of the next */
+    int first;                            /* which key it is */
     struct steps *steps;
     struct next_blocks *blocks;
 };
@@ -373,7 +375,7 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
     for (int i = 0; i < UNITS; i++) {
         if (i % (UNITS / asks_of_step(type)) == 0)
             ask_ahead(ahead, hints == K_AND_V_NEAR);
-        if (type == TYPE_I8 && i % 4 == 0 && (d + 4 * i) % k->scale_group == 0)
+        if (type == TYPE_I8 && i % 4 == 0 && d + 4 * i == scales->next)
             take_group(k, tile->key, d + 4 * i, scales, vectors);
         if (is_transposed_before(type) && i / PARTS < vectors)
             transpose_part(type, i % PARTS, place, x, next, i / PARTS);
@@ -390,23 +392,23 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
     }
 }
 
-static __m512 load_any(const struct key_rows *k, const struct key_row *row, int64_t d, int64_t n)
+static __m512 load_any(const struct key_rows *k, const char *const *row, int64_t d, int64_t n)
 {
     switch (k->type) {
     case TYPE_F32:
-        return load_as_f32(TYPE_F32, row->data, d, n);
+        return load_as_f32(TYPE_F32, *row, d, n);
     case TYPE_F16:
-        return load_as_f32(TYPE_F16, row->data, d, n);
+        return load_as_f32(TYPE_F16, *row, d, n);
     case TYPE_BF16:
-        return load_as_f32(TYPE_BF16, row->data, d, n);
+        return load_as_f32(TYPE_BF16, *row, d, n);
     case TYPE_Q8_0: {
         const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
         const __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16(f16_at(row, block)));
-        return _mm512_mul_ps(load_as_f32(TYPE_I8, row->data + block + 2, in_block, n), scale);
+        return _mm512_mul_ps(load_as_f32(TYPE_I8, *row + block + 2, in_block, n), scale);
     }
     default:
-        return _mm512_mul_ps(load_as_f32(TYPE_I8, row->data, d, n),
-                             _mm512_set1_ps(row->scales[d / k->scale_group]));
+        return _mm512_mul_ps(load_as_f32(TYPE_I8, *row, d, n),
+                             _mm512_set1_ps(scales_of_row(k, row)[d / k->scale_group]));
     }
 }
 
@@ -445,6 +447,7 @@ score_tile(const enum type type, const struct tile *tile, struct scores *scores,
     __m512 s[PANEL_ROWS][MAX_TILE];
     for (int j = 0; j < vectors; j++)
         scales.of[j] = _mm512_setzero_ps();
+    scales.next = 0;
     scales.exact = true;
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
@@ -486,7 +489,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     }
     for (; first < last; first += keys) {
         /* After the last tile any keys will do. */
-        const struct key_row *const next = k->row + first + (first + keys < last ? keys : 0);
+        const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
         const struct tile tile = {panel, panel->block->k.row + first, next, first, &steps, &blocks};
         score_tile(type, &tile, scores, ahead, hints, vectors, rows);
     }

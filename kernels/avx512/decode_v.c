@@ -37,9 +37,9 @@ static inline struct columns columns_at(const enum type type, const struct key_r
 
 /* The columns of a row, at an address that the compiler takes as it is: it would keep the sum of
  * the offset and each distance in a register of its own, and has too few. */
-static inline const char *columns_of(const struct key_row *row, const struct columns *columns)
+static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
-    const char *data = row->data + columns->offset;
+    const char *data = *row + columns->offset;
     __asm__("" : "+r"(data));
     return data;
 }
@@ -53,7 +53,7 @@ struct scales {
     _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
 };
 
-static inline __attribute__((always_inline)) void load_scales(const struct key_row *row,
+static inline __attribute__((always_inline)) void load_scales(const char *const *row,
                                                               const struct columns *columns,
                                                               struct scales *scales,
                                                               const int vectors)
@@ -104,9 +104,17 @@ static inline void interleave(__m512 pair[2])
     pair[1] = _mm512_permutex2var_ps(even, last, odd);
 }
 
+/* Where the scales of a key of the tile's columns are: TYPE_I8 has one, TYPE_Q8_0 those that have
+ * been widened. */
+static inline const float *key_scales(const enum type type, const struct key_rows *v, int key,
+                                      const struct columns *columns, const float *widened)
+{
+    return type == TYPE_I8 ? v->scales[key] + columns->scale : widened;
+}
+
 /* A key, of all rows or of those that see it. */
 static inline __attribute__((always_inline)) void
-add_key(const enum type type, const struct key_row *row, const struct columns *columns,
+add_key(const enum type type, const char *const *row, const struct columns *columns,
         const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
         const int vectors, const int rows)
 {
@@ -115,7 +123,7 @@ add_key(const enum type type, const struct key_row *row, const struct columns *c
     for (int r = 0; r < rows; r++)
         p[r] = _mm512_set1_ps(weights[r]);
     if (type == TYPE_I8)
-        scale = _mm512_set1_ps(row->scales[columns->scale]);
+        scale = _mm512_set1_ps(*scales);
     for (int j = 0; j < vectors; j++) {
         if (type == TYPE_Q8_0 && j % 2 == 0)
             scale = _mm512_set1_ps(scales[j / 2]);
@@ -137,7 +145,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
        const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const struct key_row *const row = v->row;
+    const char *const *const row = v->row;
     const struct columns columns = columns_at(type, v, first, width);
     const int step = keys_of_step(type);
     const int fewest = panel->fewest / step * step, most = panel->most;
@@ -156,8 +164,9 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         if (type == TYPE_Q8_0)
             load_scales(row + (key + step < fewest ? key + step : key), &columns, &scales, vectors);
         for (int i = 0; i < step; i++)
-            add_key(type, row + key + i, &columns, scales.of[i], weights->p[key + i], NULL, sum,
-                    vectors, rows);
+            add_key(type, row + key + i, &columns,
+                    key_scales(type, v, key + i, &columns, scales.of[i]), weights->p[key + i], NULL,
+                    sum, vectors, rows);
         if (type == TYPE_Q8_0)
             widen_scales(&scales);
     }
@@ -169,8 +178,9 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
             load_scales(row + key, &columns, &scales, vectors);
             widen_scales(&scales);
         }
-        add_key(type, row + key, &columns, scales.of[key % step], weights->p[key], sees, sum,
-                vectors, rows);
+        add_key(type, row + key, &columns,
+                key_scales(type, v, key, &columns, scales.of[key % step]), weights->p[key], sees,
+                sum, vectors, rows);
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)

@@ -90,6 +90,21 @@ void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
+void attnkit_avx512_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers)
+{
+    enum { WIDTH = 8 };
+    const __m512i order = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m512i step = _mm512_set1_epi64((int64_t)(WIDTH * (uint64_t)bytes));
+    __m512i x = _mm512_add_epi64(_mm512_set1_epi64((intptr_t)first),
+                                 _mm512_mullo_epi64(order, _mm512_set1_epi64(bytes)));
+    char *to = pointers;
+    for (; count >= WIDTH; count -= WIDTH, to += WIDTH * sizeof(void *)) {
+        _mm512_storeu_si512(to, x);
+        x = _mm512_add_epi64(x, step);
+    }
+    _mm512_mask_storeu_epi64(to, (__mmask8)((1 << count) - 1), x);
+}
+
 void attnkit_avx512_mean(const struct rows *rows, int64_t count, float *mean)
 {
     const __m512 divisor = _mm512_set1_ps((float)count);

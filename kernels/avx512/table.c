@@ -17,6 +17,7 @@ const struct kernels attnkit_avx512 = {
     .widen_tile = attnkit_avx512_widen_tile,
     .narrow = attnkit_avx512_narrow,
     .rotate = attnkit_avx512_rotate,
+    .fill_pointers = attnkit_avx512_fill_pointers,
     .nonzero = attnkit_avx512_nonzero,
     .same_ids = attnkit_avx512_same_ids,
     .unmasked = attnkit_avx512_unmasked,

@@ -48,21 +48,25 @@ static inline int64_t scale_place(const enum type type, int64_t group, int64_t a
     return type == TYPE_Q8_0 ? bytes_of(type, at / Q8_BLOCK * Q8_BLOCK) : 0;
 }
 
-/* Elements `at` on of a row, the first n of them, 1 <= n <= 4, times their scale; the others are 0.
+/* Elements `at` on of the row of a key, the first n of them, 1 <= n <= 4, times their scale; the
+ * others are 0.
  */
-static inline __attribute__((always_inline)) float32x4_t
-load_scaled(const enum type type, const struct key_row *row, int64_t at, int n, int64_t place)
+static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum type type,
+                                                                     const struct key_rows *rows,
+                                                                     int key, int64_t at, int n,
+                                                                     int64_t place)
 {
+    const char *const row = rows->row[key];
     if (type == TYPE_I8)
-        return vmulq_n_f32(load_as_f32(TYPE_I8, row->data, at, n), row->scales[place]);
+        return vmulq_n_f32(load_as_f32(TYPE_I8, row, at, n), rows->scales[key][place]);
     if (type == TYPE_Q8_0) {
-        const char *const block = row->data + place;
+        const char *const block = row + place;
         uint16_t bits;
         memcpy(&bits, block, sizeof bits);
         const float32x4_t scale = vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits)));
         return vmulq_f32(load_as_f32(TYPE_I8, block + sizeof bits, at % Q8_BLOCK, n), scale);
     }
-    return load_as_f32(type, row->data, at, n);
+    return load_as_f32(type, row, at, n);
 }
 
 /* The scores of 4 keys, as they are used. */

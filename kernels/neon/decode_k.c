@@ -14,10 +14,10 @@ enum {
     MAX_GROUPS = 4, /* of 4 keys, in a tile */
 };
 
-/* n elements, 4 or 1, from d on for 4 * groups keys. */
+/* n elements, 4 or 1, from d on for 4 * groups keys from `first` on. */
 static inline __attribute__((always_inline)) void
-add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *panel,
-      const struct key_row *key, int64_t d, const int n, const int groups, const int rows)
+add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *panel, int first,
+      int64_t d, const int n, const int groups, const int rows)
 {
     const int64_t place = scale_place(type, panel->block->k.scale_group, d);
     float32x4_t q_4[DECODE_PANEL];
@@ -26,7 +26,7 @@ add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *pan
     for (int group = 0; group < groups; group++) {
         float32x4_t k_t[4];
         for (int i = 0; i < 4; i++)
-            k_t[i] = load_scaled(type, key + 4 * group + i, d, n, place);
+            k_t[i] = load_scaled(type, &panel->block->k, first + 4 * group + i, d, n, place);
         transpose(k_t);
         for (int i = 0; i < n; i++)
             for (int r = 0; r < rows; r++)
@@ -46,9 +46,9 @@ score_tile(const enum type type, const struct panel *panel, int first, float sca
             s[r][group] = vdupq_n_f32(0.0f);
     int64_t d = 0;
     for (; d + 4 <= k->dim; d += 4)
-        add_d(type, s, panel, k->row + first, d, 4, groups, rows);
+        add_d(type, s, panel, first, d, 4, groups, rows);
     for (; d < k->dim; d++)
-        add_d(type, s, panel, k->row + first, d, 1, groups, rows);
+        add_d(type, s, panel, first, d, 1, groups, rows);
 
     for (int r = 0; r < rows; r++)
         for (int group = 0; group < groups; group++)

@@ -87,13 +87,14 @@ add_d(const enum type type, const struct panel *panel, int64_t d, const int n, s
 }
 
 static inline __attribute__((always_inline)) void
-begin_tiles(const struct panel *panel, int first, struct tile tile[],
+begin_tiles(const enum type type, const struct panel *panel, int first, struct tile tile[],
             float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
 {
+    const struct key_rows *const k = &panel->block->k;
     for (int at = 0; at < tiles; at++) {
-        const struct key_row *const row = panel->block->k.row + first + at * TILE_KEYS;
-        tile[at].k = row->data;
-        tile[at].scales = row->scales;
+        const int key = first + at * TILE_KEYS;
+        tile[at].k = k->row[key];
+        tile[at].scales = type == TYPE_I8 ? k->scales[key] : NULL;
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 s[r][at][j] = vdupq_n_f32(0.0f);
@@ -114,7 +115,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, float sc
     const struct key_rows *const k = &panel->block->k;
     struct tile tile[MAX_TILES];
     float32x4_t s[DECODE_PANEL][MAX_TILES][TILE_VECTORS];
-    begin_tiles(panel, first, tile, s, tiles, rows);
+    begin_tiles(type, panel, first, tile, s, tiles, rows);
     for (int64_t d = 0; d < k->dim;) {
         const int64_t end = end_of_group(type, k, d);
         for (int at = 0; at < tiles; at++)

@@ -30,7 +30,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     for (int key = 0; key < panel->fewest; key++) {
         const float32x4_t p = vld1q_f32(weights->p[key]);
         for (int i = 0; i < vectors; i++) {
-            const float32x4_t x = load_scaled(type, v->row + key, c + 4 * i, n, place[i]);
+            const float32x4_t x = load_scaled(type, v, key, c + 4 * i, n, place[i]);
             for (int r = 0; r < rows; r++)
                 sum[r][i] = fma_lane(sum[r][i], x, p, r);
         }
@@ -40,8 +40,8 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         for (int r = 0; r < rows; r++)
             if (key < panel->visible[r])
                 for (int i = 0; i < vectors; i++)
-                    sum[r][i] = fma_lane(
-                        sum[r][i], load_scaled(type, v->row + key, c + 4 * i, n, place[i]), p, r);
+                    sum[r][i] = fma_lane(sum[r][i],
+                                         load_scaled(type, v, key, c + 4 * i, n, place[i]), p, r);
     }
     for (int r = 0; r < rows && r < panel->rows; r++)
         for (int i = 0; i < vectors; i++) {

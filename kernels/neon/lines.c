@@ -111,6 +111,21 @@ void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
+void attnkit_neon_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers)
+{
+    const uint64_t at = (uintptr_t)first;
+    const uint64_t two[] = {at, at + (uint64_t)bytes};
+    const uint64x2_t step = vdupq_n_u64(2 * (uint64_t)bytes);
+    uint64x2_t x = vld1q_u64(two);
+    uint8_t *to = pointers;
+    for (; count >= 2; count -= 2, to += 2 * sizeof(void *)) {
+        vst1q_u8(to, vreinterpretq_u8_u64(x));
+        x = vaddq_u64(x, step);
+    }
+    if (count)
+        vst1_u8(to, vreinterpret_u8_u64(vget_low_u64(x)));
+}
+
 void attnkit_neon_mean(const struct rows *rows, int64_t count, float *mean)
 {
     const float32x4_t divisor = vdupq_n_f32((float)count);

@@ -18,6 +18,7 @@ const struct kernels attnkit_neon = {
     .widen_tile = attnkit_neon_widen_tile,
     .narrow = attnkit_neon_narrow,
     .rotate = attnkit_neon_rotate,
+    .fill_pointers = attnkit_neon_fill_pointers,
     .nonzero = attnkit_neon_nonzero,
     .same_ids = attnkit_neon_same_ids,
     .unmasked = attnkit_neon_unmasked,

@@ -169,6 +169,15 @@ void attnkit_scalar_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
+void attnkit_scalar_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers)
+{
+    char *to = pointers;
+    for (int i = 0; i < count; i++, to += sizeof(void *)) {
+        const char *const at = (const char *)((uintptr_t)first + (uintptr_t)i * (uintptr_t)bytes);
+        memcpy(to, &at, sizeof at);
+    }
+}
+
 void attnkit_scalar_mean(const struct rows *rows, int64_t count, float *mean)
 {
     for (int64_t i = 0; i < rows->dim; i++) {

@@ -257,13 +257,18 @@ static inline float element(const enum type type, struct key_row row, int64_t gr
     }
 }
 
+static inline struct key_row row_of(const struct key_rows *rows, int key)
+{
+    return (struct key_row){rows->row[key], rows->scales ? rows->scales[key] : NULL};
+}
+
 /* Element d of a row of K, wherever it is. */
 static inline float key_element(const enum type type, const struct key_rows *k, int key, int64_t d)
 {
     if (!k->tiled)
-        return element(type, k->row[key], k->scale_group, d);
+        return element(type, row_of(k, key), k->scale_group, d);
     const int in_tile = key % TILE_KEYS;
-    return tile_element(type, k->row[key - in_tile], k->scale_group, in_tile, d);
+    return tile_element(type, row_of(k, key - in_tile), k->scale_group, in_tile, d);
 }
 
 static inline float score_of(const enum type type, const float *q, const struct key_rows *k,
@@ -296,7 +301,7 @@ static inline float column_of(const enum type type, const float *p, const struct
 {
     float sum = 0.0f;
     for (int key = 0; key < keys; key++)
-        sum = fmaf(p[key], element(type, v->row[key], v->scale_group, c), sum);
+        sum = fmaf(p[key], element(type, row_of(v, key), v->scale_group, c), sum);
     return sum;
 }
 
@@ -397,6 +402,7 @@ const struct kernels attnkit_scalar = {
     .widen_tile = attnkit_scalar_widen_tile,
     .narrow = attnkit_scalar_narrow,
     .rotate = attnkit_scalar_rotate,
+    .fill_pointers = attnkit_scalar_fill_pointers,
     .nonzero = attnkit_scalar_nonzero,
     .same_ids = attnkit_scalar_same_ids,
     .unmasked = attnkit_scalar_unmasked,

@@ -350,7 +350,7 @@ static void exec_isa_wins_over_the_variable(void **state)
 
 typedef void (*entry)(void);
 
-enum { ENTRIES = 32 };
+enum { ENTRIES = 33 };
 
 _Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
@@ -368,7 +368,7 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
         (entry)k->unmasked,     (entry)k->bias_line,     (entry)k->keep_line,
         (entry)k->compact_line, (entry)k->spread_line,   (entry)k->mean,
         (entry)k->multiply,     (entry)k->begin_total,   (entry)k->finish_total,
-        (entry)k->fold_row,     (entry)k->quotient_row};
+        (entry)k->fold_row,     (entry)k->quotient_row,  (entry)k->fill_pointers};
     memcpy(entries, all, sizeof all);
 }
 

@@ -494,6 +494,24 @@ static void mean_is_the_sum_in_order_divided_once(void **state)
     }
 }
 
+static void pointers_are_one_step_apart(void **state)
+{
+    static const ptrdiff_t steps[] = {0, 1, 34, 256, -4096, PTRDIFF_MAX, PTRDIFF_MIN};
+    static const char here[1];
+    const struct kernels *const kernels = kernels_of(state);
+    for (size_t s = 0; s < sizeof steps / sizeof steps[0]; s++)
+        for (int count = 0; count <= KEY_BLOCK; count++) {
+            const size_t size = (size_t)count * sizeof(void *);
+            struct guarded list = memory_guarded(size, 0, true);
+            kernels->fill_pointers(here, steps[s], count, list.data);
+            for (int i = 0; i < count; i++) {
+                const uintptr_t at = (uintptr_t)here + (uintptr_t)i * (uintptr_t)steps[s];
+                assert_true(((uintptr_t *)list.data)[i] == at);
+            }
+            memory_unguard(&list);
+        }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
@@ -508,6 +526,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(numbers_of_some_keys_go_back_to_their_places),
         cmocka_unit_test(weights_are_multiplied_one_by_one),
         cmocka_unit_test(mean_is_the_sum_in_order_divided_once),
+        cmocka_unit_test(pointers_are_one_step_apart),
     };
     return promises_main("lines", promises, sizeof promises / sizeof promises[0], argc, argv);
 }

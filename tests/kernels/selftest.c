@@ -149,7 +149,7 @@ static void decode_misses_a_key(const struct decode_block *block, int rows, floa
 static void decode_reads_a_key_too_many(const struct decode_block *block, int rows,
                                         float scale_log2)
 {
-    const char *last = block->k.row[block->visible[0] - 1].data;
+    const char *last = block->k.row[block->visible[0] - 1];
     (void)*(const volatile char *)(last + bytes_of(block->k.type, block->k.dim));
     good->decode(block, rows, scale_log2);
 }

@@ -943,9 +943,22 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
 /* K or V of decode: as they are stored, and the same widened for the model. */
 struct stored {
     struct key_rows rows;
-    struct key_row row[KEY_BLOCK];
+    const char *row[KEY_BLOCK];
+    const float *scales[KEY_BLOCK];
     struct rows wide;
 };
+
+static void set_row(struct stored *s, int key, struct key_row row)
+{
+    s->row[key] = row.data;
+    s->scales[key] = row.scales;
+}
+
+/* Entry `key` is entry `from` once more. */
+static void repeat_row(struct stored *s, int key, int from)
+{
+    set_row(s, key, (struct key_row){s->row[from], s->scales[from]});
+}
 
 /* A type that rows of so many elements can have. */
 static enum type draw_type(struct round *w, int64_t dim)
@@ -1001,15 +1014,20 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     const enum type type = draw_type(w, dim);
     const int64_t group = type == TYPE_I8 ? draw_group(w, dim) : 0;
     const int64_t groups = group ? dim / group : 1;
-    s->rows = (struct key_rows){.type = type, .dim = dim, .scale_group = group, .row = s->row};
+    s->rows = (struct key_rows){.type = type,
+                                .dim = dim,
+                                .scale_group = group,
+                                .row = s->row,
+                                .scales = type == TYPE_I8 ? s->scales : NULL};
     const struct rows data = place_bytes(w, region, count, bytes_of(type, dim));
     const struct rows scales = place_rows(w, scale_region, count, groups);
     s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
                             dim * (int64_t)sizeof(float), dim};
     for (int i = 0; i < KEY_BLOCK; i++) {
         if (i >= count) { /* those past the vector need not be there */
-            const bool is_in_vector = i < (count + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR;
-            s->row[i] = is_in_vector ? s->row[count - 1] : (struct key_row){NULL, NULL};
+            set_row(s, i, (struct key_row){NULL, NULL});
+            if (i < (count + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR)
+                repeat_row(s, i, count - 1);
             continue;
         }
         /* The rows lie in no order: 7 is prime to every count but its multiples. */
@@ -1018,7 +1036,7 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
         float *const row_scales = row_at(scales, place);
         draw_row(w, &s->rows, at, row_scales);
         attnkit_scalar_widen(type, at, row_scales, group, dim, row_at(s->wide, i));
-        s->row[i] = (struct key_row){at, type == TYPE_I8 ? row_scales : NULL};
+        set_row(s, i, (struct key_row){at, type == TYPE_I8 ? row_scales : NULL});
     }
 }
 
@@ -1073,9 +1091,11 @@ static void draw_tile(struct round *w, struct stored *s, int index, int first, i
         take_place(w, MAX_TILES + index, TILE_KEYS * groups * (int64_t)sizeof(float), 4);
     const struct key_row tile = {data, groups ? scales : NULL};
     for (int key = first; key < first + TILE_KEYS; key++) {
-        s->row[key] = key < count ? row_of_tile(k, tile, key) : s->row[count - 1];
-        if (key >= count)
+        if (key >= count) {
+            repeat_row(s, key, count - 1);
             continue;
+        }
+        set_row(s, key, row_of_tile(k, tile, key));
         char row[MAX_DIM * sizeof(float)];
         float row_scales[MAX_DIM];
         draw_row(w, k, row, row_scales);
@@ -1096,14 +1116,14 @@ static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim
                                 .tiled = true,
                                 .dim = dim,
                                 .scale_group = type == TYPE_I8 ? draw_tile_group(w, dim) : 0,
-                                .row = s->row};
+                                .row = s->row,
+                                .scales = type == TYPE_I8 ? s->scales : NULL};
     s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
                             dim * (int64_t)sizeof(float), dim};
-    for (int i = 0; i < MAX_TILES; i++)
-        if (i < tiles)
-            draw_tile(w, s, tiles % 7 ? i * 7 % tiles : i, i * TILE_KEYS, count);
-        else
-            memset(s->row + i * TILE_KEYS, 0, TILE_KEYS * sizeof s->row[0]);
+    for (int i = 0; i < tiles; i++)
+        draw_tile(w, s, tiles % 7 ? i * 7 % tiles : i, i * TILE_KEYS, count);
+    for (int key = tiles * TILE_KEYS; key < KEY_BLOCK; key++)
+        set_row(s, key, (struct key_row){NULL, NULL});
 }
 
 /* What decode has for some calls only. Lines end, or begin, at unmapped pages, and have no number
@@ -1144,7 +1164,7 @@ static void check_decode(struct round *w)
         visible[w->rows - 1] = most = 1;
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     static struct stored k, v;
-    static struct key_row nowhere[KEY_BLOCK]; /* to be asked for is all that may happen to it */
+    static const char *nowhere[KEY_BLOCK]; /* to be asked for is all that may happen to it */
     if (random_below(&w->random, 2))
         draw_tiled(w, &k, most, w->head_dim);
     else
