@@ -20,6 +20,7 @@ enum {
     STEP = 16,    /* bytes of each key */
     UNITS = 4,    /* of 32 bits, in them */
     MAX_TILE = 2, /* vectors of keys */
+    LINE_BYTES = LINE * sizeof(float),
 };
 
 /* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
@@ -262,6 +263,58 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
+/* A line of each row of a tile, side by side. */
+struct lines {
+    _Alignas(32) char bytes[MAX_TILE * VECTOR][LINE_BYTES];
+    const char *row[MAX_TILE * VECTOR];
+};
+
+/* Whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart, as those of
+ * a head in token-major order may. L1 then loses a line of a row before all steps through it are
+ * done. */
+static inline bool share_sets(const char *const *key)
+{
+    enum { APART = 2048 };
+    return key[1] != key[0] && (uintptr_t)(key[1] - key[0]) % APART == 0;
+}
+
+static inline __attribute__((always_inline)) void take_lines(const char *const *key, int64_t at,
+                                                             struct lines *lines, const int vectors)
+{
+    for (int i = 0; i < vectors * VECTOR; i++) {
+        const __m256i *const from = (const __m256i *)(key[i] + at);
+        __m256i *const to = (__m256i *)lines->bytes[i];
+        const __m256i low = _mm256_loadu_si256(from), high = _mm256_loadu_si256(from + 1);
+        _mm256_store_si256(to, low);
+        _mm256_store_si256(to + 1, high);
+        lines->row[i] = lines->bytes[i];
+    }
+}
+
+/* TYPE_F32: all whole lines of rows that share sets, each of which is read once. Returns the
+ * elements that are done. Other types gain nothing: they are bound by arithmetic. */
+static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
+                                                               __m256 s[][MAX_TILE],
+                                                               struct ahead *ahead,
+                                                               const int vectors, const int rows)
+{
+    const int in_line = LINE_BYTES / (int)sizeof(float), in_step = STEP / (int)sizeof(float);
+    const char *const *const key = panel->block->k.row + first;
+    struct lines lines;
+    int64_t d = 0;
+    if (!share_sets(key))
+        return d;
+    for (; d + in_line <= panel->block->k.dim; d += in_line) {
+        take_lines(key, d * (int64_t)sizeof(float), &lines, vectors);
+        for (int i = 0; i < in_line; i += in_step) {
+            ask_ahead(ahead);
+            add_step(TYPE_F32, panel, lines.row, i * (int64_t)sizeof(float), d + i, s, vectors,
+                     rows);
+        }
+    }
+    return d;
+}
+
 /* The scores of `vectors` vectors of keys from `first` on. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
@@ -274,12 +327,12 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
+    int64_t d = type == TYPE_F32 ? add_lines(panel, first, s, ahead, vectors, rows) : 0;
     const int64_t group = type == TYPE_I8     ? k->scale_group
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
-                                              : k->dim;
+                                              : k->dim - d;
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     bool exact = true;
-    int64_t d = 0;
     while (d + step <= k->dim) {
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
         const int64_t end = d + group;
