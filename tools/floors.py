@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the rows of `attnkit bench` against the floors of bench/floors: percent of their roofs.
+"""Holds the rows of `attnkit bench` against the floors of bench/floors: percent of their roofs, on any
+machine or on those of a CPU family.
 
     tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
     tools/floors.py --results FILE ...          measures nothing
@@ -15,6 +16,7 @@ given; 77 --base without a revision finds none.
 """
 
 import argparse
+import dataclasses
 import math
 import re
 import subprocess
@@ -25,6 +27,7 @@ from pathlib import Path
 TOOLS = Path(__file__).resolve().parent
 sys.path += [str(TOOLS / "peers"), str(TOOLS / "report")]
 
+import cpus  # noqa: E402
 import results  # noqa: E402
 from base_revision import base_revision  # noqa: E402
 from files import whole  # noqa: E402
@@ -37,6 +40,27 @@ TIME_LIMIT = 3600
 # from machine to machine, than multiply-adds.
 KEPT = {"GFLOPS": 0.96, "GBps": 0.90}
 BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
+
+
+@dataclasses.dataclass
+class Floor:
+    """Percent of a roof: on any machine, and by CPU family where one number does not serve."""
+    common: float
+    families: dict = dataclasses.field(default_factory=dict)  # name -> percent, none below common
+
+    def of(self, family):
+        return self.families.get(family, self.common)
+
+    def __str__(self):
+        return " ".join([f"{self.common:.1f}", *(f"{name}={percent:.1f}"
+                                                  for name, percent in self.families.items())])
+
+
+@dataclasses.dataclass
+class Machine:
+    """What was measured on it."""
+    family: str  # None: one that cpus.py does not know
+    rows: dict   # name -> results.Row
 
 
 class Options(argparse.ArgumentParser):
@@ -59,7 +83,8 @@ def read_options():
         help="files of attnkit bench --json --repeat 5, one for each machine: the lowest one counts")
     add("--raise", action="store_true", dest="is_raise",
         help=f"write floors of {KEPT['GFLOPS']:.0%}% (of reading memory {KEPT['GBps']:.0%}%) of what was "
-        "measured, where that is higher; a new row is added to the file by hand, with 0")
+        "measured, where that is higher; a new row is added to the file by hand, with 0, and a family to "
+        "a row with the row's number")
     add("--base", metavar="REVISION", nargs="?", const="",
         help="compare the file with that of a revision of git; by default of the branch's base, on "
         "the main branch of the commit before")
@@ -76,16 +101,34 @@ def read_options():
 # ---------------------------------------------------------------------------------- the file
 
 
+def parse_floor(words, where):
+    """A Floor of '71.5', 'zen4=80.0', ..."""
+    pairs = [re.fullmatch(r"(\w+)=(\d+(?:\.\d)?)", word) for word in words[1:]]
+    if not words or not re.fullmatch(r"\d+(\.\d)?", words[0]) or not all(pairs):
+        fail(f"{where}: must be the name of a row, once, a percentage such as 71.5, and more for CPU "
+             "families, such as zen4=80.0")
+    floor = Floor(float(words[0]), {pair[1]: float(pair[2]) for pair in pairs})
+    for name, percent in floor.families.items():
+        if name not in cpus.FAMILIES:
+            fail(f"{where}: no CPU family {name}; there are {', '.join(cpus.FAMILIES)}")
+        if percent < floor.common:
+            fail(f"{where}: the floor of {name} is below that of any machine")
+    if len(floor.families) < len(pairs):
+        fail(f"{where}: a CPU family stands there twice")
+    return floor
+
+
 def parse(text, where):
-    """Name -> percent."""
+    """Name -> Floor."""
     floors = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or line.startswith("#"):
             continue
-        if len(words) != 2 or not re.fullmatch(r"\d+(\.\d)?", words[1]) or words[0] in floors:
-            fail(f"{where}:{number}: must be the name of a row, once, and a percentage such as 71.5")
-        floors[words[0]] = float(words[1])
+        place = f"{where}:{number}"
+        if words[0] in floors:
+            fail(f"{place}: {words[0]} stands there twice")
+        floors[words[0]] = parse_floor(words[1:], place)
     if list(floors) != sorted(floors):
         fail(f"{where}: the rows must be sorted")
     return floors
@@ -106,7 +149,7 @@ def write_floors(path, floors):
     for i, line in enumerate(lines):
         name = line.split(" ")[0]
         if name in floors:
-            lines[i] = f"{name} {floors[name]:.1f}"
+            lines[i] = f"{name} {floors[name]}"
     try:
         with whole(path) as part:
             part.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -126,6 +169,24 @@ def git(*words):
     return done.stdout if done.returncode == 0 else None
 
 
+def families_of(*floors):
+    """None, for any machine, and the CPU families that have a number in one of the floors."""
+    return [None, *dict.fromkeys(name for floor in floors for name in floor.families)]
+
+
+def lowered(name, old, now):
+    """What a floor held and does not hold now; old and now are Floors, now None if it is gone."""
+    if not now:
+        return [f"{name}: the floor was {old.common:.1f}, is gone"]
+    return [f"{name}: the floor{f' of {family}' if family else ''} was {old.of(family):.1f}, "
+            f"is {now.of(family):.1f}"
+            for family in families_of(old, now) if now.of(family) < old.of(family)]
+
+
+def is_higher(old, now):
+    return any(now.of(family) > old.of(family) for family in families_of(old, now))
+
+
 def compare_with_base(options):
     folder = str(options.floors.resolve().parent)
     base = options.base or base_revision(folder)
@@ -137,10 +198,8 @@ def compare_with_base(options):
     before = git("-C", folder, "show", f"{base}:./{options.floors.name}")
     now = read_floors(options.floors)
     old = parse(before or "", f"{options.floors.name} of {base}")
-    wrong = [f"{name}: the floor was {floor:.1f}, is " +
-             (f"{now[name]:.1f}" if name in now else "gone")
-             for name, floor in old.items() if now.get(name, -1) < floor]
-    higher = sum(now[name] > old[name] for name in old if name in now)
+    wrong = [line for name, floor in old.items() for line in lowered(name, floor, now.get(name))]
+    higher = sum(is_higher(old[name], now[name]) for name in old if name in now)
     print("\n".join(wrong) or f"none of {len(old)} floors is lower than in {base[:12]}; {higher} are "
           f"higher, {len(now.keys() - old.keys())} new")
     return BROKEN if wrong else 0
@@ -174,26 +233,33 @@ def rows_here(options, floors):
 
 
 def bench(options, names):
-    """The measurements of these rows."""
+    """A Run of these rows."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         attnkit(options, "--filter", f"^({'|'.join(names)})$", "--json", str(file), "--repeat",
                 str(QUICK_REPEATS if options.quick else REPEATS), *["--quick"] * options.quick)
-        return results.read(file).rows
+        return results.read(file)
 
 
 def measure(options, floors):
-    """Name -> Row; the rows that need it are measured again."""
-    rows = {}
+    """This machine; the rows that need it are measured again."""
+    here = Machine(None, {})
     again = rows_here(options, floors)
     for _ in range(QUICK_ROUNDS if options.quick else ROUNDS):
         if not again:
             break
-        for name, row in bench(options, again).items():
-            rows.setdefault(name, results.Row(name, [])).measurements += row.measurements
-        again = [name for name in again if rows[name].measurements and
-                 verdict(rows[name], floors[name], least(options)) != "holds"]
-    return [rows]
+        run = bench(options, again)
+        here.family = cpus.family_of(run.context)
+        for name, row in run.rows.items():
+            here.rows.setdefault(name, results.Row(name, [])).measurements += row.measurements
+        again = [name for name in again if here.rows[name].measurements and
+                 verdict(here.rows[name], floors[name].of(here.family), least(options)) != "holds"]
+    return [here]
+
+
+def read_machine(path):
+    run = results.read(path)
+    return Machine(cpus.family_of(run.context), run.rows)
 
 
 def least(options):
@@ -210,21 +276,27 @@ def verdict(row, floor, least_measurements):
     return "holds" if row.median("roof_pct") >= floor else "BELOW"
 
 
-def lowest(machines, name):
-    """The row on the machine where it is lowest; None where it was not measured on each."""
-    rows = [rows[name] for rows in machines if name in rows and rows[name].measurements]
-    rows = [row for row in rows if row.median("roof_pct") is not None]
-    return min(rows, key=lambda row: row.median("roof_pct")) if len(rows) == len(machines) else None
+def share(row, percent):
+    """What a row reached of a floor."""
+    return row.median("roof_pct") / max(percent, 0.1)
+
+
+def measured(machines, name):
+    """(family, row) of each machine; none where one of them has not measured the row."""
+    found = [(machine.family, machine.rows[name]) for machine in machines if name in machine.rows]
+    found = [(family, row) for family, row in found if row.median("roof_pct") is not None]
+    return found if len(found) == len(machines) else []
 
 
 def judge(options, floors, machines):
-    """(name, floor, row, verdict), worst first."""
+    """(name, percent, row, verdict) of the machine that is nearest to the floor or below, worst first."""
     lines = []
     for name, floor in floors.items():
-        row = lowest(machines, name)
-        if row:
-            lines.append((name, floor, row, verdict(row, floor, least(options))))
-    return sorted(lines, key=lambda line: line[2].median("roof_pct") / max(line[1], 0.1))
+        found = [(floor.of(family), row) for family, row in measured(machines, name)]
+        if found:
+            percent, row = min(found, key=lambda pair: share(pair[1], pair[0]))
+            lines.append((name, percent, row, verdict(row, percent, least(options))))
+    return sorted(lines, key=lambda line: share(line[2], line[1]))
 
 
 def print_lines(lines):
@@ -248,24 +320,32 @@ def check(options, floors, machines):
     return BROKEN if counts["BELOW"] else NOT_JUDGED if counts["not judged"] else 0
 
 
-def raised(floors, machines):
-    """The floors that go up, to the lowest of the machines less a margin."""
-    higher = {}
-    for name, floor in floors.items():
-        row = lowest(machines, name)
-        if not row or any(len(rows[name].undisturbed) < REPEATS for rows in machines):
-            continue
-        kept = next(KEPT[key] for key in KEPT if key in row.measurements[0])
-        new = math.floor(10 * kept * row.median("roof_pct")) / 10
-        if new > floor:
-            higher[name] = new
-    return higher
+def kept(name, machines):
+    """The lowest of the machines less a margin; 0 where one has measured too little."""
+    rows = [row for _, row in measured(machines, name)]
+    if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
+        return 0.0
+    part = next(KEPT[key] for key in KEPT if key in rows[0].measurements[0])
+    return math.floor(10 * part * min(row.median("roof_pct") for row in rows)) / 10
+
+
+def raised(name, floor, machines):
+    """A Floor that holds on these machines. A family's number follows its own machines alone. The common
+    number of a row with families goes up where each of them has a machine here, and not one family
+    alone: what holds on one says nothing of others.
+    """
+    there = {machine.family for machine in machines}
+    families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
+                for family, percent in floor.families.items()}
+    has_all = not families or (len(there) > 1 and there.issuperset(families))
+    return Floor(max(floor.common, kept(name, machines)) if has_all else floor.common, families)
 
 
 def raise_floors(options, floors, machines):
-    higher = raised(floors, machines)
+    higher = {name: raised(name, floor, machines) for name, floor in floors.items()}
+    higher = {name: new for name, new in higher.items() if new != floors[name]}
     for name, new in higher.items():
-        print(f"{name}: {floors[name]:.1f} -> {new:.1f}")
+        print(f"{name}: {floors[name]} -> {new}")
     if higher:
         write_floors(options.floors, higher)
     print(f"{len(higher)} of {len(floors)} floors are higher now")
@@ -278,7 +358,7 @@ def main():
         return compare_with_base(options)
     floors = read_floors(options.floors)
     try:
-        machines = [results.read(path).rows for path in options.results] if options.results else \
+        machines = [read_machine(path) for path in options.results] if options.results else \
             measure(options, floors)
     except results.Unusable as problem:
         fail(problem)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/floors.py on made-up results, whose percentages are known: verdicts and exit status,
-what is measured again, what is raised, and that a floor that fell or went is seen in git.
+what is measured again, what is raised, CPU families, and that a floor that fell or went is seen in git.
 
     python3 tests/perf/test_floors.py
 """
@@ -15,7 +15,13 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLOORS = ROOT / "tools" / "floors.py"
+ZEN4, EMERALD_RAPIDS = "family 25, model 17, stepping 1", "family 6, model 207, stepping 2"
+
 FIRST, SECOND = "decode/f16/avx2/B1_H1_L1x9_D8", "prefill/f32/avx2/B1_H1_L9_D8/t2"
+
+sys.path.insert(0, str(ROOT / "tools" / "report"))
+
+import cpus  # noqa: E402
 
 # Instead of `attnkit`: has FIRST, SECOND and a row of another instruction set; the measurements of a
 # row and call are in calls.json, the last ones for good.
@@ -32,7 +38,8 @@ counter.write_text("x" * (call + 1))
 chosen = [name for name in rows if re.search(option["--filter"], name)]
 pathlib.Path(__file__).with_name(f"chosen{{call}}").write_text(" ".join(chosen))
 entries = [entry for name in chosen for entry in rows[name][min(call, len(rows[name]) - 1)]]
-json.dump({{"context": {{"attnkit": "0", "date": "2026-01-01T00:00:00+00:00"}}, "benchmarks": entries}},
+json.dump({{"context": {{"attnkit": "0", "date": "2026-01-01T00:00:00+00:00",
+                         "cpu_model": "family 25, model 17, stepping 1"}}, "benchmarks": entries}},
           open(option["--json"], "w"))
 """
 
@@ -44,7 +51,9 @@ def entry(name, percent, share=1.0):
             "cpu_time": 100.0 * share * threads, "roof_pct": percent}
 
 
-class Floors(unittest.TestCase):
+class FloorsTest(unittest.TestCase):
+    """A folder with a file of floors, and what a test needs beside it."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -54,13 +63,13 @@ class Floors(unittest.TestCase):
     def write(self, text):
         (self.folder / "floors").write_text(text)
 
-    def results(self, name, percents, share=1.0):
+    def results(self, name, percents, share=1.0, cpu_model=""):
         """A file with five measurements of each row."""
         entries = [entry(row, percent + i - 2, share) for row, percent in percents.items()
                    for i in range(5)]
         path = self.folder / name
-        path.write_text(json.dumps({"context": {"attnkit": "0", "date": "2026-01-01T00:00:00+00:00"},
-                                    "benchmarks": entries}))
+        context = {"attnkit": "0", "date": "2026-01-01T00:00:00+00:00", "cpu_model": cpu_model}
+        path.write_text(json.dumps({"context": context, "benchmarks": entries}))
         return path
 
     def floors(self, *words, code):
@@ -78,6 +87,12 @@ class Floors(unittest.TestCase):
         (tools / "attnkit").chmod(0o755)
         return tools
 
+    def git(self, *words):
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", "-C", self.folder, *words],
+                       check=True, stdout=subprocess.DEVNULL)
+
+
+class Floors(FloorsTest):
     def test_verdicts_worst_first(self):
         said = self.floors("--results", self.results("r", {FIRST: 70.5, SECOND: 80.4}), code=1)
         self.assertRegex(said, rf"verdict\n{SECOND} +80.5 % +80.4 % +BELOW\n{FIRST} .* 70.5 % +holds\n")
@@ -148,31 +163,115 @@ class Floors(unittest.TestCase):
         self.floors("--no-such", code=3)
         (self.folder / "floors").write_bytes(b"\xff\n")
         self.assertIn("is no text", self.floors("--results", good, code=3))
-        for wrong in (f"{FIRST} high\n", f"{FIRST} 1\n{FIRST} 1\n", f"{SECOND} 1\n{FIRST} 1\n", f"{FIRST}\n"):
+        for wrong in (f"{FIRST} high\n", f"{FIRST} 1\n{FIRST} 1\n", f"{SECOND} 1\n{FIRST} 1\n", f"{FIRST}\n",
+                      f"{FIRST} zen4=1\n", f"{FIRST} 1 zen4\n", f"{FIRST} 1 zen4=1 zen4=2\n",
+                      f"{FIRST} 2 zen4=1\n", f"{FIRST} 1 zen=2\n", f"{FIRST} 1 2\n"):
             self.write(wrong)
             self.assertIn("floors:", self.floors("--results", good, code=3))
 
     @unittest.skipUnless(shutil.which("git"), "no git")
     def test_only_goes_up(self):
-        def git(*words):
-            subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", "-C", self.folder, *words],
-                           check=True, stdout=subprocess.DEVNULL)
-
         self.assertIn("nothing to compare with", self.floors("--base", code=77))
-        git("init", "-q", "-b", "main")
-        git("add", "floors")
-        git("commit", "-qm", "one")
+        self.git("init", "-q", "-b", "main")
+        self.git("add", "floors")
+        self.git("commit", "-qm", "one")
         self.assertIn("nothing to compare with", self.floors("--base", code=77))
         self.assertIn("no revision none", self.floors("--base", "none", code=3))
         self.write(f"{FIRST} 71.0\nfew/f32/avx2/x 1.0\n{SECOND} 80.5\n")
         self.assertIn("none of 2 floors is lower than in HEAD; 1 are higher, 1 new",
                       self.floors("--base", "HEAD", code=0))
-        git("commit", "-qam", "two")
+        self.git("commit", "-qam", "two")
         self.assertIn("none of 2 floors", self.floors("--base", code=0))
         self.write(f"{FIRST} 70.9\n{SECOND} 80.5\n")
         said = self.floors("--base", "HEAD", code=1)
         self.assertIn(f"{FIRST}: the floor was 71.0, is 70.9\n", said)
         self.assertIn("few/f32/avx2/x: the floor was 1.0, is gone\n", said)
+
+
+class Families(FloorsTest):
+    """Rows with a column for a CPU family."""
+
+    def test_a_machine_is_held_to_its_family(self):
+        self.write(f"{FIRST} 50.0 zen4=70.0\n{SECOND} 80.0 zen4=81.0 emerald_rapids=90.0\n")
+        percents = {FIRST: 60, SECOND: 85}
+        zen4, unknown = self.results("z", percents, cpu_model=ZEN4), self.results("u", percents)
+        emerald = self.results("e", percents, cpu_model=EMERALD_RAPIDS)
+        said = self.floors("--results", zen4, code=1)
+        self.assertRegex(said, rf"{FIRST} +70.0 % +60.0 % +BELOW\n{SECOND} +81.0 % +85.0 % +holds\n")
+        said = self.floors("--results", unknown, code=0)
+        self.assertRegex(said, rf"{SECOND} +80.0 % +85.0 % +holds\n{FIRST} +50.0 % +60.0 % +holds\n")
+        said = self.floors("--results", emerald, code=1)
+        self.assertRegex(said, rf"{SECOND} +90.0 % +85.0 % +BELOW\n{FIRST} +50.0 % +60.0 % +holds\n")
+        # Of several machines the one counts that is furthest below its own floor.
+        said = self.floors("--results", unknown, zen4, emerald, code=1)
+        self.assertRegex(said, rf"{FIRST} +70.0 % .* BELOW\n{SECOND} +90.0 % .* BELOW\n")
+
+    def test_this_machine_is_held_to_its_family(self):
+        self.write(f"{FIRST} 50.0 zen4=70.0\n")
+        tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5, [entry(FIRST, 75)] * 6]})
+        self.assertRegex(self.floors(self.folder / "build", code=0), rf"{FIRST} +70.0 % +75.0 % +holds")
+        self.assertFalse((tools / "chosen2").exists())  # held at the second time
+
+    def raised(self, *files):
+        self.floors("--raise", "--results", *files, code=0)
+        return (self.folder / "floors").read_text()
+
+    def test_raise(self):
+        before = f"{FIRST} 50.0 zen4=60.0\n{SECOND} 50.0 zen4=60.0 emerald_rapids=70.0\n"
+        zen4 = self.results("z", {FIRST: 90, SECOND: 90}, cpu_model=ZEN4)
+        emerald = self.results("e", {FIRST: 80, SECOND: 80}, cpu_model=EMERALD_RAPIDS)
+        slow = self.results("s", {FIRST: 80, SECOND: 40}, cpu_model=ZEN4)
+        unknown = self.results("u", {FIRST: 80, SECOND: 80})
+        # A family alone: its own column. What others reach is not known.
+        self.write(before)
+        self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
+                         .replace("zen4=60.0 e", "zen4=86.4 e"))
+        # All families: each its own, and the lowest of all for any machine.
+        self.write(before)
+        self.assertEqual(self.raised(zen4, emerald), f"{FIRST} 72.0 zen4=81.0\n"
+                         f"{SECOND} 76.8 zen4=86.4 emerald_rapids=76.8\n")
+        # A column's family that is not there keeps the common number where it is.
+        self.write(before)
+        self.assertEqual(self.raised(emerald, unknown), f"{FIRST} 50.0 zen4=60.0\n"
+                         f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
+        # The lowest of a family's machines counts, and nothing falls.
+        self.write(before)
+        self.assertEqual(self.raised(zen4, slow, emerald), f"{FIRST} 72.0 zen4=72.0\n"
+                         f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
+
+    def test_raise_says_what_it_writes(self):
+        self.write(f"{FIRST} 50.0 zen4=60.0\n")
+        said = self.floors("--raise", "--results", self.results("z", {FIRST: 90}, cpu_model=ZEN4), code=0)
+        self.assertIn(f"{FIRST}: 50.0 zen4=60.0 -> 50.0 zen4=81.0\n1 of 1 floors are higher", said)
+
+    @unittest.skipUnless(shutil.which("git"), "no git")
+    def test_only_goes_up(self):
+        self.write(f"{FIRST} 50.0 zen4=60.0\n{SECOND} 70.0\n")
+        self.git("init", "-q", "-b", "main")
+        self.git("add", "floors")
+        self.git("commit", "-qm", "one")
+        for higher in (f"{FIRST} 50.0 zen4=61.0\n{SECOND} 70.0 emerald_rapids=70.0\n",
+                       f"{FIRST} 60.0\n{SECOND} 70.0\n",  # one number serves again
+                       f"{FIRST} 50.0 zen4=60.0 zen5=55.0\n{SECOND} 70.0\n"):
+            self.write(higher)
+            self.assertIn("none of 2 floors is lower", self.floors("--base", "HEAD", code=0))
+        for lower, said in (
+                (f"{FIRST} 50.0 zen4=59.9\n{SECOND} 70.0\n", f"{FIRST}: the floor of zen4 was 60.0, is 59.9\n"),
+                (f"{FIRST} 55.0\n{SECOND} 70.0\n", f"{FIRST}: the floor of zen4 was 60.0, is 55.0\n"),
+                (f"{FIRST} 49.0 zen4=60.0\n{SECOND} 70.0\n", f"{FIRST}: the floor was 50.0, is 49.0\n"),
+                (f"{FIRST} 50.0 zen4=60.0\n{SECOND} 60.0 zen4=65.0\n",  # a split that lowers both
+                 f"{SECOND}: the floor was 70.0, is 60.0\n{SECOND}: the floor of zen4 was 70.0, is 65.0\n")):
+            self.write(lower)
+            self.assertEqual(self.floors("--base", "HEAD", code=1), said)
+
+    def test_numbers_of_models(self):
+        for cpu_model, family in ((ZEN4, "zen4"), (EMERALD_RAPIDS, "emerald_rapids"),
+                                  ("family 6, model 106, stepping 6", "ice_lake"),
+                                  ("family 25, model 33, stepping 0", "zen3"),
+                                  ("family 25, model 170", "zen4"), ("family 6, model 17", None),
+                                  ("implementer 0x41, part 0xd40, variant 0x1", None), ("", None)):
+            self.assertEqual(cpus.family_of({"cpu_model": cpu_model}), family, cpu_model)
+        self.assertIsNone(cpus.family_of({}))
 
 
 class TheFile(unittest.TestCase):
