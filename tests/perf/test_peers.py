@@ -7,11 +7,13 @@ workload with attnkit and NumPy, and libraries that are missing, crash, or are s
 Needs NumPy.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -100,6 +102,25 @@ class Runs(PeersTest):
         self.assertEqual(tried, {("attnkit_attention", False), ("attnkit_attention, K in tiles", False)})
         self.assertEqual(half["NumPy"]["status"], "ok")
         self.assertEqual(brain["NumPy"], {"status": "cannot", "reason": "NumPy has no bfloat16"})
+
+    def test_caches(self):
+        names = "CACHE_4096_q8_0", "CACHE_cells", "CACHE_causal"
+        done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
+                          "--no-plot", "--cold", "32")
+        self.assertNotIn("WRONG", done.stdout)
+        results = json.loads((self.results / "r.json").read_text())
+        ours = [title for title, column in results["columns"].items() if column["isa"]]
+        half, full = "attnkit_attention, bias in f16", "attnkit_attention, bias in f32"
+        forms_of = {"CACHE_4096_q8_0": {"attnkit_attention"}, "CACHE_cells": {half},
+                    "CACHE_causal": {half, full}}
+        self.assertEqual({entry["name"] for entry in results["workloads"]}, set(names))
+        for entry in results["workloads"]:
+            for title in ours:
+                tried = entry["results"][title]["forms"]
+                self.assertEqual(set(tried), forms_of[entry["name"]])
+                self.assertFalse(any(form["wrong"] for form in tried.values()))
+            numpy = entry["results"]["NumPy"]
+            self.assertEqual(numpy["status"], "cannot" if entry["type"] == "q8_0" else "ok")
 
     def test_layers(self):
         done = self.peers("--only", "attnkit,numpy", "--workloads", "LINEAR_1,LAYER_1", "--rounds", "1",
@@ -190,6 +211,18 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["LAYER_512"].flops, by_name["W3_512"].flops + 2 * 512 * projections)
         self.assertEqual(by_name["LAYER_1"].work, by_name["W5_4096"].work + 4 * projections)
         self.assertEqual(by_name["LAYER_1"].shape, "B1_H32_8_L1x4096_D128_M4096")
+        self.assertEqual(by_name["CACHE_4096_q8_0"].work, by_name["W5_4096"].work * 34 // 128)
+        self.assertEqual(by_name["CACHE_causal"].flops, by_name["W4_causal"].flops)
+        self.assertEqual(by_name["CACHE_tree"].flops, 16 * by_name["W5_4096"].flops)
+        self.assertEqual(by_name["CACHE_tree"].cold_bytes, by_name["W5_4096_f16"].work)
+
+    def test_the_benches_know_the_shapes(self):
+        """Of attention; a row is named after its shape."""
+        for workload in workloads.WORKLOADS:
+            if workload.kind == "attention":
+                done = subprocess.run([os.path.join(BUILD, "tools", "attnkit"), "bench", "--list", "--shape",
+                                       workload.shape], check=True, text=True, capture_output=True)
+                self.assertIn(f"/{workload.shape}\n", done.stdout)
 
     def test_the_oracle_knows_right_from_wrong(self):
         for shape in ((3, 3), (1, 5)):
@@ -202,6 +235,43 @@ class Parts(unittest.TestCase):
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
             out[0, 0, 0, 0] = np.nan
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
+
+    def test_masks(self):
+        """Row by row and key by key, as bench/rows/masks.c says it."""
+        def tree(row, key, first):
+            if key < first:
+                return True
+            while row > key - first:
+                row = (row - 1) // 2
+            return row == key - first
+        sees = {"half": lambda row, key, first: key <= first + row, "tree": tree,
+                "cells": lambda row, key, _: key % 7 == row}
+        for name, is_seen in sees.items():
+            workload = workloads.Workload("test", 1, 4, 2, 7, 20, 8, mask=name)
+            expected = np.array([[is_seen(row, key, 13) for key in range(20)] for row in range(7)])
+            self.assertTrue((tensors.seen(workload) == expected).all(), name)
+            self.assertTrue((tensors.seen(workload, np.array([2, 6])) == expected[[2, 6]]).all(), name)
+            added = tensors.additive(workload, np.float16)
+            self.assertTrue((added == np.where(expected, 0, -np.inf)).all(), name)
+            self.assertEqual(added.shape, (1, 1, 7, 20))
+
+    def test_the_oracle_takes_masks_and_orders(self):
+        """The oracle of a mask, and of tokens before heads, is of what a row sees alone."""
+        workload = workloads.Workload("test", 1, 4, 2, 7, 20, 8, mask="cells")
+        ours, oracle = tensors.Tensors(workload), tensors.Oracle(workload)
+        (k, v), = ours.kv
+        for h in range(4):
+            for row in range(7):
+                some = slice(row, None, 7)
+                scores = ours.q[0, h, row].astype(np.float64) @ k[0, h // 2, some].T * 8 ** -0.5
+                weights = np.exp(scores)
+                out = weights @ v[0, h // 2, some] / weights.sum()
+                self.assertLess(np.abs(out - oracle.values[0, h, row]).max(), 1e-12)
+        tokens = dataclasses.replace(workload, token=True)
+        (k_of_tokens, _), = tensors.Tensors(tokens).kv
+        self.assertTrue((k_of_tokens == k).all())
+        self.assertEqual((k.strides[1:3], k_of_tokens.strides[1:3]), ((20 * 32, 32), (32, 2 * 32)))
+        self.assertTrue((tensors.Oracle(tokens).values == oracle.values).all())
 
     def test_the_oracle_of_a_linear_map(self):
         workload = workloads.Linear("test", 200, 5, 3)
@@ -225,7 +295,8 @@ class Parts(unittest.TestCase):
                 k, v = (np.concatenate([old[0, :, :4], new], axis=1) for old, new in zip(w.cache, (k, v)))
             for i in range(q_len):
                 q, n = layers.heads(x[i:i + 1] @ w.q.T, 8), 5 - q_len + i + 1
-                attended = [tensors.head_oracle(q[h], k[h // 2, :n], v[h // 2, :n], np.array([n]))
+                sees = np.ones((1, n), dtype=bool)
+                attended = [tensors.head_oracle(q[h], k[h // 2, :n], v[h // 2, :n], sees)
                             for h in range(4)]
                 out = np.concatenate(attended, axis=1) @ w.o.T
                 self.assertLess(np.abs(out - oracle.values[i]).max(), 1e-5)
@@ -240,6 +311,18 @@ class Parts(unittest.TestCase):
         self.assertEqual(tensors.widened(tensors.rounded(values[:4], "float16"))[1], values[1])
         self.assertIs(tensors.widened(values), values)
 
+    def test_blocks(self):
+        values = np.random.default_rng(1).standard_normal((3, 96), dtype=np.float32)
+        values[1, 32:64] = 0
+        array = tensors.rounded(values, "q8_0")
+        self.assertEqual((array.shape, array.itemsize), ((3, 3), 34))
+        steps = np.repeat(array["scale"].astype(np.float32), 32, axis=1)
+        self.assertTrue((np.abs(tensors.widened(array) - values) <= 0.51 * steps).all())
+        self.assertEqual(np.abs(array["integers"]).max(), 127)
+        # In memory: what integers are times, then the integers.
+        scale, *integers = struct.unpack_from("<e32b", array.tobytes(), 34)
+        self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
+
     def test_nothing_is_remembered_of_an_output(self):
         for kind in workloads.BYTES:
             ours = tensors.Tensors(workloads.Workload("test", 1, 1, 1, 2, 3, 8, type=kind))
@@ -250,7 +333,7 @@ class Parts(unittest.TestCase):
     def test_cold_copies_do_not_fit_into_a_cache(self):
         for workload in workloads.WORKLOADS:
             copies = tensors.cold_copies(workload)
-            if workload.decode or workload.kind != "attention":
+            if workload.kind != "attention" or workload.decode or workload.few:
                 self.assertGreater(copies * workload.cold_bytes, 2 * tensors.last_level_cache())
                 self.assertEqual(tensors.cold_copies(workload, 1), 1)
             else:
@@ -262,6 +345,12 @@ class Parts(unittest.TestCase):
         workload = workloads.Workload("test", 1, 4, 2, 1, 5, 3)
         q = np.arange(12).reshape(1, 4, 1, 3)
         self.assertTrue((forms.fold(q, workload)[0, 1, 1] == q[0, 3, 0]).all())
+        workload = workloads.Workload("test", 1, 4, 2, 3, 5, 1, mask="half")
+        q, mask = np.arange(12).reshape(1, 4, 3, 1), forms.mask_of(workload, np.float32, folded=True)
+        for head, row in ((0, 1), (3, 2)):
+            at = head % 2 * 3 + row
+            self.assertEqual(forms.fold(q, workload)[0, head // 2, at], q[0, head, row])
+            self.assertTrue((mask[0, 0, at] == tensors.additive(workload, np.float32)[0, 0, row]).all())
 
     def test_every_library_has_pinned_packages(self):
         text = (ROOT / "tools" / "peers" / "requirements.txt").read_text()

@@ -18,8 +18,9 @@ INTERLEAVED, HALF = 1, 2
 MESSAGE_SIZE = 256
 TILE_KEYS = 16
 
-# Of arrays, by dtype. NumPy has no bfloat16: an array of uint16 is one of them.
-TYPES = {"float32": F32, "float16": F16, "uint16": BF16}
+# Of arrays, by dtype. NumPy has no bfloat16: an array of uint16 is one of them. A block of Q8_0 is a record
+# of 34 bytes, which NumPy calls by its bits.
+TYPES = {"float32": F32, "float16": F16, "uint16": BF16, "void272": Q8_0}
 INT_TYPES = {"int64": INT64, "int32": INT32}
 
 

@@ -8,7 +8,7 @@ from collections import namedtuple
 import numpy as np
 
 from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, generator,
-                     head_oracle)
+                     head_oracle, up_to)
 
 # Matrices as [outputs, inputs], and K and V of a cache, or None, as [1, heads, keys, dim].
 Weights = namedtuple("Weights", "q k v o cache")
@@ -71,8 +71,9 @@ class LayerOracle(Checked):
         if before:
             k, v = (np.concatenate([cached[0, :, :before], new], axis=1)
                     for cached, new in zip(w.cache, (k, v)))
-        attended = [head_oracle(q[h], k[h // attention.group], v[h // attention.group],
-                                before + self.rows) for h in range(attention.q_heads)]
+        sees = up_to(before + self.rows, attention.kv_len)
+        attended = [head_oracle(q[h], k[h // attention.group], v[h // attention.group], sees)
+                    for h in range(attention.q_heads)]
         self.values = np.concatenate(attended, axis=1) @ w.o.T.astype(np.float64)
         self.largest = float(np.abs(self.values).max())
 

@@ -23,6 +23,8 @@ OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o")]
 PEERS = {"PyTorch": ("#E69F00", "s"), "ONNX Runtime": ("#009E73", "^"), "OpenVINO": ("#CC79A7", "D"),
          "llama.cpp": ("#D55E00", "P"), "NumPy": ("#999999", "v")}
 INK, FAINT = "#222222", "#dddddd"
+# Part of a shape -> word.
+KINDS = {"causal": "causal", "pad": "padded", "half": "causal", "tree": "tree", "cells": "cells"}
 DPI = 160
 STYLE = {"font.size": 10, "font.family": "DejaVu Sans", "svg.fonttype": "none", "text.color": INK,
          "axes.edgecolor": "#888888", "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": INK,
@@ -55,12 +57,10 @@ def label(entry):
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
         return f"{entry['name'].split('_')[0]}\n{rows}\n{in_dim}×{out_dim}"
-    causal, padded = "causal" in parts, "pad" in parts
-    numbers = [part for part in parts if part not in ("causal", "pad")]
-    lengths = next(part for part in numbers if part[0] == "L")[1:].replace("x", "×")
-    dim = next(part for part in numbers if part[0] == "D")
+    lengths = next(part for part in parts if part[0] == "L")[1:].replace("x", "×")
+    dim = next(part for part in parts if part[0] == "D")
     kind = "decode" if entry["roof"]["kind"] == "read" else \
-        "causal" if causal else "padded" if padded else "full"
+        next((word for part, word in KINDS.items() if part in parts), "full")
     return f"{entry['name'].split('_')[0]} {kind}\n{lengths}\n{dim}{type_words(entry)}"
 
 

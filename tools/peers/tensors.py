@@ -15,13 +15,30 @@ SAMPLE = 128             # query rows of each head
 LEAST_COLD = 128 << 20   # bytes
 WRONG = 1e-3             # relative to the largest element
 
-# How arrays store the types. NumPy has no bfloat16: an array of uint16 is one of them.
+BLOCK = 32               # elements of a row in a block of Q8_0
+
+# How arrays store the types. NumPy has no bfloat16: an array of uint16 is one of them. A block of ggml's
+# Q8_0, which NumPy has neither, is a record.
 STORED = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
-          "bfloat16": np.dtype(np.uint16)}
+          "bfloat16": np.dtype(np.uint16),
+          "q8_0": np.dtype([("scale", np.float16), ("integers", np.int8, BLOCK)])}
+
+
+def blocks(values):
+    """float32 rows as Q8_0; the largest element of a block becomes 127 or -127."""
+    values = values.reshape(*values.shape[:-1], -1, BLOCK)
+    array = np.empty(values.shape[:-1], STORED["q8_0"])
+    array["scale"] = np.abs(values).max(axis=-1) / 127
+    scales = array["scale"].astype(np.float32)[..., None]
+    quotients = np.divide(values, scales, out=np.zeros_like(values), where=scales > 0)
+    array["integers"] = np.clip(np.rint(quotients), -127, 127)
+    return array
 
 
 def rounded(values, type):
     """float32 values as an array of the type, to nearest even."""
+    if type == "q8_0":
+        return blocks(values)
     if type != "bfloat16":
         return values.astype(STORED[type])
     bits = values.view(np.uint32)
@@ -30,6 +47,9 @@ def rounded(values, type):
 
 def widened(array):
     """The values of an array of any of the types."""
+    if array.dtype == STORED["q8_0"]:
+        values = array["integers"] * array["scale"].astype(np.float32)[..., None]
+        return values.reshape(*array.shape[:-1], -1)
     if array.dtype != STORED["bfloat16"]:
         return array
     return (array.astype(np.uint32) << 16).view(np.float32)
@@ -81,16 +101,21 @@ class Output:
         self.out.view(np.uint8)[...] = 0xFF
 
 
+def heads_within_tokens(array):
+    """One that is [batch, heads, keys, dim], and in memory [batch, keys, heads, dim]."""
+    return aligned_copy(array.swapaxes(1, 2)).swapaxes(1, 2)
+
+
 class Tensors(Output):
-    """q, out, and pairs of k and v: several equal ones for decode."""
+    """q, out, and pairs of k and v: several equal ones for decode and for few rows."""
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
-        q, k, v = (rounded(random.standard_normal(shape, dtype=np.float32), workload.type)
-                   for shape in workload.shapes)
+        kv_type, place = workload.type, heads_within_tokens if workload.token else aligned_copy
+        q, k, v = (rounded(random.standard_normal(shape, dtype=np.float32), type)
+                   for shape, type in zip(workload.shapes, (workload.q_type, kv_type, kv_type)))
         self.q = aligned_copy(q)
-        self.kv = [(aligned_copy(k), aligned_copy(v))
-                   for _ in range(copies)]
+        self.kv = [(place(k), place(v)) for _ in range(copies)]
         self.out = aligned(q.shape, q.dtype)
 
 
@@ -101,11 +126,44 @@ def sampled_rows(workload):
     return np.linspace(0, workload.q_len - 1, SAMPLE).astype(int)
 
 
-def head_oracle(q, k, v, positions):
-    """Attention of some rows of a head in float64; a row sees the keys up to its position."""
+def up_to(positions, keys):
+    """What rows see of keys: those up to the row's position, as [rows, keys]."""
+    return np.arange(keys) <= positions[:, None]
+
+
+def drafts(count):
+    """What the rows of a binary tree see of each other: themselves and their ancestors."""
+    sees = np.eye(count, dtype=bool)
+    for row in range(1, count):
+        sees[row] |= sees[(row - 1) // 2]
+    return sees
+
+
+def seen(workload, rows=None):
+    """Which keys the query rows see, all rows or these, as [rows, keys]; padding is not known here."""
+    rows = np.arange(workload.q_len) if rows is None else rows
+    first = workload.kv_len - workload.q_len  # the first row's own key
+    if workload.mask == "cells":
+        return np.arange(workload.kv_len) % workload.q_len == rows[:, None]
+    if workload.mask == "tree":
+        return np.hstack([np.ones((len(rows), first), bool), drafts(workload.q_len)[rows]])
+    if workload.causal or workload.mask == "half":
+        return up_to(first + rows, workload.kv_len)
+    return np.ones((len(rows), workload.kv_len), bool)
+
+
+def additive(workload, dtype):
+    """The same as a mask [1, 1, rows, keys] of 0 and -inf that is added to scores."""
+    mask = aligned((1, 1, workload.q_len, workload.kv_len), dtype, 0)
+    mask[0, 0][~seen(workload)] = -np.inf
+    return mask
+
+
+def head_oracle(q, k, v, sees):
+    """Attention of some rows of a head in float64; sees is [rows, keys]."""
     q, k, v = (widened(a).astype(np.float64) for a in (q, k, v))
     scores = q.shape[-1] ** -0.5 * (q @ k.T)
-    scores[np.arange(len(k)) > positions[:, None]] = -np.inf
+    scores[~sees] = -np.inf
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     return weights @ v / weights.sum(axis=1, keepdims=True)
 
@@ -131,13 +189,13 @@ class Oracle(Checked):
         (k, v), = tensors.kv
         self.rows = sampled_rows(workload)
         self.largest = float(np.abs(widened(v)).max())
-        positions = self.rows if workload.causal else np.full(len(self.rows), workload.kv_len)
+        sees = seen(workload, self.rows)
         self.values = np.empty((workload.batch, workload.q_heads, len(self.rows), workload.dim))
         for b, n in enumerate(workload.kv_lens):
             for h in range(workload.q_heads):
                 g = h // workload.group
                 self.values[b, h] = head_oracle(tensors.q[b, h, self.rows], k[b, g, :n], v[b, g, :n],
-                                                positions)
+                                                sees[:, :n])
 
 
 def cpu_name():

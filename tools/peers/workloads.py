@@ -3,13 +3,16 @@
 
 from dataclasses import dataclass
 
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # of an element
-SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # of an element of q and of the result
+KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # of K and V
+SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention: dense tensors [batch, heads, rows, dim], all of one type; a causal one is square."""
+    """Attention: dense tensors [batch, heads, rows, dim], all of one type; a causal one is square. Where
+    K and V are q8_0, q and the result are float32.
+    """
     name: str
     batch: int
     q_heads: int
@@ -21,6 +24,8 @@ class Workload:
     padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
     tiny: bool = False    # what a call costs beside arithmetic: shown as its time
     type: str = "float32"
+    token: bool = False   # K and V are [batch, keys, heads, dim], as caches of runtimes are
+    mask: str = ""        # half, tree or cells of bench/rows/shape.h, said by a dense additive mask
     kind = "attention"
 
     @property
@@ -28,8 +33,23 @@ class Workload:
         return self.q_heads // self.kv_heads
 
     @property
+    def q_type(self):
+        """Of q and of the result."""
+        return self.type if self.type in BYTES else "float32"
+
+    @property
     def decode(self):
         return self.q_len == 1
+
+    @property
+    def few(self):
+        """Several query rows for at least 32 times as many keys, as in the benches."""
+        return 1 < self.q_len <= self.kv_len // 32
+
+    @property
+    def can_fold(self):
+        """Whether the query heads that share a KV head can be rows of one head."""
+        return self.group > 1 and not self.causal
 
     @property
     def roof(self):
@@ -50,23 +70,25 @@ class Workload:
 
     @property
     def flops(self):
-        pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if self.causal else 1)
+        """As attnkit bench counts them: of the masks only a causal square is half of one."""
+        is_half = self.causal or self.mask == "half"
+        pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if is_half else 1)
         return 4 * self.dim * self.q_heads * pairs
 
     @property
     def kv_bytes(self):
-        return 2 * BYTES[self.type] * self.dim * self.kv_heads * sum(self.kv_lens)
+        return int(2 * KV_BYTES[self.type] * self.dim) * self.kv_heads * sum(self.kv_lens)
 
     @property
     def cold_bytes(self):
-        """Of what is in no cache before a call: K and V of a decode."""
-        return self.kv_bytes if self.decode else 0
+        """Of what is in no cache before a call: K and V of a decode, or of few rows."""
+        return self.kv_bytes if self.decode or self.few else 0
 
     @property
     def bytes(self):
         """The least that must be moved: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
-        return self.kv_bytes + 2 * BYTES[self.type] * q_values
+        return self.kv_bytes + 2 * BYTES[self.q_type] * q_values
 
     @property
     def work(self):
@@ -83,7 +105,8 @@ class Workload:
             return f"{a}" if a == b else f"{a}{between}{b}"
         return (f"B{self.batch}_H{pair(self.q_heads, self.kv_heads, '_')}"
                 f"_L{pair(self.q_len, self.kv_len, 'x')}_D{self.dim}{d_model}"
-                + "_causal" * self.causal + "_pad" * self.padded)
+                + "_causal" * self.causal + "_pad" * self.padded + "_token" * self.token
+                + f"_{self.mask}" * bool(self.mask))
 
 
 class OfMatrices:
@@ -189,6 +212,13 @@ WORKLOADS = [
     Workload("W5_16384_bf16", 1, 32, 8, 1, 16384, 128, type="bfloat16"),
     Workload("W6", 8, 12, 12, 384, 384, 64, padded=True),
     Workload("W7", 1, 20, 20, 448, 1500, 64),
+    Workload("CACHE_4096_f16", 1, 32, 8, 1, 4096, 128, type="float16", token=True),
+    Workload("CACHE_16384_f16", 1, 32, 8, 1, 16384, 128, type="float16", token=True),
+    Workload("CACHE_4096_q8_0", 1, 32, 8, 1, 4096, 128, type="q8_0", token=True),
+    Workload("CACHE_16384_q8_0", 1, 32, 8, 1, 16384, 128, type="q8_0", token=True),
+    Workload("CACHE_causal", 1, 12, 12, 1024, 1024, 64, mask="half"),
+    Workload("CACHE_cells", 1, 32, 8, 8, 4096, 128, type="float16", token=True, mask="cells"),
+    Workload("CACHE_tree", 1, 32, 8, 16, 4096, 128, type="float16", token=True, mask="tree"),
     Linear("LINEAR_512", 512, 4096, 4096),
     Linear("LINEAR_1", 1, 4096, 4096),
     Layer("LAYER_512", Workload("", 1, 32, 8, 512, 512, 128, causal=True), 4096),

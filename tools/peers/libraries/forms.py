@@ -11,6 +11,10 @@ careful user would write.
 
 from collections import namedtuple
 
+import numpy as np
+
+from tensors import additive
+
 # calls: functions without arguments, one for each copy of what is to be in no cache. output: the
 # result of the last call, shaped as the tensors' out.
 Form = namedtuple("Form", "calls output")
@@ -25,5 +29,12 @@ class Cannot(Exception):
 
 
 def fold(array, workload):
-    """The query heads of a decode that share a KV head, as that many rows of one head."""
-    return array.reshape(workload.batch, workload.kv_heads, workload.group, workload.dim)
+    """The query heads that share a KV head, as rows of one head."""
+    rows = workload.group * workload.q_len
+    return array.reshape(workload.batch, workload.kv_heads, rows, workload.dim)
+
+
+def mask_of(workload, dtype, folded=False):
+    """The dense mask, [1, 1, rows, keys], of rows as they are or as fold() has them."""
+    mask = additive(workload, dtype)
+    return np.tile(mask, (1, 1, workload.group, 1)) if folded else mask

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, through ctypes on the shared library of a build. A call is the C call and what ctypes
 adds to it; several threads each make the same call with their own share. For decode, K lies in rows or
-in tiles of 16 keys, as attnkit_append writes either.
+in tiles of 16 keys, as attnkit_append writes either. A dense mask is a bias.
 """
 
 import ctypes
@@ -13,7 +13,8 @@ import numpy as np
 from attnkit_structs import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, TILE_KEYS, TILED, AttentionArgs, Exec,
                              IsaInfo, new, tensor)
 from libraries.forms import Cannot, Form
-from tensors import aligned_copy
+from tensors import additive, aligned_copy
+from workloads import SHORT
 
 
 @functools.lru_cache
@@ -46,12 +47,23 @@ def check(status, message):
         raise Cannot(message.value.decode())
 
 
-def describe(workload, q, k, v, out, kv_lens):
-    """k is a tensor, v an array."""
+def cached(array, workload):
+    """A tensor of K or V."""
+    return tensor(array, strides=array.strides[:3] if workload.token else None)
+
+
+def bias_of(workload, type):
+    """A tensor for all entries and heads."""
+    mask = additive(workload, type)
+    return tensor(mask, strides=(0, 0, mask.strides[2]))
+
+
+def describe(workload, q, k, v, out, kv_lens, bias):
+    """k, v and bias are tensors."""
     causal = {"flags": CAUSAL, "align": BOTTOM_RIGHT} if workload.causal else {}
     return new(AttentionArgs, batch=workload.batch, q_heads=workload.q_heads,
                kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
-               head_dim=workload.dim, q=q, k=k, v=v, out=out,
+               head_dim=workload.dim, q=q, k=k, v=v, out=out, bias=bias,
                kv_lens=kv_lens if workload.padded else None, **causal)
 
 
@@ -94,21 +106,31 @@ def in_tiles(k):
     return aligned_copy(k.reshape(*heads, keys // TILE_KEYS, TILE_KEYS, dim).swapaxes(3, 4))
 
 
-def build(workload, tensors, setting, tiled=False):
+def build(workload, tensors, setting, tiled=False, mask_type=None):
     library = load(setting.library)
     kv_lens = np.array(workload.kv_lens, dtype=np.int64)
-    kv = [(in_tiles(k) if tiled else k, v) for k, v in tensors.kv]
-    args = [describe(workload, tensors.q, tensor(k, layout=TILED * tiled), v, tensors.out, kv_lens)
-            for k, v in kv]
+    kv = [(tensor(in_tiles(k), layout=TILED) if tiled else cached(k, workload), cached(v, workload))
+          for k, v in tensors.kv]
+    bias = bias_of(workload, mask_type) if mask_type else None
+    args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens, bias) for k, v in kv]
     execs, workspace = make_shares(library, args[0], setting)
     # The default names what must live as long as the calls.
     return Form(make_calls(library.attnkit_attention, args, execs),
-                lambda keep=(kv_lens, kv, workspace): tensors.out)
+                lambda keep=(kv_lens, kv, bias, workspace): tensors.out)
+
+
+def masked_forms(workload, tensors, setting):
+    for type in dict.fromkeys(("float16", workload.q_type)):
+        yield (f"attnkit_attention, bias in {SHORT[type]}",
+               functools.partial(build, workload, tensors, setting, mask_type=type))
 
 
 def forms(workload, tensors, setting):
+    if workload.mask:
+        yield from masked_forms(workload, tensors, setting)
+        return
     yield "attnkit_attention", lambda: build(workload, tensors, setting)
-    if workload.decode and workload.kv_len % TILE_KEYS == 0:
+    if workload.decode and not workload.token and workload.kv_len % TILE_KEYS == 0:
         yield "attnkit_attention, K in tiles", lambda: build(workload, tensors, setting, tiled=True)
     if setting.threads > 1:  # it starts no thread: whether a call is worth several, its caller says
         alone = setting._replace(threads=1)

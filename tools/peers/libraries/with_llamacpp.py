@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.cpp: its operators out of ggml's shared libraries, which llama-cpp-python builds for this CPU, as
 a graph that is made before and is all that a call runs. Flash attention, as it calls it by itself, or
-matrix products with a softmax in between, for which its cache keeps V transposed. q and the result are
-float32, as in its models; K and V are of the workload's type. Causal calls take a mask.
+matrix products with a softmax in between, for which its cache keeps V transposed; a V of q8_0 is for flash
+attention alone. Where tokens come before heads, K and V are permuted views, as of its cache. q and the result
+are float32, as in its models; K and V are of the workload's type. Causal calls take a mask.
 """
 
 import ctypes
@@ -15,10 +16,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from libraries.forms import Cannot, Form
-from tensors import aligned, aligned_copy, widened
+from tensors import BLOCK, additive, aligned, aligned_copy, widened
 
-F32, F16, BF16 = 0, 1, 30  # enum ggml_type
-KV_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16}
+F32, F16, Q8_0, BF16 = 0, 1, 8, 30  # enum ggml_type
+KV_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0}
+ELEMENTS = {Q8_0: BLOCK}   # in one of an array, else 1
 CONTEXT = 1 << 20          # bytes for the descriptions of tensors and a graph
 NO_BIAS = NO_SOFTCAP = 0.0
 
@@ -32,6 +34,7 @@ BASE = {"version": (c_char_p,),
         "init": (POINTER, InitParams),
         "nbytes": (c_size_t, POINTER),
         "new_tensor_4d": (POINTER, POINTER, c_int, c_int64, c_int64, c_int64, c_int64),
+        "permute": (POINTER, POINTER, POINTER, c_int, c_int, c_int, c_int),
         "flash_attn_ext": (POINTER, POINTER, POINTER, POINTER, POINTER, POINTER, c_float, c_float, c_float),
         "mul_mat": (POINTER, POINTER, POINTER, POINTER),
         "soft_max_ext": (POINTER, POINTER, POINTER, POINTER, c_float, c_float),
@@ -39,6 +42,7 @@ BASE = {"version": (c_char_p,),
         "build_forward_expand": (None, POINTER, POINTER),
         "backend_cpu_buffer_from_ptr": (POINTER, POINTER, c_size_t),
         "backend_tensor_alloc": (c_int, POINTER, POINTER, POINTER),
+        "backend_view_init": (c_int, POINTER),
         "backend_graph_compute": (c_int, POINTER, POINTER)}
 CPU = {"backend_cpu_init": (POINTER,),
        "backend_cpu_set_n_threads": (None, POINTER, c_int)}
@@ -82,7 +86,18 @@ class Graph:
         return tensor
 
     def tensor(self, array, type):
-        return self.place(ggml.new_tensor_4d(self.context, type, *array.shape[::-1]), array)
+        *sizes, last = array.shape
+        sizes = [last * ELEMENTS.get(type, 1), *reversed(sizes)]
+        return self.place(ggml.new_tensor_4d(self.context, type, *sizes), array)
+
+    def cached(self, array, workload):
+        """K or V."""
+        type = KV_TYPES[workload.type]
+        if not workload.token:
+            return self.tensor(array, type)
+        view = ggml.permute(self.context, self.tensor(array.swapaxes(1, 2), type), 0, 2, 1, 3)
+        assert ggml.backend_view_init(view) == 0
+        return view
 
     def apply(self, operator, tensors, constants, out):
         return self.place(operator(self.context, *tensors, *constants), out)
@@ -99,9 +114,8 @@ def scale(workload):
     return workload.dim ** -0.5
 
 
-def causal_mask(workload, dtype):
-    mask = np.triu(np.full((1, 1, workload.q_len, workload.kv_len), -np.inf, dtype), 1)
-    return aligned_copy(mask)
+def needed_mask(workload, dtype):
+    return additive(workload, dtype) if workload.causal or workload.mask else None
 
 
 def float32_q(tensors):
@@ -110,13 +124,12 @@ def float32_q(tensors):
 
 def flash(workload, tensors, backend):
     """Of the result the heads lie within the rows."""
-    q, type = float32_q(tensors), KV_TYPES[workload.type]
+    q, mask = float32_q(tensors), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
-    mask = causal_mask(workload, np.float16) if workload.causal else None
 
     def graph(k, v):
         made = Graph(backend)
-        inputs = [made.tensor(q, F32), made.tensor(k, type), made.tensor(v, type),
+        inputs = [made.tensor(q, F32), made.cached(k, workload), made.cached(v, workload),
                   None if mask is None else made.tensor(mask, F16)]
         made.finish(made.apply(ggml.flash_attn_ext, inputs, (scale(workload), NO_BIAS, NO_SOFTCAP), out))
         return made
@@ -125,15 +138,14 @@ def flash(workload, tensors, backend):
 
 def products(workload, tensors, backend):
     """Scores and weights of all query rows are in memory."""
-    q, type = float32_q(tensors), KV_TYPES[workload.type]
+    q, mask = float32_q(tensors), needed_mask(workload, np.float32)
     scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
     out = aligned(q.shape)
-    mask = causal_mask(workload, np.float32) if workload.causal else None
 
     def graph(k, v):
         made = Graph(backend)
-        made_k, made_q = made.tensor(k, type), made.tensor(q, F32)
-        made_v = made.tensor(aligned_copy(v.swapaxes(2, 3)), type)
+        made_k, made_q = made.cached(k, workload), made.tensor(q, F32)
+        made_v = made.tensor(aligned_copy(v.swapaxes(2, 3)), KV_TYPES[workload.type])
         made_mask = None if mask is None else made.tensor(mask, F32)
         made_scores = made.apply(ggml.mul_mat, (made_k, made_q), (), scores)
         made_weights = made.apply(ggml.soft_max_ext, (made_scores, made_mask), (scale(workload), NO_BIAS),
@@ -149,4 +161,5 @@ def forms(workload, tensors, setting):
     backend = ggml.backend_cpu_init()
     ggml.backend_cpu_set_n_threads(backend, setting.threads)
     yield "flash attention", lambda: flash(workload, tensors, backend)
-    yield "products, V transposed", lambda: products(workload, tensors, backend)
+    if workload.type != "q8_0":
+        yield "products, V transposed", lambda: products(workload, tensors, backend)

@@ -7,7 +7,7 @@ not fit into a moderate buffer are taken in turn. float16 is widened first: BLAS
 import numpy as np
 
 from libraries.forms import Cannot, Form
-from tensors import aligned
+from tensors import additive, aligned
 
 MOST_SCORES = 64 << 20  # bytes
 
@@ -32,8 +32,7 @@ class Attention:
         self.rows = w.group * w.q_len
         self.heads = max(1, min(w.kv_heads, MOST_SCORES // (4 * self.rows * w.kv_len)))
         self.scores = aligned((self.heads * self.rows * w.kv_len,))
-        self.bias = np.where(np.tri(w.q_len, dtype=bool), 0, -np.inf).astype(np.float32) \
-            if w.causal else None
+        self.bias = additive(w, np.float32)[0, 0] if w.causal or w.mask else None
         self.scale = np.float32(w.dim ** -0.5)
 
     def heads_call(self, q, k, v, out):
@@ -65,6 +64,6 @@ def build(workload, tensors):
 
 
 def forms(workload, tensors, _):
-    if workload.type == "bfloat16":
-        raise Cannot("NumPy has no bfloat16")
+    if workload.type in ("bfloat16", "q8_0"):
+        raise Cannot(f"NumPy has no {workload.type}")
     yield "matmul, softmax, matmul", lambda: build(workload, tensors)

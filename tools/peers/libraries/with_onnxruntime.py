@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime: Attention of ONNX, and MultiHeadAttention and GroupQueryAttention of its own, each
 where it can express a workload. Operators that want [batch, rows, heads * dim] get it, brought into
-that order before anything is timed. Inputs and outputs are bound, so that no call copies them.
+that order before anything is timed: it is the order of a cache of tokens, for which GroupQueryAttention
+has no form. Inputs and outputs are bound, so that no call copies them.
 """
 
 import numpy as np
@@ -9,7 +10,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper
 
-from libraries.forms import Form, fold
+from libraries.forms import Cannot, Form, fold, mask_of
 from tensors import aligned, aligned_copy
 
 OWN = "com.microsoft"
@@ -77,11 +78,16 @@ def keys_there(workload):
     return np.arange(workload.kv_len) < np.array(workload.kv_lens)[:, None]
 
 
+def masked(workload, tensors, folded):
+    """The input of a dense mask, if there is one."""
+    return {"mask": mask_of(workload, tensors.q.dtype, folded)} if workload.mask else {}
+
+
 def attention(workload, tensors, setting, folded=False, pad=None):
     """Attention-24. pad: how it is told of the padding, by 'mask' or by 'lengths'."""
     q = fold(tensors.q, workload) if folded else tensors.q
-    out = tensors.out.reshape(q.shape)
-    names, extra = ["q", "k", "v"], {}
+    extra = masked(workload, tensors, folded)
+    names = ["q", "k", "v", *extra]
     if pad == "mask":  # one that is not broadcast along the rows, which it refuses
         mask = keys_there(workload)[:, None, None, :]
         extra["mask"] = np.repeat(mask, workload.q_len, axis=2)
@@ -89,16 +95,25 @@ def attention(workload, tensors, setting, folded=False, pad=None):
     elif pad == "lengths":
         extra["lengths"] = np.array(workload.kv_lens, dtype=np.int64)
         names += ["", "", "", "lengths"]
-    node = helper.make_node("Attention", names, ["out"], is_causal=int(workload.causal))
-    copies = [({"q": q, "k": k, "v": v, **extra}, {"out": out}) for k, v in tensors.kv]
-    return build(node, copies, lambda: tensors.out, setting)
+    heads, options = q.shape[1], {"is_causal": int(workload.causal)}
+    if workload.token:
+        options.update(q_num_heads=heads, kv_num_heads=workload.kv_heads)
+    order = rows_first if workload.token else (lambda array: array)
+    q, out = order(q), order(tensors.out.reshape(q.shape))
+    node = helper.make_node("Attention", names, ["out"], **options)
+    copies = [({"q": q, "k": order(k), "v": order(v), **extra}, {"out": out}) for k, v in tensors.kv]
+
+    def output():
+        return (heads_first(out, heads) if workload.token else out).reshape(tensors.out.shape)
+    return build(node, copies, output, setting)
 
 
 def multi_head(workload, tensors, setting, kv_as_rows):
-    """MultiHeadAttention, with as many KV heads as query heads: those of a decode are folded."""
-    q = rows_first(fold(tensors.q, workload) if workload.decode else tensors.q)
+    """MultiHeadAttention, with as many KV heads as query heads: groups are folded."""
+    q = rows_first(fold(tensors.q, workload) if workload.can_fold else tensors.q)
     out, order = aligned(q.shape, q.dtype), rows_first if kv_as_rows else (lambda array: array)
-    names, extra = ["q", "k", "v"], {}
+    extra = masked(workload, tensors, workload.can_fold)
+    names = ["q", "k", "v", *(["", "", "mask"] if extra else [])]
     if workload.padded:
         extra["lengths"] = np.array(workload.kv_lens, dtype=np.int32)
         names += ["", "lengths"]
@@ -135,17 +150,19 @@ def grouped(workload, tensors, setting):
 def forms(workload, tensors, setting):
     def form(builder, **options):
         return lambda: builder(workload, tensors, setting, **options)
+    if workload.type == "q8_0":
+        raise Cannot("its operators have no q8_0")
     if workload.padded:
         yield "Attention, mask", form(attention, pad="mask")
         yield "Attention, lengths", form(attention, pad="lengths")
     else:
         yield "Attention", form(attention)
-    if workload.decode and workload.group > 1:
+    if workload.can_fold:
         yield "Attention, group folded into query rows", form(attention, folded=True)
-    if workload.group == 1 or workload.decode:
+    if workload.group == 1 or workload.can_fold:
         words = ", group folded into query rows" if workload.group > 1 else ""
-        if not workload.causal:  # which wants them as rows
+        if not workload.causal and not workload.token:  # which want them as rows
             yield "MultiHeadAttention" + words, form(multi_head, kv_as_rows=False)
         yield "MultiHeadAttention, K and V as rows" + words, form(multi_head, kv_as_rows=True)
-    if workload.causal or workload.decode:
+    if workload.causal or (workload.decode and not workload.token):
         yield "GroupQueryAttention", form(grouped)

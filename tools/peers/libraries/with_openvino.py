@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenVINO: ScaledDotProductAttention of opset 13 with f32 as inference precision, for tensors of 16
-bits also with theirs, compiled for the shapes at hand and for dynamic ones. Groups of query heads are broadcast in the graph, or, for
-decode, folded into query rows. Tensors are shared, not copied.
+bits also with theirs, compiled for the shapes at hand and for dynamic ones. Groups of query heads are
+broadcast in the graph, or folded into query rows. Tokens before heads are transposed in the graph. Tensors
+are shared, not copied.
 """
 
 import functools
@@ -11,7 +12,7 @@ import numpy as np
 import openvino as ov
 from openvino import PartialShape, Type, opset13
 
-from libraries.forms import Form, fold
+from libraries.forms import Cannot, Form, fold, mask_of
 from workloads import SHORT
 
 TYPES = {"float32": Type.f32, "float16": Type.f16, "uint16": Type.bf16}
@@ -39,13 +40,22 @@ def tensor(array):
     return ov.Tensor(array, array.shape, type_of(array))
 
 
+def heads_first(node):
+    """[batch, keys, heads, dim] as [batch, heads, keys, dim]."""
+    return opset13.transpose(node, opset13.constant(np.array([0, 2, 1, 3], dtype=np.int64)))
+
+
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """The model; arrays are q, k, v and, of padded workloads, the mask."""
-    def parameter(array):
-        shape = [-1 if dynamic and axis in (0, 2) else size for axis, size in enumerate(array.shape)]
+    """The model; arrays are q, k, v and, if there is one, the mask."""
+    def parameter(array, lengths=(0, 2)):
+        shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
-    parameters = [parameter(array) for array in arrays]
+    q, k, v, *bias = arrays
+    lengths = (0, 1) if workload.token else (0, 2)
+    parameters = [parameter(q), parameter(k, lengths), parameter(v, lengths), *map(parameter, bias)]
     q, k, v, *bias = parameters
+    if workload.token:
+        k, v = heads_first(k), heads_first(v)
     if workload.group > 1 and not folded:
         k, v = repeated(k, workload), repeated(v, workload)
     out = opset13.scaled_dot_product_attention(q, k, v, *bias, causal=workload.causal)
@@ -54,34 +64,46 @@ def compiled(workload, arrays, setting, precision, dynamic, folded):
         "INFERENCE_NUM_THREADS": setting.threads, "ENABLE_CPU_PINNING": False})
 
 
-def bias(workload):
-    """What is added to scores: minus infinity where there is no key, as [batch, 1, 1, kv_len]."""
+def biases(workload, dtype, folded):
+    """What is added to scores, if there is anything: minus infinity where there is no key, as [batch, 1, 1,
+    kv_len], or a dense mask."""
+    if workload.mask:
+        return [mask_of(workload, dtype, folded)]
+    if not workload.padded:
+        return []
     there = np.arange(workload.kv_len) < np.array(workload.kv_lens)[:, None]
-    return np.where(there, 0, -np.inf).astype(np.float32)[:, None, None, :].copy()
+    return [np.where(there, 0, -np.inf).astype(dtype)[:, None, None, :].copy()]
+
+
+def in_memory(kv, workload):
+    """K and V as they are in memory: dense."""
+    return [array.swapaxes(1, 2) if workload.token else array for array in kv]
 
 
 def build(workload, tensors, setting, precision, dynamic, folded):
     q = fold(tensors.q, workload) if folded else tensors.q
     out = tensors.out.reshape(q.shape)
-    extra = [bias(workload)] if workload.padded else []
-    model = compiled(workload, [q, *tensors.kv[0], *extra], setting, precision, dynamic,
-                     folded)
+    extra = biases(workload, q.dtype, folded)
+    copies = [[q, *in_memory(kv, workload), *extra] for kv in tensors.kv]
+    model = compiled(workload, copies[0], setting, precision, dynamic, folded)
 
-    def caller(k, v):
+    def caller(arrays):
         request = model.create_infer_request()
-        for i, array in enumerate([q, k, v, *extra]):
+        for i, array in enumerate(arrays):
             request.set_input_tensor(i, tensor(array))
         request.set_output_tensor(tensor(out))
-        # extra is named so that it lives as long as the call.
-        return lambda extra=extra: request.infer(share_inputs=True, share_outputs=True)
-    return Form([caller(k, v) for k, v in tensors.kv], lambda: tensors.out)
+        # The arrays are named so that they live as long as the call.
+        return lambda arrays=arrays: request.infer(share_inputs=True, share_outputs=True)
+    return Form([caller(arrays) for arrays in copies], lambda: tensors.out)
 
 
 def forms(workload, tensors, setting):
+    if workload.type == "q8_0":
+        raise Cannot("its SDPA has no q8_0")
     ways = [(False, "")]
     if workload.group > 1:
         ways = [(False, ", KV heads broadcast")]
-    if workload.group > 1 and workload.decode:
+    if workload.can_fold:
         ways.append((True, ", group folded into query rows"))
     precisions = ["f32"] if workload.type == "float32" else ["f32", SHORT[workload.type]]
     for (folded, words), dynamic, precision in itertools.product(ways, (False, True), precisions):

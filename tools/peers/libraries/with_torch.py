@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), for decode
-also with the group folded into query rows; padding by a broadcast mask, or one call for each
-sequence, which takes strided tensors as they are.
+"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), also with the
+group folded into query rows where no flag says what they see; padding by a broadcast mask, or one call
+for each sequence. It takes strided tensors as they are; a dense mask has the type of q.
 """
 
 import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from libraries.forms import Form, fold
+from libraries.forms import Cannot, Form, fold, mask_of
 
 
 def version():
@@ -50,6 +50,13 @@ def mask(workload):
     return (keys < torch.tensor(workload.kv_lens)[:, None])[:, None, None, :]
 
 
+def masked(workload, tensors, folded=False):
+    """The options for a dense mask, if there is one."""
+    if not workload.mask:
+        return {}
+    return {"attn_mask": tensor(mask_of(workload, tensors.q.dtype, folded))}
+
+
 def each_sequence(workload, tensors):
     q, out = tensor(tensors.q), tensor(tensors.out)
 
@@ -67,12 +74,15 @@ def each_sequence(workload, tensors):
 def forms(workload, tensors, setting):
     torch.set_num_threads(setting.threads)
     torch.set_grad_enabled(False)
+    if workload.type == "q8_0":
+        raise Cannot("its attention has no q8_0")
     if workload.padded:
         yield "sdpa, mask", lambda: build(workload, tensors, attn_mask=mask(workload))
         yield "sdpa, a call for each sequence", lambda: each_sequence(workload, tensors)
         return
-    options = {"is_causal": workload.causal, "enable_gqa": workload.group > 1}
+    options = {"is_causal": workload.causal, "enable_gqa": workload.group > 1, **masked(workload, tensors)}
     name = "sdpa, enable_gqa" if workload.group > 1 else "sdpa"
     yield name, lambda: build(workload, tensors, **options)
-    if workload.decode and workload.group > 1:
-        yield "sdpa, group folded into query rows", lambda: build(workload, tensors, folded=True)
+    if workload.can_fold:
+        yield ("sdpa, group folded into query rows",
+               lambda: build(workload, tensors, folded=True, **masked(workload, tensors, folded=True)))
