@@ -4,8 +4,8 @@
 the functions that are declared with ATTNKIT_API and no others, each with the version that
 dispatch/attnkit.map gives it, and imports no function of SLEEF, which another library of the program
 may bring in another version. Structs have no padding at their end, which a later field could
-inherit, and no field whose width the compiler chooses. Each struct with a size is in the table of
-tests/api/versions.c.
+inherit, and no field whose width the compiler chooses. They grow at their end alone. Each struct with a
+size is in the table of tests/api/versions.c.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """
@@ -18,12 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 INCLUDE = ROOT / "include"
-HEADERS = [INCLUDE / "attnkit.h", *sorted((INCLUDE / "attnkit").glob("*.h"))]
+FIRST_INCLUDE = ROOT / "tests" / "abi" / "0.1.0" / "include"
 SKIPPED = 77
 
 
-def code_of(path):
-    return re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+def code_of(include):
+    """Of all headers in C of the folder, without comments."""
+    headers = [include / "attnkit.h", *sorted((include / "attnkit").glob("*.h"))]
+    return "\n".join(re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in headers)
 
 
 def declared_functions(code):
@@ -112,12 +114,19 @@ def wrong_padding(structs, compiler):
     return [done.stdout] if done.returncode != 0 else []
 
 
-def wrong_table(structs):
-    """A struct that the test of sizes does not know."""
+def wrong_growth(structs, first):
+    """Fields of the first version that are gone or elsewhere."""
+    return [f"{struct} does not begin with its fields of {FIRST_INCLUDE.parent.name}"
+            for struct, fields in first.items() if structs.get(struct, [])[:len(fields)] != fields]
+
+
+def wrong_table(structs, first):
+    """A struct that the test of sizes does not know, by the last field it had at first."""
     table = (ROOT / "tests" / "api" / "versions.c").read_text()
-    return [f"{struct} has a size, but no row in tests/api/versions.c"
+    lasts = {struct: first.get(struct, fields)[-1][1] for struct, fields in structs.items()}
+    return [f"{struct} has a size, but no row in tests/api/versions.c with {lasts[struct]}"
             for struct, fields in structs.items()
-            if fields[0] == ("size_t", "size") and f", {struct}, {fields[-1][1]}," not in table]
+            if fields[0] == ("size_t", "size") and f", {struct}, {lasts[struct]}," not in table]
 
 
 def main():
@@ -125,10 +134,10 @@ def main():
     if not shutil.which("readelf") or library.read_bytes()[:4] != b"\x7fELF":
         print("symbols.py: no ELF library, or no readelf")
         return SKIPPED
-    code = "\n".join(map(code_of, HEADERS))
-    structs = structs_of(code)
+    code = code_of(INCLUDE)
+    structs, first = structs_of(code), structs_of(code_of(FIRST_INCLUDE))
     wrong = wrong_symbols(library, code) + wrong_fields(structs, code)
-    wrong += wrong_padding(structs, compiler) + wrong_table(structs)
+    wrong += wrong_padding(structs, compiler) + wrong_growth(structs, first) + wrong_table(structs, first)
     print("\n".join(sorted(wrong)) or
           f"{len(declared_functions(code))} functions, {len(structs)} structs")
     return 1 if wrong or len(structs) < 20 else 0
