@@ -194,7 +194,8 @@ enum {
  *
  *     x_j          = scale * sum_d q[b][h][i][d] * k[b][g][j][d]       over the visible keys j
  *     x_j          = softcap * tanh(x_j / softcap)                     where there is a softcap
- *     x_j          = x_j + bias[b][h][i][j] + alibi_slopes[h] * (j - position of i)
+ *     x_j          = x_j + bias_scales[h] * bias[b][h][i][j]
+ *                        + alibi_slopes[h] * (j - position of i)
  *     out[b][h][i] = sum_j softmax(x)_j * v[b][g][j]
  *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
  *

@@ -122,7 +122,7 @@ struct adjust {
 };
 
 /* What is added to the scores of a query row in a block of keys. Of key i it is
- *   f32(max(number i, -2^126) * unit)      where there are numbers, of the caller; NaN stays NaN
+ *   max(f32(number i * unit), least)       where there are numbers, of the caller; NaN stays NaN
  *   + f32(slope * f32(distance + i))       where there is a slope; the sum is at least -FLT_MAX
  * with every operation rounded, starting at +0 where there are no numbers; and -inf where the key
  * is not seen. */
@@ -130,14 +130,15 @@ struct bias_line {
     enum type type;      /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     const void *numbers; /* or NULL */
     int count;           /* of them, for the first keys; no key behind them is seen */
-    float unit;
+    float unit;          /* with the factor of the head in it; any number */
+    float least;         /* finite */
     bool sloped;
     float slope;
     int64_t distance;              /* of key 0; a sum that leaves 64 bits is its end of the range */
     uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
 };
 
-#define BIAS_FLOOR (-0x1p126f) /* in log2 it still is a number */
+#define BIAS_FLOOR (-0x1p126f) /* least bias; in log2 it still is a number */
 
 /* Whether all distances of a line are numbers of 32 bits, whose conversion any vector has. */
 static inline bool has_near_keys(const struct bias_line *what)

@@ -28,6 +28,7 @@ static const char *const slot_names[SLOTS] = {
     [SLOT_MASK] = "mask",
     [SLOT_MASK_BITS] = "mask_bits",
     [SLOT_BIAS] = "bias",
+    [SLOT_BIAS_SCALES] = "bias_scales",
     [SLOT_Q_SEGMENT_IDS] = "q_segment_ids",
     [SLOT_KV_SEGMENT_IDS] = "kv_segment_ids",
     [SLOT_ALIBI_SLOPES] = "alibi_slopes",
@@ -66,6 +67,7 @@ void attnkit_input_of_request(const struct request *r, struct run_input *input)
                    [SLOT_MASK] = r->visibility->mask.data,
                    [SLOT_MASK_BITS] = r->visibility->mask_bits.data,
                    [SLOT_BIAS] = r->scores->bias.data,
+                   [SLOT_BIAS_SCALES] = r->scores->bias_scales,
                    [SLOT_Q_SEGMENT_IDS] = r->visibility->q_segment_ids,
                    [SLOT_KV_SEGMENT_IDS] = r->visibility->kv_segment_ids,
                    [SLOT_ALIBI_SLOPES] = r->scores->alibi_slopes,
@@ -104,6 +106,7 @@ void attnkit_input_of_run(const struct run_request *r, struct run_input *input)
                    [SLOT_MASK] = groups->mask,
                    [SLOT_MASK_BITS] = groups->mask_bits,
                    [SLOT_BIAS] = groups->bias,
+                   [SLOT_BIAS_SCALES] = groups->bias_scales,
                    [SLOT_Q_SEGMENT_IDS] = groups->q_segment_ids,
                    [SLOT_KV_SEGMENT_IDS] = groups->kv_segment_ids,
                    [SLOT_ALIBI_SLOPES] = groups->alibi_slopes,
@@ -200,8 +203,18 @@ static attnkit_status bind_memory(const struct attention_plan *plan, const struc
     return status;
 }
 
+/* Whether one of these is NaN, or may be infinite in log2. By comparisons alone: here the rounding
+ * mode is still the caller's. */
+static bool any_is_huge(const float *scales, int64_t heads)
+{
+    bool any = false;
+    for (int64_t h = 0; scales && h < heads; h++)
+        any |= !(scales[h] > -0x1p127f && scales[h] < 0x1p127f);
+    return any;
+}
+
 /* The addresses of groups. */
-static void set_extras(const void *const *memory, struct extras *x)
+static void set_extras(const void *const *memory, int64_t heads, struct extras *x)
 {
     x->bytes.first = memory[SLOT_MASK];
     x->bits.first = memory[SLOT_MASK_BITS];
@@ -210,6 +223,8 @@ static void set_extras(const void *const *memory, struct extras *x)
         x->q_docs = memory[SLOT_Q_SEGMENT_IDS];
         x->kv_docs = memory[SLOT_KV_SEGMENT_IDS];
     }
+    x->bias_scales = memory[SLOT_BIAS_SCALES];
+    x->has_huge_scale = any_is_huge(x->bias_scales, heads);
     x->slopes = memory[SLOT_ALIBI_SLOPES];
     x->seeds = memory[SLOT_DROPOUT_SEEDS];
 }
@@ -241,7 +256,7 @@ static void set_problem(const struct run_input *input, struct attention *a)
     a->extras.sinks = memory[SLOT_SINKS];
     a->extras.weights = (char *)memory[SLOT_WEIGHTS];
     if (a->extras.any)
-        set_extras(memory, &a->extras);
+        set_extras(memory, a->kv_heads * a->group, &a->extras);
 }
 
 /* --- Arrays ----------------------------------------------------------------------------------- */

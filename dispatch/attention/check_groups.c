@@ -131,6 +131,8 @@ static attnkit_status check_bias(const struct request *r, char *message)
     if (!s->bias.data && s->bias.type != ATTNKIT_F32 && !has_no_scores(r))
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bias.type is %d, but bias is NULL",
                       (int)s->bias.type);
+    if (!s->bias.data && s->bias_scales && !has_no_scores(r))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "bias_scales is given, but bias is NULL");
     const int64_t columns = columns_or_keys(r, s->bias_columns);
     if (s->bias.data && columns > INT64_MAX / FLOAT)
         return refuse(message, ATTNKIT_OVERFLOW, "bias has %lld columns: too many",

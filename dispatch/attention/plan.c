@@ -121,6 +121,7 @@ static attnkit_status set_extras(const struct request *r, struct attention *a, c
 {
     struct extras *const x = &a->extras;
     x->slopes = r->scores->alibi_slopes;
+    x->bias_scales = r->scores->bias_scales;
     x->sinks = r->scores->sinks;
     set_window(r->window, x);
     set_masks(r, x);

@@ -251,6 +251,9 @@ static attnkit_status plan_head_arrays(const struct request *r, struct attention
     if (x->slopes)
         status =
             plan_array(plan, SLOT_ALIBI_SLOPES, OF_NOTHING, "alibi_slopes", heads, FLOAT, message);
+    if (status == ATTNKIT_OK && x->bias_scales)
+        status =
+            plan_array(plan, SLOT_BIAS_SCALES, OF_NOTHING, "bias_scales", heads, FLOAT, message);
     if (status == ATTNKIT_OK && x->sinks)
         status = plan_array(plan, SLOT_SINKS, OF_NOTHING, "sinks", heads, FLOAT, message);
     if (status == ATTNKIT_OK && x->seeds)

@@ -99,6 +99,7 @@ static void adopt_tensors(bool appends, struct attention_plan *plan)
         [SLOT_MASK] = "attention->mask",
         [SLOT_MASK_BITS] = "attention->mask_bits",
         [SLOT_BIAS] = "attention->bias",
+        [SLOT_BIAS_SCALES] = "attention->bias_scales",
         [SLOT_Q_SEGMENT_IDS] = "attention->q_segment_ids",
         [SLOT_KV_SEGMENT_IDS] = "attention->kv_segment_ids",
         [SLOT_ALIBI_SLOPES] = "attention->alibi_slopes",

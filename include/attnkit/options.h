@@ -145,7 +145,7 @@ typedef struct attnkit_score_mods {
      * same rules for columns and strides. -infinity masks the key. Any other bias is taken as it
      * is, up to +infinity and NaN, which make the row NaN, as does a score that leaves binary32 in
      * log2, beyond 2.35e38; but a bias below -2^126 counts as -2^126: rows of nothing but such
-     * values are the mean of v. Cost: as masks. */
+     * values are the mean of v. Cost: as masks. A factor for each head is bias_scales, below. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
 
@@ -162,6 +162,14 @@ typedef struct attnkit_score_mods {
      * head, bits 32 - 47 of j / 4 and, shifted up by 16, of the position}. Needs align. */
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL where dropout is 0, and only there */
+
+    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Not without a
+     * bias, and not in 0.1.0. With a bias of distances that all heads share, the factors are the
+     * slopes of ALiBi. A bias of -infinity masks the key whatever the factor is, 0 and NaN too. Any
+     * other product is what arithmetic makes of it, and is taken as a bias is: NaN and +infinity
+     * make the row NaN, and below -2^126 it counts as -2^126. Beyond 2.35e38 a factor counts as
+     * infinite. Factors of 1 have the bits of NULL. Cost: as a bias for each head. */
+    const float *bias_scales;
 } attnkit_score_mods;
 
 /* ---------------------------------------------------------------------------------------------
@@ -237,6 +245,7 @@ typedef struct attnkit_attention_group_data {
     attnkit_state state_in;
     attnkit_state state_out;
     float *weights;
+    const float *bias_scales;
 } attnkit_attention_group_data;
 
 /* --------------------------------------------------------------------------------------------- */

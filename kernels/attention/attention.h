@@ -56,10 +56,12 @@ struct extras {
     int64_t keep_first;              /* keys that are in every window, by absolute index */
     const int32_t *q_docs, *kv_docs; /* or NULL */
     struct mask bytes, bits, bias;
-    int64_t columns;      /* of the mask that has the fewest; INT64_MAX: there is none */
-    struct adjust adjust; /* factor is scale_log2 where there is no softcap */
-    const float *slopes;  /* [q_heads], or NULL; as they are, not in log2 */
-    const float *sinks;   /* [q_heads], or NULL */
+    int64_t columns;          /* of the mask that has the fewest; INT64_MAX: there is none */
+    struct adjust adjust;     /* factor is scale_log2 where there is no softcap */
+    const float *slopes;      /* [q_heads], or NULL; as they are, not in log2 */
+    const float *bias_scales; /* [q_heads], or NULL; likewise */
+    bool has_huge_scale;      /* which may be infinite in log2: it makes NaN of a bias of 0 */
+    const float *sinks;       /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* of 2^32 words, those below it drop their key */
     float keep_factor;     /* 1 / (1 - rate) */

@@ -137,7 +137,7 @@ void attnkit_see(const struct attention *a, const struct kernels *kernels,
     if (x->bias.first && !is_empty(keys)) {
         const struct seen by_bias = seen_by_bias(&x->bias, kernels, place, block);
         keys = intersection_of(keys, by_bias.keys);
-        seen->biased |= by_bias.biased;
+        seen->biased |= by_bias.biased || x->has_huge_scale;
     }
     seen->keys.word[0] = keys.word[0];
     seen->keys.word[1] = keys.word[1];
@@ -154,27 +154,42 @@ bool attnkit_rows_differ(const struct attention *a)
 bool attnkit_heads_differ(const struct attention *a)
 {
     const struct extras *const x = &a->extras;
-    return x->slopes || (x->bytes.first && x->bytes.stride.head != 0) ||
+    return (x->bytes.first && x->bytes.stride.head != 0) ||
            (x->bits.first && x->bits.stride.head != 0) ||
            (x->bias.first && x->bias.stride.head != 0);
+}
+
+bool attnkit_bias_lines_differ(const struct attention *a)
+{
+    return a->extras.slopes || a->extras.bias_scales || attnkit_heads_differ(a);
+}
+
+/* A factor of a head with the unit of scores. */
+static float with_unit(float x, bool in_log2)
+{
+    return in_log2 ? (float)((double)x * LOG2_E) : x;
 }
 
 void attnkit_bias_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, struct key_set seen, bool in_log2, float line[KEY_BLOCK])
 {
     const struct extras *const x = &a->extras;
-    struct bias_line what = {.unit = in_log2 ? (float)LOG2_E : 1.0f,
-                             .seen = {seen.word[0], seen.word[1]}};
+    struct bias_line what = {
+        .unit = with_unit(1.0f, in_log2),
+        .least = with_unit(BIAS_FLOOR, in_log2),
+        .seen = {seen.word[0], seen.word[1]},
+    };
+    if (x->bias_scales)
+        what.unit = with_unit(x->bias_scales[place.head], in_log2);
     if (x->bias.first) {
         what.type = x->bias.type;
         what.numbers = bias_row(&x->bias, &place, block);
         what.count = columns_of(&x->bias, block);
     }
     if (x->slopes) {
-        const float slope = x->slopes[place.head];
         const int64_t position = q_offset(a, place.batch) + place.position;
         what.sloped = true;
-        what.slope = in_log2 ? (float)((double)slope * LOG2_E) : slope;
+        what.slope = with_unit(x->slopes[place.head], in_log2);
         what.distance = saturated_sum(block, position == INT64_MIN ? INT64_MAX : -position);
     }
     kernels->bias_line(&what, line);

@@ -121,11 +121,13 @@ struct seen {
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
                  const struct place *place, int64_t block, struct seen *seen);
 
-/* Whether heads of a position differ in what they see or add. */
+/* Whether heads of a position may differ in `struct seen`, and whether any two rows of a KV head
+ * may. */
 bool attnkit_heads_differ(const struct attention *a);
-
-/* Whether any two rows of a KV head do. */
 bool attnkit_rows_differ(const struct attention *a);
+
+/* Whether heads of a position may differ in their bias lines. */
+bool attnkit_bias_lines_differ(const struct attention *a);
 
 /* What is added to the scores of a block, in log2 or, for scores that are not, as it is: -inf for
  * keys that the row does not see. */

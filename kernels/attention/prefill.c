@@ -348,12 +348,12 @@ static bool see_first_keys(const struct panel *p, const struct view *view, int32
 }
 
 /* A plane [keys of the view][lanes] of what is added to scores or, with `keep`, weights are
- * multiplied by. Heads that do not differ share lines. */
+ * multiplied by. Heads share lines that do not differ. */
 static void make_plane(const struct prefill *w, const struct panel *p, const struct view *view,
                        int64_t block, bool keep)
 {
     const struct attention *a = w->a;
-    const bool share = !keep && !attnkit_heads_differ(a);
+    const bool share = !keep && !attnkit_bias_lines_differ(a);
     const float *lines[MAX_LANES];
     struct place place = p->first;
     for (int lane = 0; lane < p->lanes; lane++, place = next_place(a, place)) {

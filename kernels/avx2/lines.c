@@ -35,12 +35,12 @@ static inline __attribute__((always_inline)) void fill(const struct bias_line *w
 {
     const bool given = what->numbers;
     const __m256 unit = _mm256_set1_ps(what->unit), slope = _mm256_set1_ps(what->slope);
+    const __m256 least = _mm256_set1_ps(what->least);
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         __m256 b = _mm256_setzero_ps();
-        /* These orders of operands keep a NaN. */
+        /* This order of operands keeps a NaN in each maximum. */
         if (given)
-            b = _mm256_mul_ps(
-                _mm256_max_ps(_mm256_set1_ps(BIAS_FLOOR), _mm256_loadu_ps(line + key)), unit);
+            b = _mm256_max_ps(least, _mm256_mul_ps(_mm256_loadu_ps(line + key), unit));
         if (sloped) {
             b = _mm256_add_ps(b, _mm256_mul_ps(slope, distances(what, key, near)));
             b = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), b);

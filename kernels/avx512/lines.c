@@ -34,12 +34,12 @@ static inline __attribute__((always_inline)) void fill(const struct bias_line *w
 {
     const bool given = what->numbers;
     const __m512 unit = _mm512_set1_ps(what->unit), slope = _mm512_set1_ps(what->slope);
+    const __m512 least = _mm512_set1_ps(what->least);
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         __m512 b = _mm512_setzero_ps();
-        /* These orders of operands keep a NaN. */
+        /* This order of operands keeps a NaN in each maximum. */
         if (given)
-            b = _mm512_mul_ps(
-                _mm512_max_ps(_mm512_set1_ps(BIAS_FLOOR), _mm512_loadu_ps(line + key)), unit);
+            b = _mm512_max_ps(least, _mm512_mul_ps(_mm512_loadu_ps(line + key), unit));
         if (sloped) {
             b = _mm512_add_ps(b, _mm512_mul_ps(slope, distances(what, key, near)));
             b = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), b);

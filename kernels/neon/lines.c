@@ -39,10 +39,12 @@ static inline __attribute__((always_inline)) void fill(const struct bias_line *w
                                                        const bool sloped, const bool near)
 {
     const bool given = what->numbers;
+    const float unit = what->unit;
+    const float32x4_t least = vdupq_n_f32(what->least);
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         float32x4_t b = vdupq_n_f32(0.0f);
         if (given)
-            b = vmulq_n_f32(vmaxq_f32(vld1q_f32(line + key), vdupq_n_f32(BIAS_FLOOR)), what->unit);
+            b = vmaxq_f32(vmulq_n_f32(vld1q_f32(line + key), unit), least);
         if (sloped) {
             b = vaddq_f32(b, vmulq_n_f32(distances(what, key, near), what->slope));
             b = vmaxq_f32(b, vdupq_n_f32(-FLT_MAX));

@@ -93,11 +93,12 @@ static void add_slope(const struct bias_line *what, float *line)
 
 void attnkit_scalar_bias_line(const struct bias_line *what, float *line)
 {
+    const float unit = what->unit, least = what->least;
     memset(line, 0, KEY_BLOCK * sizeof *line);
     if (what->numbers)
         attnkit_scalar_widen(what->type, what->numbers, NULL, 0, what->count, line);
     for (int i = 0; what->numbers && i < what->count; i++)
-        line[i] = at_least(BIAS_FLOOR, line[i]) * what->unit;
+        line[i] = at_least(least, line[i] * unit);
     if (what->sloped)
         add_slope(what, line);
     for (int i = 0; i < KEY_BLOCK / 64; i++)

@@ -139,15 +139,17 @@ static bool is_seen(const struct attention *a, struct place place, int64_t key)
     return !x->bias.first || (key < x->bias.columns && bias_at(&x->bias, place, key) != -INFINITY);
 }
 
-/* What is added to a score: in log2 unit and slope are what they are times log2 e. */
+/* What is added to a score: in log2 the factors of the head are what they are times log2 e. */
 static float bias_of(const struct attention *a, struct place place, int64_t key, bool in_log2)
 {
     const struct extras *const x = &a->extras;
     const __int128_t distance = (__int128_t)key - q_offset(a, place.batch) - place.position;
     float bias = 0.0f;
     if (x->bias.first) {
-        const float given = bias_at(&x->bias, place, key);
-        bias = (given < -0x1p126f ? -0x1p126f : given) * (in_log2 ? (float)LOG2_E : 1.0f);
+        const float scale = x->bias_scales ? x->bias_scales[place.head] : 1.0f;
+        const float least = -0x1p126f * (in_log2 ? (float)LOG2_E : 1.0f);
+        bias = bias_at(&x->bias, place, key) * (in_log2 ? (float)(scale * LOG2_E) : scale);
+        bias = bias < least ? least : bias;
     }
     if (x->slopes) {
         const float slope = x->slopes[place.head];

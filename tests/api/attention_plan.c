@@ -88,6 +88,7 @@ static const struct pointer {
     POINTER("mask", groups.mask),
     POINTER("mask_bits", groups.mask_bits),
     POINTER("bias", groups.bias),
+    POINTER("bias_scales", groups.bias_scales),
     POINTER("alibi_slopes", groups.alibi_slopes),
     POINTER("sinks", groups.sinks),
     POINTER("dropout_seeds", groups.dropout_seeds),

@@ -60,7 +60,7 @@ static struct small_layer *full_layer(void)
     g->visibility.mask_bits = (attnkit_tensor){.data = c->mask, .type = ATTNKIT_BITS};
     g->visibility.mask_kind = g->visibility.mask_bits_kind = ATTNKIT_MASK_ATTEND;
     g->scores.bias.data = c->table;
-    g->scores.alibi_slopes = g->scores.sinks = c->table;
+    g->scores.alibi_slopes = g->scores.sinks = g->scores.bias_scales = c->table;
     g->scores.dropout = 0.5;
     g->scores.dropout_seeds = (const uint64_t *)(const void *)c->positions;
     g->weights.weights.data = c->all;
@@ -150,6 +150,7 @@ static const struct pointer pointers[] = {
     OF("attention->mask", attention.groups.mask),
     OF("attention->mask_bits", attention.groups.mask_bits),
     OF("attention->bias", attention.groups.bias),
+    OF("attention->bias_scales", attention.groups.bias_scales),
     OF("attention->alibi_slopes", attention.groups.alibi_slopes),
     OF("attention->sinks", attention.groups.sinks),
     OF("attention->dropout_seeds", attention.groups.dropout_seeds),

@@ -51,6 +51,7 @@ enum {
     Q_SEGMENTS,
     KV_SEGMENTS,
     SLOPES,
+    BIAS_SCALES,
     SINKS,
     SEEDS,
     TENSORS
@@ -59,9 +60,9 @@ enum {
 enum { INPUTS = MASK };
 
 static const char *const tensor_names[TENSORS] = {
-    "out",   "lse",          "weights", "state_out.max", "state_out.sum",  "state_out.out",
-    "mask",  "mask_bits",    "bias",    "q_segment_ids", "kv_segment_ids", "alibi_slopes",
-    "sinks", "dropout_seeds"};
+    "out",         "lse",       "weights",      "state_out.max", "state_out.sum",  "state_out.out",
+    "mask",        "mask_bits", "bias",         "q_segment_ids", "kv_segment_ids", "alibi_slopes",
+    "bias_scales", "sinks",     "dropout_seeds"};
 
 /* Bytes of each, dense, with an f32 bias, and what its address is a multiple of. */
 static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
@@ -77,8 +78,9 @@ static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * BATCH *KV_LEN,
                                               4 * Q_HEADS,
                                               4 * Q_HEADS,
+                                              4 * Q_HEADS,
                                               8 * BATCH};
-static const int alignments[TENSORS] = {4, 4, 4, 4, 8, 8, 1, 1, 4, 4, 4, 4, 4, 8};
+static const int alignments[TENSORS] = {4, 4, 4, 4, 8, 8, 1, 1, 4, 4, 4, 4, 4, 4, 8};
 
 /* A call and all its memory but the workspace: what a refused call may not change. */
 struct call {
@@ -106,6 +108,7 @@ static size_t field_of(int tensor)
         offsetof(struct call, groups.visibility.q_segment_ids),
         offsetof(struct call, groups.visibility.kv_segment_ids),
         offsetof(struct call, groups.scores.alibi_slopes),
+        offsetof(struct call, groups.scores.bias_scales),
         offsetof(struct call, groups.scores.sinks),
         offsetof(struct call, groups.scores.dropout_seeds),
     };
@@ -196,6 +199,12 @@ static void make_bias(struct call *c)
     give(c, BIAS);
 }
 
+static void make_bias_scales(struct call *c)
+{
+    make_bias(c);
+    give(c, BIAS_SCALES);
+}
+
 static void make_masks(struct call *c)
 {
     make_mask(c);
@@ -232,9 +241,9 @@ static void make_weights(struct call *c)
     c->groups.weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
 }
 
-static const maker makers[] = {make_window, make_segments, make_mask,   make_mask_bits,
-                               make_bias,   make_softcap,  make_slopes, make_dropout,
-                               make_sinks,  make_weights};
+static const maker makers[] = {make_window,  make_segments,    make_mask,    make_mask_bits,
+                               make_bias,    make_bias_scales, make_softcap, make_slopes,
+                               make_dropout, make_sinks,       make_weights};
 
 enum { MAKERS = sizeof makers / sizeof makers[0], IN_WALK = MAKERS - 2 };
 
@@ -444,7 +453,7 @@ static void each_extra_is_taken_alone_and_with_all_others(void **state)
     const struct extras *x = accepted(good_call());
     assert_false(x->any || x->window || x->drops || x->adjust.capped);
     assert_true(!x->q_docs && !x->kv_docs && !x->bytes.first && !x->bits.first && !x->bias.first);
-    assert_true(!x->slopes && !x->sinks && !x->seeds && !x->weights);
+    assert_true(!x->slopes && !x->sinks && !x->seeds && !x->weights && !x->bias_scales);
     assert_int_equal(x->weights_kind, WEIGHTS_NONE);
     for (int i = 0; i < MAKERS; i++)
         assert_int_equal(accepted(made_call(makers[i]))->any, i < IN_WALK);
@@ -664,6 +673,27 @@ static void masks_without_a_kind_and_kinds_without_a_mask_are_refused(void **sta
          {SET(groups.scores.bias.data, 0), SET(groups.scores.bias.type, ATTNKIT_BF16)}},
     };
     expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
+}
+
+/* But where there are no rows or no keys, a bias may be missing. */
+static void bias_scales_without_a_bias_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"bias_scales is given, but bias is NULL", {SET(groups.scores.bias.data, 0)}},
+        {"bias_scales is given, but bias is NULL",
+         {SET(groups.scores.bias.data, 0), SET(groups.visibility.mask_bits_columns, 5)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_BAD_ARGUMENT);
+    struct call *c = made_call(make_bias_scales);
+    assert_true(accepted(c)->bias_scales == c->groups.scores.bias_scales);
+    c->groups.scores.bias.data = NULL;
+    c->args.kv_len = 0;
+    accepted(c);
+    c = made_call(make_bias_scales);
+    c->groups.scores.bias.data = NULL;
+    c->args.batch = 0;
+    accepted(c);
 }
 
 static void unknown_kinds_and_types_are_unsupported(void **state)
@@ -1419,6 +1449,7 @@ int main(void)
         cmocka_unit_test(positions_are_any_that_do_not_overflow),
         cmocka_unit_test(segments_of_queries_or_keys_alone_are_refused),
         cmocka_unit_test(masks_without_a_kind_and_kinds_without_a_mask_are_refused),
+        cmocka_unit_test(bias_scales_without_a_bias_are_refused),
         cmocka_unit_test(unknown_kinds_and_types_are_unsupported),
         cmocka_unit_test(masks_say_what_they_are_made_of),
         cmocka_unit_test(kinds_are_taken_for_what_they_say),

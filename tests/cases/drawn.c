@@ -313,6 +313,21 @@ static void draw_functions(struct drawn *c)
     }
 }
 
+/* Factors of a bias, if there is one. */
+static void draw_bias_scales(struct drawn *c)
+{
+    static const float specials[] = {0.0f,     NAN,    INFINITY, -INFINITY,
+                                     -FLT_MAX, 1e-40f, 1e38f,    -1.0f};
+    attnkit_score_mods *const scores = &c->groups.scores;
+    if (!scores->bias.data || !one_in(c, 2))
+        return;
+    const bool special = one_in(c, 3);
+    for (int h = 0; h < DRAWN_HEADS; h++)
+        c->bias_scales[h] =
+            special && one_in(c, 4) ? specials[below(c, 8)] : 2.0f * random_uniform(&c->random);
+    scores->bias_scales = c->bias_scales;
+}
+
 /* --- Tensors ---------------------------------------------------------------------------------- */
 
 static void draw_queries(struct drawn *c)
@@ -549,6 +564,7 @@ struct drawn *drawn_new(int number)
     take_outputs(c);
     draw_keys(c);
     c->threads = 1 + (int)below(c, 4);
+    draw_bias_scales(c);
     return c;
 }
 
@@ -621,6 +637,7 @@ void drawn_print(int number)
         {"mask", see->mask.data},
         {"bits", see->mask_bits.data},
         {"bias", scores->bias.data},
+        {"bias_scales", scores->bias_scales},
         {"softcap", scores->softcap > 0},
         {"alibi", scores->alibi_slopes},
         {"sinks", scores->sinks},

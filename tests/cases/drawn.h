@@ -33,7 +33,7 @@ struct drawn {
     int64_t kv_lens[DRAWN_BATCH], q_offsets[DRAWN_BATCH];
     int64_t cu_seqlens_q[DRAWN_BATCH + 1], cu_seqlens_kv[DRAWN_BATCH + 1];
     uint64_t seeds[DRAWN_BATCH];
-    float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS];
+    float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS], bias_scales[DRAWN_HEADS];
     bool slots;  /* each row of K and V is a page of its own */
     bool tokens; /* K and V are [batch][key][head] */
     int pieces;

@@ -46,6 +46,7 @@ struct call *full_call_new(int64_t rows)
 {
     static const float slopes[FULL_HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};
     static const float sinks[FULL_HEADS] = {1, -2, 0.5f, 3};
+    static const float bias_scales[FULL_HEADS] = {0.7f, 1, -0.3f, 2};
     static const uint64_t seeds[2] = {7, UINT64_C(0x123456789abcdef0)};
     enum { PAGE = 48, PAGES = 2 * ((FULL_KEYS + PAGE - 1) / PAGE) };
     struct call *const c = new_call(rows);
@@ -64,6 +65,7 @@ struct call *full_call_new(int64_t rows)
     scores->softcap = 20.0;
     scores->alibi_slopes = slopes;
     scores->sinks = sinks;
+    scores->bias_scales = bias_scales;
     scores->dropout = 0.25;
     scores->dropout_seeds = seeds;
     call_set_weights(c, ATTNKIT_WEIGHTS_SOFTMAX);

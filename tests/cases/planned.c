@@ -45,6 +45,7 @@ void plan_bring(const attnkit_attention_args *args, struct brought *b)
         .state_in = g.states.state_in,
         .state_out = g.states.state_out,
         .weights = (float *)(uintptr_t)g.weights.weights.data,
+        .bias_scales = g.scores.bias_scales,
     };
 }
 
@@ -86,6 +87,7 @@ void plan_forget(attnkit_attention_args *args, struct groups *g)
     g->scores.alibi_slopes = later(g->scores.alibi_slopes);
     g->scores.sinks = later(g->scores.sinks);
     g->scores.dropout_seeds = later(g->scores.dropout_seeds);
+    g->scores.bias_scales = later(g->scores.bias_scales);
     g->states.state_in = state_later(g->states.state_in);
     g->states.state_out = state_later(g->states.state_out);
     groups_hang(args, g);

@@ -207,8 +207,10 @@ static float model_bias(const struct bias_line *what, const float *numbers, int 
     float b = 0.0f;
     if (!has_bit(what->seen, i))
         return -INFINITY;
-    if (numbers)
-        b = (numbers[i] < -0x1p126f ? -0x1p126f : numbers[i]) * what->unit;
+    if (numbers) {
+        b = numbers[i] * what->unit;
+        b = b < what->least ? what->least : b;
+    }
     if (!what->sloped)
         return b;
     __int128_t distance = (__int128_t)what->distance + i;
@@ -243,15 +245,19 @@ static void hide_from(struct bias_line *what, int count)
 static void bias_lines_are_as_the_canonical_order_has_them(void **state)
 {
     static const float slopes[] = {0.5f, -0.0f, 0.0f, 0x1.71547p-3f, -3.0f, 1e38f, 1e-45f};
+    static const float units[] = {0x1.715476p+0f, 1.0f, -0.5f,     0.0f,    -0.0f,
+                                  0x1p-140f,      NAN,  -INFINITY, INFINITY};
     const struct kernels *const kernels = kernels_of(state);
     uint64_t random = 1;
     for (int round = 0; round < 6 * ROUNDS; round++) {
-        struct bias_line what = {.type = (enum type)random_below(&random, 3),
-                                 .count = (int)random_below(&random, KEY_BLOCK + 1),
-                                 .unit = round % 2 ? 0x1.715476p+0f : 1.0f,
-                                 .sloped = random_below(&random, 2),
-                                 .slope = slopes[random_below(&random, 7)],
-                                 .distance = random_below(&random, 4000) - 2000};
+        struct bias_line what = {
+            .type = (enum type)random_below(&random, 3),
+            .count = (int)random_below(&random, KEY_BLOCK + 1),
+            .unit = units[random_below(&random, 2) ? random_below(&random, 9) : round % 2],
+            .least = round % 2 ? -0x1.715476p+126f : -0x1p126f,
+            .sloped = random_below(&random, 2),
+            .slope = slopes[random_below(&random, 7)],
+            .distance = random_below(&random, 4000) - 2000};
         struct guarded memory =
             new_elements(&random, (size_t)what.count, (size_t)bytes_of(what.type, 1));
         for (int i = 0; i < what.count; i++) {
@@ -289,6 +295,7 @@ static void slopes_times_any_distance_are_rounded_once(void **state)
                                          .numbers = near % 2 ? numbers : NULL,
                                          .count = KEY_BLOCK,
                                          .unit = 1.0f,
+                                         .least = -0x1p126f,
                                          .sloped = true,
                                          .slope = slopes[slope],
                                          .seen = {UINT64_MAX, UINT64_MAX}};

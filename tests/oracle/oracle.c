@@ -9,10 +9,11 @@
  * rounded once. With a softcap that is y, and z = tanh y, off by
  *   - what y's error moves it: tanh rises, so at most to tanh(|y| +- |y^ - y|),
  *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e,
- * and z has the factor cap c. A bias is rounded once for its unit (log2 e has u), ALiBi's slope
- * too, its distance once, from 2^24 on, and their product once; their sum once, if there are both.
- * Score and bias are added in one go with the product, in its rounding. In all, t_j is off by at
- * most dt_j.
+ * and z has the factor cap c. A bias is rounded once for its unit and its head's factor (whose
+ * product has u, and is infinite beyond binary32); a maximum with the least bias, which has u in
+ * log2, adds nothing to that. ALiBi's slope is rounded once, too, its distance once, from 2^24 on,
+ * and their product once; their sum once, if there are both. Score and bias are added in one go
+ * with the product, in its rounding. In all, t_j is off by at most dt_j.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No maximum on the way is above it: t^_j - M' is off by at most u (top + 1 - t_j + dt_j).
@@ -150,12 +151,21 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss : 0};
 }
 
-/* The caller's number, its unit changed. */
+/* The caller's number times the factor of its head, its unit changed. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
+    const float *const scales = q->groups.scores.bias_scales;
     const real given = query_bias(q, key);
-    const struct value bias = {given < LEAST_BIAS ? LEAST_BIAS : given, 0};
-    return in_log2 ? rounded(scaled(bias, 1 / LN_2)) : bias;
+    real factor = scales ? scales[q->head] : 1;
+    if (in_log2 && fabsl(factor) / LN_2 > FLT_MAX)
+        factor = copysignl(INFINITY, factor);
+    const bool is_least = given * factor < LEAST_BIAS;
+    const struct value bias = {is_least ? LEAST_BIAS : given, 0};
+    if (is_least)
+        factor = 1;
+    if (in_log2)
+        return rounded(scaled(bias, factor / LN_2));
+    return factor == 1 ? bias : rounded((struct value){bias.x * factor, 0});
 }
 
 static struct value alibi(const struct query *q, int64_t key, bool in_log2)

@@ -49,6 +49,7 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
 {
     static const float slopes[HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};
     static const float sinks[HEADS] = {1, -2, 0.5f, 3};
+    static const float bias_scales[HEADS] = {0.7f, 1, -0.3f, 2};
     struct call *const c = call_new((struct shape){.batch = batch,
                                                    .kv_heads = KV_HEADS,
                                                    .group = HEADS / KV_HEADS,
@@ -67,6 +68,8 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
         c->groups.scores.softcap = 2.0;
     }
     kinds_vary_bias(c);
+    if (kind->field == BIAS && k % 2)
+        c->groups.scores.bias_scales = bias_scales;
     return c;
 }
 

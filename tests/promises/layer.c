@@ -141,6 +141,7 @@ static void attend_head(const struct layer_call *c, int64_t b, int64_t h, const 
     see->kv_lens.data = see->kv_lens.data ? c->kv_lens + b : NULL;
     see->mask.data = see->mask.data ? c->mask + cells : NULL;
     scores->bias.data = scores->bias.data ? c->bias + cells : NULL;
+    scores->bias_scales = scores->bias_scales ? scores->bias_scales + h : NULL;
     scores->alibi_slopes = scores->alibi_slopes ? scores->alibi_slopes + h : NULL;
     scores->sinks = scores->sinks ? scores->sinks + h : NULL;
     attend(a);

@@ -15,8 +15,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/scalar/scalar.h"
 #include "tests/support/call.h"
 #include "tests/cases/kinds.h"
+#include "tests/support/random.h"
 
 enum { KEYS = 9, ROW_COUNTS = 3 };
 
@@ -394,6 +396,247 @@ static void key_with_a_fill_of_minus_1e9_is_seen_with_weight_0(void **state)
         }
 }
 
+/* --- Factors of a bias ------------------------------------------------------------------------ */
+
+static void bias_scales_multiply_the_bias_of_their_head(void **state)
+{
+    const float scores[KEYS] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
+    static const float scales[] = {0.5f, -2.0f, 0.0f}, bias[KEYS] = {8, 1, -1, 2, 0, 6, 0, -16, 4};
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = call_with_scores(row_counts[n], scores);
+        c->groups.scores.bias.data = bias;
+        c->groups.scores.bias_scales = scales;
+        call_set_weights(c, ATTNKIT_WEIGHTS_BIASED);
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+            double x[KEYS];
+            for (at.j = 0; at.j < KEYS; at.j++) {
+                x[at.j] = (double)(scores[at.j] + scales[at.h] * bias[at.j]);
+                assert_true((double)weight(c, at) == x[at.j]);
+            }
+            at.j = 0;
+            check_softmax(c, at, x, -INFINITY);
+        }
+        call_free(c);
+    }
+}
+
+enum { MANY_KEYS = 530 }; /* more than a chunk */
+
+/* Heads in two groups, of random scores and a random bias of a type that all rows share, with
+ * numbers that are special here and there. */
+static struct call *call_with_bias(int64_t rows, attnkit_type type, attnkit_weights_kind kind)
+{
+    static const float specials[] = {-INFINITY, -INFINITY, 0.0f, -0.0f, -65504.0f, 1e-7f};
+    struct call *const c = call_new((struct shape){.kv_heads = 2,
+                                                   .group = 2,
+                                                   .q_len = rows,
+                                                   .kv_len = MANY_KEYS,
+                                                   .head_dim = 12,
+                                                   .value_dim = 4});
+    uint64_t random = 1;
+    char *const bias = call_memory(c, MANY_KEYS * sizeof(float));
+    for (int64_t j = 0; j < MANY_KEYS; j++) {
+        const int64_t special = random_below(&random, 12);
+        const float x = special < 6 ? specials[special] : 4.0f * random_uniform(&random);
+        attnkit_scalar_narrow((enum type)type, &x, 1, 1, bias + bytes_of((enum type)type, j), NULL);
+    }
+    c->groups.scores.bias.data = bias;
+    c->groups.scores.bias.type = type;
+    c->groups.scores.bias.layout = ATTNKIT_STRIDED;
+    call_set_weights(c, kind);
+    return c;
+}
+
+static void expect_same(const struct call *c, const struct call *d)
+{
+    const size_t weights = (size_t)(c->args.q_heads * c->args.q_len * c->args.kv_len);
+    assert_true(call_same(c, d));
+    assert_memory_equal(c->weights, d->weights, weights * sizeof *c->weights);
+}
+
+static void bias_scales_of_1_have_the_bits_of_none(void **state)
+{
+    static const float ones[] = {1, 1, 1, 1};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int type = ATTNKIT_F32; type <= ATTNKIT_BF16; type++)
+            for (int kind = ATTNKIT_WEIGHTS_SOFTMAX; kind <= ATTNKIT_WEIGHTS_BIASED; kind++) {
+                struct call *const c =
+                    call_with_bias(row_counts[n], (attnkit_type)type, (attnkit_weights_kind)kind);
+                struct call *const scaled = call_like(c);
+                call_set_weights(scaled, (attnkit_weights_kind)kind);
+                scaled->groups.scores.bias_scales = ones;
+                call_run(c, *state);
+                call_run(scaled, *state);
+                expect_same(c, scaled);
+                call_free(scaled);
+                call_free(c);
+            }
+}
+
+/* By powers of 2, so that the products are exact. */
+static void bias_times_its_scale_has_the_bits_of_a_bias_for_each_head(void **state)
+{
+    static const float scales[] = {0.25f, -1.0f, 4.0f, 0.0f};
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = call_with_bias(row_counts[n], ATTNKIT_F32, ATTNKIT_WEIGHTS_SOFTMAX);
+        struct call *const d = call_like(c);
+        const float *const shared = c->groups.scores.bias.data;
+        float *const own = call_memory(d, 4 * MANY_KEYS * sizeof *own);
+        for (int64_t i = 0; i < 4 * MANY_KEYS; i++) {
+            const float x = shared[i % MANY_KEYS];
+            own[i] = x == -INFINITY ? x : scales[i / MANY_KEYS] * x;
+        }
+        c->groups.scores.bias_scales = scales;
+        d->groups.scores.bias.data = own;
+        d->groups.scores.bias.strides[1] = MANY_KEYS * sizeof *own;
+        call_set_weights(d, ATTNKIT_WEIGHTS_SOFTMAX);
+        call_run(c, *state);
+        call_run(d, *state);
+        expect_same(c, d);
+        call_free(d);
+        call_free(c);
+    }
+}
+
+/* As ggml says it: a mask of distances in f16, -infinity after the row, and slopes. */
+static void slopes_times_a_mask_of_distances_have_the_bits_of_alibi(void **state)
+{
+    static const float slopes[] = {0.5f, 0.3f, 0.1f, 0.007f};
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        const int64_t rows = row_counts[n], first = MANY_KEYS - rows;
+        struct call *const c = call_with_bias(rows, ATTNKIT_F16, ATTNKIT_WEIGHTS_SOFTMAX);
+        struct call *const alibi = call_like(c);
+        uint16_t *const mask = call_memory(c, (size_t)(rows * MANY_KEYS) * sizeof *mask);
+        for (int64_t i = 0; i < rows * MANY_KEYS; i++) {
+            const int64_t distance = i % MANY_KEYS - first - i / MANY_KEYS;
+            const float x = distance > 0 ? -INFINITY : (float)distance;
+            attnkit_scalar_narrow(TYPE_F16, &x, 1, 1, (char *)(mask + i), NULL);
+        }
+        c->groups.scores.bias.data = mask;
+        c->groups.scores.bias.strides[2] = MANY_KEYS * sizeof *mask;
+        c->groups.scores.bias_scales = slopes;
+        alibi->groups.scores.bias = (attnkit_tensor){.data = NULL};
+        alibi->groups.scores.alibi_slopes = slopes;
+        alibi->args.flags |= ATTNKIT_CAUSAL;
+        alibi->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+        call_set_weights(alibi, ATTNKIT_WEIGHTS_SOFTMAX);
+        call_run(c, *state);
+        call_run(alibi, *state);
+        expect_same(c, alibi);
+        call_free(alibi);
+        call_free(c);
+    }
+}
+
+/* The scores of the masked keys are NaN, and so is what v has there. */
+static void bias_of_minus_infinity_masks_whatever_its_scale(void **state)
+{
+    static const float bias[KEYS] = {0, 1, -INFINITY, 2, 3, -INFINITY, 4, 5, 6};
+    static const float scales[4][3] = {
+        {0, -0.0f, -1}, {1e-45f, -FLT_MAX, 2}, {NAN, INFINITY, -INFINITY}, {-2, NAN, 0}};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int i = 0; i < 4; i++) {
+            struct call *const clean = call_with_scores(row_counts[n], NULL);
+            struct call *const c = call_with_scores(row_counts[n], NULL);
+            clean->groups.scores.bias.data = c->groups.scores.bias.data = bias;
+            clean->groups.scores.bias_scales = c->groups.scores.bias_scales = scales[i];
+            c->k[2] = c->k[5] = c->v[2 * 4] = c->v[5 * 4 + 1] = NAN;
+            call_set_weights(c, ATTNKIT_WEIGHTS_BIASED);
+            call_run(clean, *state);
+            call_run(c, *state);
+            assert_true(call_same(clean, c));
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+                for (at.j = 0; at.j < KEYS; at.j++)
+                    assert_int_equal(weight(c, at) == -INFINITY, bias[at.j] == -INFINITY);
+            call_free(clean);
+            call_free(c);
+        }
+}
+
+/* A row that sees nothing is one even then. */
+static void bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan(void **state)
+{
+    static const float scales[] = {NAN, INFINITY, -1.0f};
+    float bias[KEYS];
+    for (int j = 0; j < KEYS; j++)
+        bias[j] = -INFINITY;
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = call_with_scores(row_counts[n], NULL);
+        c->groups.scores.bias.data = bias;
+        c->groups.scores.bias_scales = scales;
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+            assert_true(*call_lse(c, at) == -INFINITY);
+            for (int column = 0; column < 4; column++)
+                assert_true(call_out(c, at)[column] == 0.0f);
+        }
+        call_free(c);
+    }
+}
+
+/* 0 times NaN or infinity is NaN, also where all of a bias is 0, and in its head alone. */
+static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **state)
+{
+    static const uint32_t plain_nan = 0x7fc00000;
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int i = 0; i < 4; i++)
+            for (int64_t head = 0; head < 3; head++) {
+                static const float bias[KEYS];
+                float scales[] = {1, 1, 1};
+                struct call *const c = call_with_scores(row_counts[n], NULL);
+                scales[head] = bad[i];
+                c->groups.scores.bias.data = bias;
+                c->groups.scores.bias_scales = scales;
+                call_run(c, *state);
+                for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+                    assert_int_equal(row_is_nan(c, at), at.h == head);
+                    if (at.h == head)
+                        assert_memory_equal(call_out(c, at), &plain_nan, sizeof plain_nan);
+                }
+                call_free(c);
+            }
+}
+
+/* And masks no key, as no finite bias does: rows of nothing but such products are the mean of v. */
+static void product_below_the_least_bias_counts_as_it(void **state)
+{
+    static const float products[][2] = {
+        {1e30f, -1e30f}, {-1.0f, INFINITY}, {-INFINITY, 1e-40f}, {2.0f, -0x1p126f}, {-3.0f, 1e38f}};
+    for (int n = 0; n < ROW_COUNTS; n++)
+        for (int i = 0; i < 5; i++) {
+            const float scales[] = {products[i][0], products[i][0], products[i][0]};
+            float bias[KEYS];
+            struct call *const c = call_with_scores(row_counts[n], NULL);
+            for (int j = 0; j < KEYS; j++)
+                bias[j] = products[i][1];
+            c->groups.scores.bias.data = bias;
+            c->groups.scores.bias_scales = scales;
+            call_run(c, *state);
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at)) {
+                assert_true(is_close(*call_lse(c, at), -0x1p126));
+                for (int column = 0; column < 4; column++)
+                    assert_true(is_close(call_out(c, at)[column], mean_of_v(c, column)));
+            }
+            call_free(c);
+        }
+}
+
+static void product_of_plus_infinity_makes_the_row_nan(void **state)
+{
+    static const float scales[] = {1e30f, -1e30f, 1.0f}, bias[KEYS] = {0, 0, 0, 1e30f, 0, -1e30f};
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const c = call_with_scores(row_counts[n], NULL);
+        c->groups.scores.bias.data = bias;
+        c->groups.scores.bias_scales = scales;
+        call_run(c, *state);
+        for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+            assert_int_equal(row_is_nan(c, at), at.h < 2);
+        call_free(c);
+    }
+}
+
 /* --- Sinks ------------------------------------------------------------------------------------ */
 
 static void sink_is_one_more_term_of_its_head_without_a_value(void **state)
@@ -665,6 +908,15 @@ int main(int argc, char **argv)
         cmocka_unit_test(score_of_plus_infinity_or_nan_by_its_bias_makes_the_row_nan),
         cmocka_unit_test(finite_bias_however_negative_is_a_value),
         cmocka_unit_test(key_with_a_fill_of_minus_1e9_is_seen_with_weight_0),
+        cmocka_unit_test(bias_scales_multiply_the_bias_of_their_head),
+        cmocka_unit_test(bias_scales_of_1_have_the_bits_of_none),
+        cmocka_unit_test(bias_times_its_scale_has_the_bits_of_a_bias_for_each_head),
+        cmocka_unit_test(slopes_times_a_mask_of_distances_have_the_bits_of_alibi),
+        cmocka_unit_test(bias_of_minus_infinity_masks_whatever_its_scale),
+        cmocka_unit_test(bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan),
+        cmocka_unit_test(scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan),
+        cmocka_unit_test(product_below_the_least_bias_counts_as_it),
+        cmocka_unit_test(product_of_plus_infinity_makes_the_row_nan),
         cmocka_unit_test(sink_is_one_more_term_of_its_head_without_a_value),
         cmocka_unit_test(sink_of_0_beside_n_scores_of_0_makes_v_over_n_plus_1),
         cmocka_unit_test(sink_of_minus_infinity_is_none),

@@ -74,7 +74,7 @@ class ScoreMods(ctypes.Structure):
     """attnkit_score_mods"""
     _fields_ = [("size", c_size_t), ("softcap", c_double), ("bias", Tensor),
                 ("bias_columns", c_int64), *fields(c_void_p, "alibi_slopes", "sinks"),
-                ("dropout", c_double), ("dropout_seeds", c_void_p)]
+                ("dropout", c_double), *fields(c_void_p, "dropout_seeds", "bias_scales")]
 
 
 class State(ctypes.Structure):

@@ -279,6 +279,27 @@ static void describe_options(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
+/* --- Factors of a bias ------------------------------------------------------------------------ */
+
+/* Of each type, with everything that may go with it. */
+static void describe_bias_scales(int number, struct golden_attention *w)
+{
+    uint64_t random = begin(w, 19, number);
+    if (golden_one_in(&random, 4))
+        draw_types(w, &random);
+    if (golden_one_in(&random, 3))
+        draw_layout(w, (int)random_below(&random, LAYOUTS), &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+    draw_causal(w, &random);
+    w->has_bias = w->has_bias_scales = true;
+    w->bias = (attnkit_type)(number % 3);
+    if (golden_one_in(&random, 3))
+        w->weights = (attnkit_weights_kind)(1 + random_below(&random, 4));
+    finish(w, &random);
+}
+
 /* --- Kinds ------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
@@ -316,6 +337,7 @@ static const struct golden_kind kinds[] = {
     {"attention-scores", 384, 1, hash_of, needs, print, describe_scores},
     {"attention-weights", 200, 1, hash_of, needs, print, describe_weights},
     {"attention-options", 500, 1, hash_of, needs, print, describe_options},
+    {"attention-bias-scales", 210, 1, hash_of, needs, print, describe_bias_scales},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

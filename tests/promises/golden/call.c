@@ -240,6 +240,8 @@ static void make_scores(struct golden_call *c)
         scores->alibi_slopes = make_head_numbers(c, 1.0f, GOLDEN_SLOPES);
     if (what->has_sinks)
         scores->sinks = make_head_numbers(c, 4.0f, GOLDEN_SINKS);
+    if (what->has_bias_scales)
+        scores->bias_scales = make_head_numbers(c, 2.0f, GOLDEN_BIAS_SCALES);
     if (what->dropout == 0.0)
         return;
     uint64_t random = golden_stream(what, GOLDEN_SEEDS);
@@ -327,11 +329,11 @@ void golden_attention_print(const struct golden_attention *w)
            (int)w->page_size, (int)w->k_group, (int)w->v_group, w->align,
            w->has_window ? (int)w->left : -2, (int)w->right, (int)w->keep_first, w->bytes, w->bits,
            w->has_bias ? w->bias : -1, w->weights);
-    printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
+    printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
            w->dropout, w->tokens ? " tokens" : "", w->tiled ? " tiled" : "",
            w->packed_q ? " packed_q" : "", w->packed_kv ? " packed_kv" : "",
            w->is_causal ? " causal" : "", w->has_lens ? " lens" : "",
            w->has_segments ? " segments" : "", w->short_columns ? " short" : "",
            w->shared_columns ? " shared" : "", w->has_slopes ? " slopes" : "",
-           w->has_sinks ? " sinks" : "");
+           w->has_sinks ? " sinks" : "", w->has_bias_scales ? " bias_scales" : "");
 }

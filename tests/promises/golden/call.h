@@ -47,7 +47,7 @@ struct golden_attention {
 
     bool has_scale;
     double scale, softcap, dropout;
-    bool has_slopes, has_sinks;
+    bool has_slopes, has_sinks, has_bias_scales;
     attnkit_weights_kind weights;
 };
 
@@ -90,6 +90,7 @@ enum golden_tensor {
     GOLDEN_SLOPES,
     GOLDEN_SINKS,
     GOLDEN_SEEDS,
+    GOLDEN_BIAS_SCALES,
 };
 
 uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);

@@ -35,12 +35,15 @@ static void draw_options(struct layer_call *c, uint64_t *random)
     c->bias = layer_floats(cells, random);
     c->slopes = layer_floats(heads, random);
     c->sinks = layer_floats(heads, random);
+    c->bias_scales = layer_floats(heads, random);
     if (random_below(random, 3) == 0) {
         g->visibility.mask = (attnkit_tensor){.data = c->mask, .type = ATTNKIT_BOOL};
         g->visibility.mask_kind = ATTNKIT_MASK_ATTEND;
     }
     if (random_below(random, 3) == 0)
         g->scores.bias.data = c->bias;
+    if (g->scores.bias.data && random_below(random, 2))
+        g->scores.bias_scales = c->bias_scales;
     if (a->align != ATTNKIT_ALIGN_NONE && random_below(random, 3) == 0)
         g->scores.alibi_slopes = c->slopes;
     if (random_below(random, 3) == 0)
@@ -124,6 +127,7 @@ void layer_call_free(struct layer_call *c)
     free(c->slopes);
     free(c->sinks);
     free(c->bias);
+    free(c->bias_scales);
     free(c->mask);
     layer_results_free(&c->results);
 }

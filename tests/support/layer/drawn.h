@@ -24,7 +24,7 @@ struct layer_call {
     attnkit_rotation rotation;
     int64_t keys; /* of an entry */
     int64_t kv_lens[LAYER_BATCH], positions[LAYER_BATCH];
-    float *cos, *sin, *slopes, *sinks, *bias;
+    float *cos, *sin, *slopes, *sinks, *bias, *bias_scales;
     unsigned char *mask;
     size_t out_bytes, lse_bytes, weights_bytes, mean_bytes;
     struct layer_results results;
