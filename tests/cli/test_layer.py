@@ -30,8 +30,8 @@ OPTIONS = ("--weights", "--prefix", "--heads", "--kv-heads", "--weight-type", "-
            "--rope-base", "--rope-dim", "--causal", "--align", "--window", "--keep-first",
            "--kv-len", "--q-docs", "--kv-docs", "--mask", "--mask-kind", "--mask-dims",
            "--mask-bits", "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims",
-           "--scale", "--softcap", "--alibi", "--sinks", "--dropout", "--seed", "--isa",
-           "--threads", "--repeat", "--help")
+           "--bias-scales", "--scale", "--softcap", "--alibi", "--sinks", "--dropout", "--seed",
+           "--isa", "--threads", "--repeat", "--help")
 DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": to_bf16}
 
 
@@ -343,6 +343,9 @@ class Options(LayerTest):
         slopes = np.array([0.5, -0.25, 0, 3], np.float32)
         bias = slopes[:, None, None] * (np.arange(ROWS) - np.arange(ROWS)[:, None])
         self.check(("--alibi", self.store("alibi", slopes), "--align", "upper-left"), bias=bias)
+        distances = np.arange(ROWS, dtype=np.float32) - np.arange(ROWS)[:, None]
+        self.check(("--bias", self.store("distances", distances.astype(np.float16)),
+                    "--bias-scales", "alibi.npy"), bias=bias)
         plain = self.run_tool("--align", 0)
         dropped = self.run_tool("--align", 0, "--dropout", 0.5, "--seed", 7)
         self.assertFalse(np.array_equal(plain, dropped))

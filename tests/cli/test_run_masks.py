@@ -214,6 +214,19 @@ class Masks(RunTest):
         self.assertEqual(out.tobytes(), expected.tobytes())
         self.check(["--bias", name, "--bias-dims", "bqk"], **self.meaning(bias, "add", "bqk"))
 
+    def test_factors_of_a_bias(self):
+        bias, scales = self.mask("add", ROWS, KEYS), np.array([0.5, -2, 0, 1.25], np.float32)
+        visible, factors = bias > -np.inf, scales[:, None, None].astype(np.float64)
+        meaning = {"visible": visible, "bias": np.where(visible, bias, 0) * factors}
+        name = self.store("bias", bias)
+        options = ("--bias-scales", self.store("factors", scales))
+        self.check(("--bias", name, *options), **meaning)
+        self.assertRegex(self.summary, r"(?m)^scales  \[4\] factors\.npy, of the bias$")
+        self.check(("--mask", name, "--mask-kind", "add", *options), **meaning)
+        expected = self.run_tool("--bias", name)
+        out = self.run_tool("--bias", name, "--bias-scales", self.store("ones", np.ones_like(scales)))
+        self.assertEqual(out.tobytes(), expected.tobytes())
+
     def test_three_masks(self):
         mask, bits = self.mask("attend", KEYS), self.mask("ignore", HEADS, ROWS, KEYS)
         bias = self.mask("add", ROWS, KEYS)
@@ -542,7 +555,7 @@ class Refusals(RunTest):
         self.run_tool("--mask", "mask.npy", "--mask-kind", "attend", "--bias", "bias.npy",
                       "--mask-bits", "bits.npy", "--mask-bits-kind", "attend", "--sinks",
                       "heads.npy", "--alibi", "heads.npy", "--align", "0", "--q-docs",
-                      "q_docs.npy", "--kv-docs", "kv_docs.npy")
+                      "q_docs.npy", "--kv-docs", "kv_docs.npy", "--bias-scales", "heads.npy")
 
     def test_options_that_need_others(self):
         for options, needed in (
@@ -553,6 +566,9 @@ class Refusals(RunTest):
                 (("--mask-bits-dims", "qk"), "--mask-bits"),
                 (("--window", "1,1"), "--causal or --align"),
                 (("--alibi", "heads.npy"), "--causal or --align"),
+                (("--bias-scales", "heads.npy"), "--bias or --mask-kind add"),
+                (("--bias-scales", "heads.npy", "--mask", "mask.npy", "--mask-kind", "attend"),
+                 "--bias or --mask-kind add"),
                 (("--dropout", "0.5", "--seed", "1"), "--causal or --align"),
                 (("--dropout", "0.5", "--align", "0"), "--seed"), (("--seed", "1"), "--dropout"),
                 (("--keep-first", "1", "--align", "0"), "--window"),
@@ -689,7 +705,8 @@ class Refusals(RunTest):
             self.refuse_array(f"{number} is no number of 32 bits", np.array([0, number, 0]), *q)
 
     def test_numbers_of_heads(self):
-        for options in (("--sinks", "bad.npy"), ("--align", "0", "--alibi", "bad.npy")):
+        for options in (("--sinks", "bad.npy"), ("--align", "0", "--alibi", "bad.npy"),
+                        ("--bias", "bias.npy", "--bias-scales", "bad.npy")):
             for count in (0, 1, KV_HEADS, HEADS + 1):
                 self.refuse_array(f"has {count} numbers: must be {HEADS}",
                                   np.zeros(count, np.float32), *options)
@@ -701,6 +718,7 @@ class Refusals(RunTest):
         for options in (("--mask", "bad.npy", "--mask-kind", "attend"), ("--bias", "bad.npy"),
                         ("--mask-bits", "bad.npy", "--mask-bits-kind", "ignore"),
                         ("--sinks", "bad.npy"), ("--align", "0", "--alibi", "bad.npy"),
+                        ("--bias", "bias.npy", "--bias-scales", "bad.npy"),
                         ("--q-docs", "bad.npy", "--kv-docs", "kv_docs.npy"),
                         ("--q-docs", "q_docs.npy", "--kv-docs", "bad.npy")):
             with self.subTest(options=options):

@@ -28,9 +28,9 @@ TIME_LIMIT = 120
 RUN_OPTIONS = ("--q", "--k", "--v", "-o", "--lse", "--weights", "--weights-kind", "--out-type",
                "--kv-type", "--causal", "--align", "--window", "--keep-first", "--kv-len",
                "--q-docs", "--kv-docs", "--mask", "--mask-kind", "--mask-dims", "--mask-bits",
-               "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims", "--scale",
-               "--softcap", "--alibi", "--sinks", "--dropout", "--seed", "--isa", "--threads",
-               "--repeat", "--help")
+               "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims", "--bias-scales",
+               "--scale", "--softcap", "--alibi", "--sinks", "--dropout", "--seed", "--isa",
+               "--threads", "--repeat", "--help")
 
 
 def attnkit(*arguments, folder=None, **options):

@@ -25,7 +25,7 @@ struct run_options {
     const char *weights_kind, *kv_type, *out_type;
     const char *causal, *align, *window, *keep_first, *kv_len, *q_docs, *kv_docs;
     struct mask_options mask, bits, bias;
-    const char *scale, *softcap, *alibi, *sinks, *dropout, *seed;
+    const char *bias_scales, *scale, *softcap, *alibi, *sinks, *dropout, *seed;
     const char *isa, *threads, *repeat, *help;
 };
 
@@ -43,10 +43,10 @@ struct converted {
     float *scales; /* of int8 */
 };
 
-enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 25, RUN_LABEL = 8 };
+enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 26, RUN_LABEL = 8 };
 
 struct run {
-    struct npy q, k, v, out, lse, weights, alibi, sinks;
+    struct npy q, k, v, out, lse, weights, bias_scales, alibi, sinks;
     struct run_mask bytes, bits, bias;
     struct npy q_docs, kv_docs;
     struct converted k_converted, v_converted;

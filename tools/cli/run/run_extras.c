@@ -146,9 +146,11 @@ static bool read_heads(const char *name, int64_t q_heads, struct npy *array)
 
 static bool set_heads(const struct run_options *options, struct run *run)
 {
-    if (!read_heads(options->alibi, run->args.q_heads, &run->alibi) ||
+    if (!read_heads(options->bias_scales, run->args.q_heads, &run->bias_scales) ||
+        !read_heads(options->alibi, run->args.q_heads, &run->alibi) ||
         !read_heads(options->sinks, run->args.q_heads, &run->sinks))
         return false;
+    run->scores.bias_scales = run->bias_scales.data;
     run->scores.alibi_slopes = run->alibi.data;
     run->scores.sinks = run->sinks.data;
     return true;

@@ -49,6 +49,8 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
         {"--bias", "FILE", "float32 or float16, added to the scores; -inf masks the key",
          &values->bias.file},
         {"--bias-dims", "LETTERS", "as --mask-dims", &values->bias.dims},
+        {"--bias-scales", "FILE", "float32 [heads of q]: each head adds its number times the bias",
+         &values->bias_scales},
         {"--scale", "X", "factor of the scores; without it 1 / sqrt(head_dim)", &values->scale},
         {"--softcap", "X", "scores become X * tanh(score / X)", &values->softcap},
         {"--alibi", "FILE",

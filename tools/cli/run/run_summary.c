@@ -78,6 +78,7 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("mask", run->bytes.file, &run->bytes.array, options->mask.kind);
     run_print_array("bits", run->bits.file, &run->bits.array, options->bits.kind);
     run_print_array("bias", run->bias.file, &run->bias.array, NULL);
+    run_print_array("scales", options->bias_scales, &run->bias_scales, "of the bias");
     run_print_array("q docs", options->q_docs, &run->q_docs, NULL);
     run_print_array("kv docs", options->kv_docs, &run->kv_docs, NULL);
     run_print_array("alibi", options->alibi, &run->alibi, NULL);

@@ -17,6 +17,8 @@ enum { MAX_REPEAT = 1000000 };
 static bool check_needed(const struct run_options *options)
 {
     const char *const position = options->causal ? options->causal : options->align;
+    const bool adds_mask = options->mask.kind && !strcmp(options->mask.kind, "add");
+    const char *const bias = adds_mask ? options->mask.file : options->bias.file;
     const struct option_pair pairs[] = {
         {"--mask", options->mask.file, "--mask-kind", options->mask.kind},
         {"--mask-kind", options->mask.kind, "--mask", options->mask.file},
@@ -25,6 +27,7 @@ static bool check_needed(const struct run_options *options)
         {"--mask-bits-kind", options->bits.kind, "--mask-bits", options->bits.file},
         {"--mask-bits-dims", options->bits.dims, "--mask-bits", options->bits.file},
         {"--bias-dims", options->bias.dims, "--bias", options->bias.file},
+        {"--bias-scales", options->bias_scales, "--bias or --mask-kind add", bias},
         {"--window", options->window, "--causal or --align", position},
         {"--alibi", options->alibi, "--causal or --align", position},
         {"--dropout", options->dropout, "--causal or --align", position},
