@@ -273,7 +273,7 @@ static void print_help(const struct option *options, int count)
         "  _window512 a row sees the 512 keys up to its own\n"
         "  and, not of a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
         "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of sequences\n"
-        "  in one cache), _bias, _alibi, _softcap, _sinks, _dropout, _weights\n"
+        "  in one cache), _bias, _scaledbias, _alibi, _softcap, _sinks, _dropout, _weights\n"
         "\n"
         "Behind a shape, /planned is a run of a plan, of attention alone, and /warm means that "
         "what "

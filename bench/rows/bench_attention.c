@@ -55,6 +55,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},
     {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_bias", F32, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_scaledbias", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D64_causal_alibi", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D64_causal_softcap", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D64_causal_sinks", F32, 1, NEVER_QUICK, false},

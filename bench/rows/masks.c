@@ -27,12 +27,19 @@ static size_t mask_bytes(const struct shape *s)
     }
 }
 
+static size_t bias_numbers(const struct shape *s)
+{
+    return (size_t)s->q_len * (size_t)s->kv_len;
+}
+
 /* Floats of the extra: of the input, or of the weights. */
 static size_t numbers(const struct shape *s)
 {
     switch (s->extra) {
     case BIAS:
-        return (size_t)s->q_len * (size_t)s->kv_len;
+        return bias_numbers(s);
+    case SCALED_BIAS:
+        return bias_numbers(s) + (size_t)s->q_heads;
     case ALIBI:
     case SINKS:
         return (size_t)s->q_heads;
@@ -109,6 +116,13 @@ static void describe_mask(const struct shape *s, attnkit_visibility *visibility)
     visibility->mask_kind = ATTNKIT_MASK_ATTEND;
 }
 
+static void describe_bias(const struct shape *s, attnkit_score_mods *scores)
+{
+    scores->bias = (attnkit_tensor){.data = ATTNKIT_LATER,
+                                    .strides = {0, 0, s->kv_len * (int64_t)sizeof(float)},
+                                    .layout = ATTNKIT_STRIDED};
+}
+
 static void describe_extra(const struct shape *s, struct masks *masks)
 {
     switch (s->extra) {
@@ -126,9 +140,11 @@ static void describe_extra(const struct shape *s, struct masks *masks)
                                               .layout = ATTNKIT_STRIDED};
         break;
     case BIAS:
-        masks->scores.bias = (attnkit_tensor){.data = ATTNKIT_LATER,
-                                              .strides = {0, 0, s->kv_len * (int64_t)sizeof(float)},
-                                              .layout = ATTNKIT_STRIDED};
+        describe_bias(s, &masks->scores);
+        break;
+    case SCALED_BIAS:
+        describe_bias(s, &masks->scores);
+        masks->scores.bias_scales = ATTNKIT_LATER;
         break;
     case ALIBI:
         masks->scores.alibi_slopes = ATTNKIT_LATER;
@@ -169,13 +185,15 @@ void masks_describe(const struct shape *shape, struct masks *masks, attnkit_atte
 /* -------------------------------------------------------------------------------- the memory */
 
 /* What was asked for, where it now is. */
-static void point(struct masks *masks)
+static void point(const struct shape *shape, struct masks *masks)
 {
     attnkit_score_mods *const scores = &masks->scores;
     masks->visibility.kv_lens.data = masks->kv_lens;
     masks->visibility.mask.data = masks->visibility.mask.data ? masks->mask : NULL;
     if (scores->bias.data)
         scores->bias.data = scores->bias.type == ATTNKIT_F16 ? (void *)masks->mask : masks->numbers;
+    if (scores->bias_scales && masks->numbers)
+        scores->bias_scales = masks->numbers + bias_numbers(shape);
     scores->alibi_slopes = scores->alibi_slopes ? masks->numbers : NULL;
     scores->sinks = scores->sinks ? masks->numbers : NULL;
     scores->dropout_seeds = masks->seeds;
@@ -194,7 +212,7 @@ bool masks_make(const struct shape *shape, struct masks *masks)
         masks->numbers = draw(numbers(shape), 5);
     if (shape->extra == DROPOUT)
         masks->seeds = calloc((size_t)shape->batch, sizeof *masks->seeds);
-    point(masks);
+    point(shape, masks);
     return (!shape->padded || masks->kv_lens) && (!mask_bytes(shape) || masks->mask) &&
            (!numbers(shape) || masks->numbers) && (shape->extra != DROPOUT || masks->seeds);
 }
@@ -213,6 +231,7 @@ void masks_run(const struct masks *masks, attnkit_attention_data *data,
     data->kv_lens = masks->kv_lens;
     groups->mask = masks->visibility.mask.data;
     groups->bias = masks->scores.bias.data;
+    groups->bias_scales = masks->scores.bias_scales;
     groups->alibi_slopes = masks->scores.alibi_slopes;
     groups->sinks = masks->scores.sinks;
     groups->dropout_seeds = masks->seeds;

@@ -48,9 +48,9 @@ static bool take_word(const char **text, const char *word)
 static const char *const extras[EXTRAS] = {
     [NO_EXTRA] = "",         [ALL_TRUE] = "_alltrue", [DENSE_CAUSAL] = "_dense",
     [HALF_CAUSAL] = "_half", [TREE] = "_tree",        [CELLS] = "_cells",
-    [PAD_MASK] = "_padmask", [BIAS] = "_bias",        [ALIBI] = "_alibi",
-    [SOFTCAP] = "_softcap",  [SINKS] = "_sinks",      [DROPOUT] = "_dropout",
-    [WEIGHTS] = "_weights",
+    [PAD_MASK] = "_padmask", [BIAS] = "_bias",        [SCALED_BIAS] = "_scaledbias",
+    [ALIBI] = "_alibi",      [SOFTCAP] = "_softcap",  [SINKS] = "_sinks",
+    [DROPOUT] = "_dropout",  [WEIGHTS] = "_weights",
 };
 
 static enum extra take_extra(const char **text)

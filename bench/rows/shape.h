@@ -26,6 +26,7 @@
  *   _cells     row i of n sees every n-th key from key i on, as of n sequences in one cache
  *   _padmask   _pad, said by a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
+ *   _scaledbias  such a mask, and for each head a factor of it
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
@@ -47,6 +48,7 @@ enum extra {
     CELLS,
     PAD_MASK,
     BIAS,
+    SCALED_BIAS,
     ALIBI,
     SOFTCAP,
     SINKS,
