@@ -8,6 +8,7 @@
 #include "dispatch/attention/attention.h"
 
 #include "dispatch/attention/bind.h"
+#include "dispatch/attention/bind_cells.h"
 #include "dispatch/attention/check.h"
 #include "dispatch/attention/run.h"
 #include "dispatch/common/exec.h"
@@ -87,6 +88,7 @@ attnkit_status attnkit_attention_plan_workspace(const void *plan, size_t *bytes,
  * here has left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status bind(const struct attention_plan *plan,
                                                      const struct run_input *input,
+                                                     const struct kernels *kernels,
                                                      const attnkit_exec *exec, struct attention *a,
                                                      char **workspace, char *message)
 {
@@ -100,8 +102,12 @@ static __attribute__((noinline)) attnkit_status bind(const struct attention_plan
     status = attnkit_take_workspace(exec, plan->header.workspace_size, workspace, message);
     if (status != ATTNKIT_OK)
         return status;
-    return attnkit_check_workspace_apart(bound.memory, bound.count, exec->workspace,
-                                         plan->header.workspace_size, message);
+    status = attnkit_check_workspace_apart(bound.memory, bound.count, exec->workspace,
+                                           plan->header.workspace_size, message);
+    if (status != ATTNKIT_OK || !has_cells(a))
+        return status;
+    return attnkit_bind_cells(a, kernels, attnkit_cells_of(plan, *workspace, exec->thread),
+                              message);
 }
 
 static void run(const struct attention_plan *plan, const struct attention *a,
@@ -117,7 +123,8 @@ static void run(const struct attention_plan *plan, const struct attention *a,
 /* What a run brings, against a plan of the caller. Not inlined for the reason above. */
 static __attribute__((noinline)) attnkit_status
 bind_data(const struct attention_plan *plan, const attnkit_attention_data *data,
-          const attnkit_exec *exec, struct attention *a, char **workspace, char *message)
+          const struct kernels *kernels, const attnkit_exec *exec, struct attention *a,
+          char **workspace, char *message)
 {
     struct run_request r;
     struct run_input input;
@@ -126,7 +133,7 @@ bind_data(const struct attention_plan *plan, const attnkit_attention_data *data,
         return status;
     attnkit_input_of_run(&r, &input);
     *a = plan->a;
-    return bind(plan, &input, exec, a, workspace, message);
+    return bind(plan, &input, kernels, exec, a, workspace, message);
 }
 
 attnkit_status attnkit_attention_run(const void *planned, const attnkit_attention_data *data,
@@ -143,7 +150,7 @@ attnkit_status attnkit_attention_run(const void *planned, const attnkit_attentio
     if (status == ATTNKIT_OK)
         status = attnkit_check_planned_threads(&exec, plan->threads, message);
     if (status == ATTNKIT_OK)
-        status = bind_data(plan, data, &exec, &a, &workspace, message);
+        status = bind_data(plan, data, kernels, &exec, &a, &workspace, message);
     if (status != ATTNKIT_OK)
         return status;
     run(plan, &a, kernels, &exec, workspace);
@@ -169,7 +176,7 @@ bind_args(const attnkit_attention_args *args, const attnkit_exec *theirs, attnki
         return status;
     plan->single = true;
     attnkit_input_of_request(&r, &input);
-    return bind(plan, &input, exec, &plan->a, workspace, message);
+    return bind(plan, &input, *kernels, exec, &plan->a, workspace, message);
 }
 
 attnkit_status attnkit_attention(const attnkit_attention_args *args, const attnkit_exec *theirs,

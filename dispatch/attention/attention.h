@@ -8,7 +8,8 @@
 #include "attnkit.h"
 #include "kernels/attention/attention.h"
 
-/* Checks args as attnkit_attention does, except exec, and fills `a`. */
+/* Checks args as attnkit_attention does, except exec, and fills `a`. Cells have no table yet, which
+ * attnkit_bind_cells makes. */
 attnkit_status attnkit_attention_problem(const attnkit_attention_args *args, struct attention *a,
                                          char *message);
 

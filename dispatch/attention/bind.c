@@ -39,6 +39,7 @@ static const char *const slot_names[SLOTS] = {
     [SLOT_CU_SEQLENS_Q] = "cu_seqlens_q",
     [SLOT_CU_SEQLENS_KV] = "cu_seqlens_kv",
     [SLOT_BLOCK_TABLE] = "block_table",
+    [SLOT_KEY_INDEX] = "key_index",
 };
 
 /* --- What the caller brings ------------------------------------------------------------------- */
@@ -77,7 +78,8 @@ void attnkit_input_of_request(const struct request *r, struct run_input *input)
                    [SLOT_Q_OFFSETS] = args->q_offsets.data,
                    [SLOT_CU_SEQLENS_Q] = r->storage->cu_seqlens_q.data,
                    [SLOT_CU_SEQLENS_KV] = r->storage->cu_seqlens_kv.data,
-                   [SLOT_BLOCK_TABLE] = r->pages->block_table},
+                   [SLOT_BLOCK_TABLE] = r->pages->block_table,
+                   [SLOT_KEY_INDEX] = r->storage->key_index.data},
     };
 }
 
@@ -116,7 +118,8 @@ void attnkit_input_of_run(const struct run_request *r, struct run_input *input)
                    [SLOT_Q_OFFSETS] = core->q_offsets,
                    [SLOT_CU_SEQLENS_Q] = core->cu_seqlens_q,
                    [SLOT_CU_SEQLENS_KV] = core->cu_seqlens_kv,
-                   [SLOT_BLOCK_TABLE] = core->block_table},
+                   [SLOT_BLOCK_TABLE] = core->block_table,
+                   [SLOT_KEY_INDEX] = groups->key_index},
     };
 }
 
@@ -165,6 +168,10 @@ static void count_rows(const struct attention_plan *plan, const struct planned_t
     case OF_BLOCK_TABLE:
         count[1] = input->batch;
         count[2] = divide_up(input->kv_len, a->pages.size);
+        break;
+    case OF_CELLS:
+        count[1] = input->batch;
+        count[2] = input->kv_len;
         break;
     case OF_NOTHING:
         break;
@@ -253,6 +260,7 @@ static void set_problem(const struct run_input *input, struct attention *a)
     a->q_offsets.data = memory[SLOT_Q_OFFSETS];
     a->q_starts.data = memory[SLOT_CU_SEQLENS_Q];
     a->kv_starts.data = memory[SLOT_CU_SEQLENS_KV];
+    a->cells.index.data = memory[SLOT_KEY_INDEX];
     a->extras.sinks = memory[SLOT_SINKS];
     a->extras.weights = (char *)memory[SLOT_WEIGHTS];
     if (a->extras.any)

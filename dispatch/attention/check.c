@@ -220,6 +220,51 @@ static attnkit_status check_states(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
+/* What has its own order of keys, or part of them. */
+static attnkit_status check_what_cells_exclude(const struct request *r, char *message)
+{
+    const struct {
+        const char *name;
+        bool given;
+        attnkit_status status;
+    } others[] = {{"block_table", r->pages->block_table, ATTNKIT_BAD_ARGUMENT},
+                  {"cu_seqlens_kv", r->storage->cu_seqlens_kv.data, ATTNKIT_BAD_ARGUMENT},
+                  {"ATTNKIT_TILED in k.layout", is_tiled(r), ATTNKIT_UNSUPPORTED},
+                  {"first_key", r->states->first_key != 0, ATTNKIT_UNSUPPORTED},
+                  {"state_in", r->states->state_in.out, ATTNKIT_UNSUPPORTED},
+                  {"state_out", r->states->state_out.out, ATTNKIT_UNSUPPORTED}};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (others[i].given)
+            return refuse(message, others[i].status,
+                          "key_index is given, but %s, too: they do not go together",
+                          others[i].name);
+    return ATTNKIT_OK;
+}
+
+/* Cells of keys in any order. */
+static attnkit_status check_cells(const struct request *r, char *message)
+{
+    const int64_t stride = r->storage->key_index_stride, kv_len = r->core->kv_len;
+    int64_t reach;
+    if (!r->storage->key_index.data && stride != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "key_index_stride is %lld, but key_index is NULL", (long long)stride);
+    if (!r->storage->key_index.data)
+        return ATTNKIT_OK;
+    if (stride != 0 && stride < kv_len)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "key_index_stride is %lld: must be 0 or at least kv_len (%lld)",
+                      (long long)stride, (long long)kv_len);
+    if (kv_len > INT32_MAX)
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "kv_len is %lld: must be below 2^31 with key_index", (long long)kv_len);
+    if (__builtin_mul_overflow(stride, (int64_t)sizeof(int64_t), &reach) ||
+        __builtin_mul_overflow(reach, r->core->batch, &reach))
+        return refuse(message, ATTNKIT_OVERFLOW, "key_index_stride is %lld: too large",
+                      (long long)stride);
+    return check_what_cells_exclude(r, message);
+}
+
 attnkit_status attnkit_check_request(const struct request *r, char *message)
 {
     attnkit_status status = check_options(r, message);
@@ -235,5 +280,7 @@ attnkit_status attnkit_check_request(const struct request *r, char *message)
         status = check_packed(r, message);
     if (status == ATTNKIT_OK)
         status = check_states(r, message);
+    if (status == ATTNKIT_OK)
+        status = check_cells(r, message);
     return status == ATTNKIT_OK ? attnkit_check_groups(r, message) : status;
 }

@@ -11,6 +11,7 @@
 #include "dispatch/common/exec.h"
 #include "dispatch/common/ints.h"
 #include "dispatch/common/message.h"
+#include "kernels/attention/cells.h"
 
 static struct cache cache_of(const attnkit_tensor *t, int64_t dim, const attnkit_tensor *scales,
                              int64_t scale_group)
@@ -148,6 +149,8 @@ static attnkit_status set_ints(const struct request *r, struct attention *a, cha
     if (status == ATTNKIT_OK)
         status =
             attnkit_read_ints("cu_seqlens_kv", r->storage->cu_seqlens_kv, &a->kv_starts, message);
+    if (status == ATTNKIT_OK)
+        status = attnkit_read_ints("key_index", r->storage->key_index, &a->cells.index, message);
     return status;
 }
 
@@ -174,6 +177,7 @@ static void set_problem(const struct request *r, struct attention *a)
         .k = cache_of(&args->k, args->head_dim, &r->storage->k_scales, r->storage->k_scale_group),
         .v = cache_of(&args->v, value_dim_of(r), &r->storage->v_scales, r->storage->v_scale_group),
         .pages = pages_of(r),
+        .cells = {.stride = r->storage->key_index_stride},
         .first_key = r->states->first_key,
         .before = total_of(r->states->state_in),
         .after = total_of(r->states->state_out),
@@ -182,16 +186,28 @@ static void set_problem(const struct request *r, struct attention *a)
     };
 }
 
+/* What threads share, and the tables of cells of all of them. */
+static size_t shared_bytes(const struct attention_plan *plan)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(plan->cell_bytes, (size_t)plan->threads, &bytes) ||
+        __builtin_add_overflow(bytes, plan->steal.bytes, &bytes))
+        return SIZE_MAX; /* refused where it is added up */
+    return bytes;
+}
+
 /* Which threads do what, and in how much memory. */
 static attnkit_status set_schedule(struct attention_plan *plan, const struct kernels *kernels,
                                    char *message)
 {
     plan->header.workspace_size = 0;
+    plan->cell_bytes = 0;
     if (plan->empty)
         return ATTNKIT_OK;
     plan->schedule = attnkit_schedule(&plan->a, kernels, plan->threads);
     plan->steal = attnkit_steal(&plan->a, kernels, &plan->schedule, plan->threads);
-    return attnkit_workspace_bytes(plan->steal.bytes, plan->schedule.scratch, plan->steal.threads,
+    plan->cell_bytes = attnkit_cell_bytes(&plan->a);
+    return attnkit_workspace_bytes(shared_bytes(plan), plan->schedule.scratch, plan->steal.threads,
                                    &plan->header.workspace_size, message);
 }
 

@@ -43,6 +43,7 @@ enum slot {
     SLOT_CU_SEQLENS_Q,
     SLOT_CU_SEQLENS_KV,
     SLOT_BLOCK_TABLE,
+    SLOT_KEY_INDEX,
     SLOTS
 };
 
@@ -54,6 +55,7 @@ enum lengths_of {
     OF_BATCH,       /* batch entries are its rows */
     OF_BATCH_ENDS,  /* and one more */
     OF_BLOCK_TABLE, /* batch entries are its heads, pages of kv_len its rows */
+    OF_CELLS,       /* batch entries are its heads, kv_len its rows */
 };
 
 struct planned_tensor {
@@ -72,8 +74,9 @@ struct attention_plan {
     int64_t threads;
     struct schedule schedule;
     struct steal steal;
-    int count;      /* of tensors */
-    uint32_t slots; /* bit s: there is a tensor in slot s */
+    size_t cell_bytes; /* of the table of cells of each thread, or 0 */
+    int count;         /* of tensors */
+    uint32_t slots;    /* bit s: there is a tensor in slot s */
     struct planned_tensor tensors[SLOTS];
 };
 

@@ -299,6 +299,21 @@ static attnkit_status plan_block_table(struct attention_plan *plan, char *messag
     return attnkit_plan_tensor(t, &rows, message);
 }
 
+/* Of each batch entry the indices of its cells. */
+static attnkit_status plan_key_index(struct attention_plan *plan, char *message)
+{
+    const struct attention *const a = &plan->a;
+    if (!a->cells.index.data)
+        return ATTNKIT_OK;
+    const int64_t bytes = int_bytes(a->cells.index);
+    const attnkit_tensor rows = {.strides = {0, a->cells.stride * bytes, bytes},
+                                 .layout = ATTNKIT_STRIDED};
+    struct tensor *const t = add(plan, SLOT_KEY_INDEX, OF_CELLS, "key_index");
+    set_count(t, 1, a->batch, a->kv_len);
+    set_row(t, bytes, bytes);
+    return attnkit_plan_tensor(t, &rows, message);
+}
+
 attnkit_status attnkit_plan_attention_tensors(const struct request *r, struct attention_plan *plan,
                                               char *message)
 {
@@ -315,5 +330,7 @@ attnkit_status attnkit_plan_attention_tensors(const struct request *r, struct at
         status = of_groups[i](r, plan, message);
     if (status == ATTNKIT_OK)
         status = plan_ints(plan, message);
-    return status == ATTNKIT_OK ? plan_block_table(plan, message) : status;
+    if (status == ATTNKIT_OK)
+        status = plan_block_table(plan, message);
+    return status == ATTNKIT_OK ? plan_key_index(plan, message) : status;
 }

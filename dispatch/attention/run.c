@@ -6,10 +6,31 @@
 
 #include "dispatch/common/exec.h"
 #include "dispatch/common/fp_modes.h"
+#include "kernels/attention/cells.h"
 
 static char *scratch_of(const struct attention_run *run, int64_t thread)
 {
     return run->scratch + (size_t)thread * run->schedule->scratch;
+}
+
+char *attnkit_cells_of(const struct attention_plan *plan, char *workspace, int64_t thread)
+{
+    return workspace + plan->steal.bytes + (size_t)thread * plan->cell_bytes;
+}
+
+/* The problem as a thread works on it: with cells it has a table of its own, in which nothing is
+ * listed yet unless the call has been bound with it. */
+static const struct attention *problem_of(const struct attention_run *run, int64_t thread,
+                                          struct attention *own)
+{
+    char *const cells = run->cells + (size_t)thread * run->cell_bytes;
+    const struct cell_table *const bound = run->a->cells.table;
+    if (!has_cells(run->a) || (const void *)bound == cells)
+        return run->a;
+    *own = *run->a;
+    own->cells.table = attnkit_begin_cells(run->a, cells);
+    own->cells.table->spans = bound->spans;
+    return own;
 }
 
 /* One thread's share. Running it again gives the same result. */
@@ -19,8 +40,10 @@ static void run_share(void *arg, int64_t thread)
     if (thread < 0 || thread >= run->schedule->threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    const struct range share = attnkit_share(run->a, run->schedule, thread);
-    attnkit_run_items(run->a, run->kernels, run->schedule, share, scratch_of(run, thread));
+    struct attention own;
+    const struct attention *const a = problem_of(run, thread, &own);
+    const struct range share = attnkit_share(a, run->schedule, thread);
+    attnkit_run_items(a, run->kernels, run->schedule, share, scratch_of(run, thread));
     fp_modes_end(callers);
 }
 
@@ -30,8 +53,9 @@ static void run_stealing(void *arg, int64_t thread)
     if (thread < 0 || thread >= run->steal->threads)
         return;
     const fp_modes callers = fp_modes_begin();
-    attnkit_steal_run(run->a, run->kernels, run->schedule, run->steal, thread, run->shared,
-                      scratch_of(run, thread));
+    struct attention own;
+    attnkit_steal_run(problem_of(run, thread, &own), run->kernels, run->schedule, run->steal,
+                      thread, run->shared, scratch_of(run, thread));
     fp_modes_end(callers);
 }
 
@@ -60,7 +84,9 @@ void attnkit_set_attention_run(const struct attention_plan *plan, const struct a
     run->schedule = &plan->schedule;
     run->steal = &plan->steal;
     run->shared = workspace;
-    run->scratch = workspace + plan->steal.bytes;
+    run->cells = attnkit_cells_of(plan, workspace, 0);
+    run->cell_bytes = plan->cell_bytes;
+    run->scratch = attnkit_cells_of(plan, workspace, plan->threads);
     if (threads == plan->threads && a->batch == plan->a.batch && a->q_len == plan->a.q_len &&
         a->kv_len == plan->a.kv_len)
         return;

@@ -17,8 +17,13 @@ struct attention_run {
     struct schedule own_schedule;
     struct steal own_steal;
     char *shared;  /* aligned; plan->steal.bytes */
-    char *scratch; /* after it; plan->schedule.scratch bytes for each thread */
+    char *cells;   /* after it; cell_bytes for each thread */
+    char *scratch; /* after them; plan->schedule.scratch bytes for each thread */
+    size_t cell_bytes;
 };
+
+/* Where in the workspace the table of cells of a thread is. */
+char *attnkit_cells_of(const struct attention_plan *plan, char *workspace, int64_t thread);
 
 /* The run of `a`, bound to the plan, in a workspace of plan->header.workspace_size bytes that is
  * aligned to a cache line, by so many threads. */

@@ -27,8 +27,8 @@ static size_t larger(size_t a, size_t b)
 static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
     return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts.data &&
-           !a->kv_starts.data && !a->extras.any && !a->extras.sinks && !a->extras.weights &&
-           a->batch * a->kv_heads > kernels->vector / 2;
+           !a->kv_starts.data && !has_cells(a) && !a->extras.any && !a->extras.sinks &&
+           !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
 /* The last rows of a head, fewer than an item has: first those for panels, then those for decode.
@@ -253,6 +253,7 @@ void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, const struct group *group, char *scratch)
 {
     const struct work_item *const item = group->item;
+    attnkit_take_cells(a, kernels, item->batch);
     if (s->heads_per_item > 1) {
         run_heads(a, kernels, item, scratch);
         return;

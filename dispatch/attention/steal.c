@@ -91,7 +91,7 @@ struct steal attnkit_steal(const struct attention *a, const struct kernels *kern
                            const struct schedule *s, int64_t threads)
 {
     struct steal steal = {.threads = s->threads};
-    const int64_t chunks = divide_up(a->kv_len, CHUNK_KEYS);
+    const int64_t chunks = attnkit_most_keys(a) / CHUNK_KEYS;
     int64_t units, each = sizeof(struct queue), bytes;
     if (threads == 1)
         return steal;
@@ -376,6 +376,7 @@ static void attend_unit(const struct thread *t, const struct split_group *g,
                   panels = attnkit_prefill_state(t->a, t->kernels, item->panel_rows),
                   step = item_floats(t->a, t->kernels, item->panel_rows, item->decode_rows);
     float *const state = slot_state(t, unit);
+    attnkit_take_cells(t->a, t->kernels, item->batch);
     if (item->panel_rows > 0)
         attnkit_prefill_chunk(t->a, t->kernels, item, key, state, t->scratch);
     if (item->decode_rows > 0)
@@ -387,6 +388,7 @@ static void attend_unit(const struct thread *t, const struct split_group *g,
 static void join_item(const struct thread *t, const struct work_item *item,
                       const struct chunk_run *run)
 {
+    attnkit_take_cells(t->a, t->kernels, item->batch);
     if (item->panel_rows > 0)
         attnkit_prefill_join(t->a, t->kernels, item, run, t->scratch);
     if (item->decode_rows > 0) {

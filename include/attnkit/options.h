@@ -73,6 +73,27 @@ typedef struct attnkit_kv_storage {
      * kv_len. */
     attnkit_ints cu_seqlens_q;
     attnkit_ints cu_seqlens_kv;
+
+    /* Keys in any order, as in a cache that goes round, or one that several sequences share: for
+     * each cell, which is a row of k and v, the absolute index of its key, or -1 where it is empty.
+     * [batch][kv_len], entry b's from key_index_stride * b on; a stride of 0 gives all entries the
+     * same indices. No index is there twice, and the largest of an entry is at most the smallest
+     * + kv_len. With kv_lens the cells from kv_lens[b] on are not looked at.
+     * Keys are walked through in the order of their index, with the bits of a cache in which each
+     * lies in its place; an index without a cell is an absent key, and an empty cell is not read.
+     * Positions, causality, windows, slopes and dropout are by index, and the offset of
+     * ATTNKIT_ALIGN_BOTTOM_RIGHT is the largest index + 1 - rows. Columns of masks, bias,
+     * kv_segment_ids and weights are cells; those of empty cells have no meaning, and their weights
+     * are as those beyond kv_lens.
+     * Several sequences in one cache are batch entries whose k and v have a stride of 0 between
+     * entries, each with indices of its own in which the cells of others are -1.
+     * kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv and states.
+     * Cost: some cycles for each cell of an entry and each thread. Where 128 cells in a row have
+     * keys one after the other no more; elsewhere, address by address, and for many query rows K
+     * and V, and masks, are brought together first. A cache that keeps its first keys for ever and
+     * goes round with others has indices too far apart: its place is pages of one key. */
+    attnkit_ints key_index;
+    int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
 
 /* ---------------------------------------------------------------------------------------------
@@ -177,8 +198,8 @@ typedef struct attnkit_score_mods {
  */
 
 /* The softmax state of rows: M, l and o of kernels/README.md, which are the integer maximum of the
- * scores in log2, or -infinity, the sum of weights and the weighted sum of v, each row in units of 2
- * to its max. Dense, [batch][q_heads][q_len], and [value_dim] more for out. All three or none. A
+ * scores in log2, or -infinity, the sum of weights and the weighted sum of v, each row in units of
+ * 2 to its max. Dense, [batch][q_heads][q_len], and [value_dim] more for out. All three or none. A
  * max that is no whole number comes from no call, and has no meaning. */
 typedef struct attnkit_state {
     float *max;
@@ -246,6 +267,7 @@ typedef struct attnkit_attention_group_data {
     attnkit_state state_out;
     float *weights;
     const float *bias_scales;
+    const void *key_index; /* integers of the width that was planned */
 } attnkit_attention_group_data;
 
 /* --------------------------------------------------------------------------------------------- */

@@ -73,6 +73,13 @@ struct extras {
     float cap;
 };
 
+/* A cache whose cells hold keys in any order; see cells.h. */
+struct cells {
+    struct ints index;        /* of each cell's key, or -1; none: cell j has key j */
+    int64_t stride;           /* numbers from entry to entry */
+    struct cell_table *table; /* of the thread; NULL until there is memory */
+};
+
 struct attention {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
     int64_t q_room, kv_room; /* rows of dense arrays for each entry: at least q_len, kv_len */
@@ -82,7 +89,8 @@ struct attention {
     struct strides q_stride, out_stride, lse_stride;
     struct cache k, v;
     struct pages pages; /* in which K and V lie */
-    int64_t first_key;  /* the absolute index of key 0, at the edge of a chunk */
+    int64_t first_key;  /* the absolute index of key 0, at the edge of a chunk, but with cells */
+    struct cells cells;
     /* Dense, with a line per query row of [batch][q_heads][q_room]; out is NULL where there is
      * none: of the keys before these, and where the total goes that takes the place of a result. */
     struct total before, after;
@@ -123,8 +131,8 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
 /* Computes a row again whose result is not finite although its sum is, with the bits that it has in
- * every loop, and writes out or the state, of which only that can differ. Bytes of scratch, which is
- * aligned to a float, and `row` is one of decode. */
+ * every loop, and writes out or the state, of which only that can differ. Bytes of scratch, which
+ * is aligned to a float, and `row` is one of decode. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);

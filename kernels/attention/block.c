@@ -19,7 +19,7 @@ bool attnkit_may_have_gaps(const struct attention *a)
 {
     const struct extras *const x = &a->extras;
     return x->q_docs || x->bytes.first || x->bits.first || x->bias.first ||
-           (x->window && x->keep_first > 0);
+           (x->window && x->keep_first > 0) || has_cells(a);
 }
 
 static bool has_wide(const struct attention *a)
@@ -43,6 +43,9 @@ static bool is_at_one_stride(const struct attention *a, const struct cache *c, i
                              struct key_set keys)
 {
     if (c->type != TYPE_F32 || c->tiled || !is_in_a_row(keys))
+        return false;
+    const int from = first_of(keys);
+    if (!are_in_order(a, first + from, end_of(keys) - from))
         return false;
     return !a->pages.table ||
            (first + first_of(keys)) / a->pages.size == (first + end_of(keys) - 1) / a->pages.size;
@@ -210,6 +213,19 @@ static __attribute__((noinline)) void point_to_pages(const struct attention *a,
     }
 }
 
+/* Each by its cell; one of a key that has none does not matter. */
+static void point_to_cells(const struct attention *a, const struct cache *c, struct key_range keys,
+                           int count, struct row_list *list)
+{
+    const int32_t *const cell = cells_from(a, keys.first);
+    const struct key_row row = key_row_at(c, (struct index){keys.batch, 0}, keys.kv_head);
+    for (int i = 0; i < count; i++)
+        list->row[i] = row.data + (cell[i] < 0 ? 0 : cell[i]) * c->stride.row;
+    for (int i = 0; row.scales && i < count; i++)
+        list->scales[i] =
+            row_after(row, 0, (cell[i] < 0 ? 0 : cell[i]) * c->scale_stride.row).scales;
+}
+
 /* The addresses of the first `count` rows. */
 static void point_in_place(const struct attention *a, const struct kernels *kernels,
                            const struct cache *c, struct key_range keys, int count,
@@ -217,6 +233,8 @@ static void point_in_place(const struct attention *a, const struct kernels *kern
 {
     if (a->pages.table || c->tiled)
         point_to_pages(a, kernels, c, keys, count, list);
+    else if (!are_in_order(a, keys.first, count))
+        point_to_cells(a, c, keys, count, list);
     else
         fill_rows(kernels, key_row(a, c, keys.batch, keys.kv_head, keys.first), c->stride.row,
                   c->scale_stride.row, count, list, 0);
@@ -399,7 +417,8 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     block->next_keys = 0;
     if (!block->far || !is_readable(&a->k) || next.first >= next.end)
         return;
-    if (room->turns > 1 && keys_of_block(next) == keys_of_block(keys)) {
+    if (room->turns > 1 && keys_of_block(next) == keys_of_block(keys) &&
+        are_in_order(a, next.first, keys_of_block(next))) {
         prefetch_part(a, kernels, next, room, block);
         return;
     }

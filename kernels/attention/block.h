@@ -2,9 +2,9 @@
  *
  * K and V of a block of keys as the tiles take them. Prefill takes rows of binary32 at one stride:
  * they are used where they lie if they are like that; rows of another type, such that are spread
- * over pages, tiled K, and rows that others lie between which nobody sees are brought into scratch,
- * once for all query rows of an item. Decode takes rows of any type, each by its address, and tiled
- * K; only rows of TYPE_I8 with odd groups of scales go through scratch.
+ * over pages or cells, tiled K, and rows that others lie between which nobody sees are brought into
+ * scratch, once for all query rows of an item. Decode takes rows of any type, each by its address,
+ * and tiled K; only rows of TYPE_I8 with odd groups of scales go through scratch.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H
@@ -21,7 +21,7 @@ struct wide {
  * of another type than binary32. */
 bool attnkit_needs_wide(const struct attention *a);
 
-/* Whether masks may hide keys in the midst of others. */
+/* Whether masks or empty cells may hide keys in the midst of others. */
 bool attnkit_may_have_gaps(const struct attention *a);
 
 /* Floats of the room, for these and for gaps, and its parts at `scratch`. */

@@ -52,7 +52,7 @@ int64_t attnkit_decode_total(const struct attention *a, int rows)
 
 static int64_t line_floats(const struct attention *a, int rows)
 {
-    return a->extras.any ? 2 * rows * KEY_BLOCK : 0;
+    return a->extras.any || has_cells(a) ? 2 * rows * KEY_BLOCK : 0;
 }
 
 /* Floats of queries that are widened. */
@@ -372,7 +372,8 @@ static void attend_masked_block(const struct attention *a, const struct kernels 
 static void attend(const struct attention *a, const struct kernels *kernels, const struct walk *w,
                    int64_t first, struct key_range next, struct common *common)
 {
-    if (a->extras.any)
+    const struct key_range keys = keys_from(w, first, KEY_BLOCK);
+    if (a->extras.any || !all_have_cells(a, first, (int)(keys.end - first)))
         attend_masked_block(a, kernels, w, first, next, common);
     else
         attend_block(a, kernels, w, first, next, common);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where the rows of a problem lie: query, output and log-sum-exp rows by their place, which follows
- * from their number in the group (see attention.h), K and V rows, and tiles of K, by absolute key
- * index.
+ * from their number in the group (see attention.h), K and V rows, and tiles of K, by the index of
+ * the key.
  */
 #ifndef ATTNKIT_KEYS_H
 #define ATTNKIT_KEYS_H
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/cells.h"
 
 /* A query row. Its own type, because of the division: once for a run of rows, not once for each row
  * and tensor. */
@@ -68,21 +68,29 @@ static inline struct total total_row(const struct attention *a, struct total all
     return (struct total){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
-/* The row of a key, or the tile that has it, and its scales. */
-static inline struct key_row key_row(const struct attention *a, const struct cache *c,
-                                     int64_t batch, int64_t kv_head, int64_t key)
+/* A row of K or V, or a tile of rows, and its scales. */
+static inline struct key_row key_row_at(const struct cache *c, struct index at, int64_t kv_head)
 {
-    struct index at = row_index(&a->pages, batch, key);
-    if (a->kv_starts.data)
-        at = (struct index){0, int_at(a->kv_starts, batch) + key};
-    if (c->tiled)
-        at.row /= TILE_KEYS;
     const struct strides s = c->stride, scale = c->scale_stride;
     const char *scales = c->scales;
     if (scales)
         scales += at.outer * scale.batch + kv_head * scale.head + at.row * scale.row;
     return (struct key_row){c->first + at.outer * s.batch + kv_head * s.head + at.row * s.row,
                             (const float *)scales};
+}
+
+/* The row of a key, or the tile that has it. With cells it has one, of the entry that is listed. */
+static inline struct key_row key_row(const struct attention *a, const struct cache *c,
+                                     int64_t batch, int64_t kv_head, int64_t key)
+{
+    struct index at = row_index(&a->pages, batch, key);
+    if (a->kv_starts.data)
+        at = (struct index){0, int_at(a->kv_starts, batch) + key};
+    if (has_cells(a))
+        at.row = *cells_from(a, key);
+    if (c->tiled)
+        at.row /= TILE_KEYS;
+    return key_row_at(c, at, kv_head);
 }
 
 #endif

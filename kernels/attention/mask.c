@@ -2,7 +2,8 @@
  *
  * From masks, documents, slopes and dropout, as the caller has them, to sets of keys and lines of
  * numbers for a block of keys. What there is to do for each key is done by the tiles: here it is
- * found where the masks lie, and what the lines are made of.
+ * found where the masks lie, and what the lines are made of. Only where cells are out of order are
+ * elements of a mask brought together one by one, which takes about a cycle each.
  */
 #include "kernels/attention/mask.h"
 
@@ -13,12 +14,6 @@ static struct key_set part_of_block(int64_t first, int64_t end, int64_t block)
 {
     return key_set_of((int)clamp(first - block, 0, KEY_BLOCK),
                       (int)clamp(end - block, 0, KEY_BLOCK));
-}
-
-/* Columns of the block that a mask has. */
-static int columns_of(const struct mask *m, int64_t block)
-{
-    return (int)clamp(m->columns - block, 0, KEY_BLOCK);
 }
 
 /* Rows of a mask are far apart, and no stream that the hardware would see coming. They need not
@@ -34,71 +29,182 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
     __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* lines begin anywhere */
 }
 
-/* What a mask lets through of what it says: all it has, or all but that. */
-static struct key_set let_through(const struct mask *m, struct key_set said, int64_t block)
+/* --- Columns ----------------------------------------------------------------------------------
+ *
+ * A column of a mask belongs to a key, or to a cell where there are cells.
+ */
+
+enum { LARGEST_ELEMENT = sizeof(float) };
+
+/* The elements of a mask's row for the keys of a block. */
+struct columns {
+    const char *first;
+    struct key_set keys; /* that have one */
+};
+
+/* Columns of the block that a mask has, without cells. */
+static int columns_of(const struct mask *m, int64_t block)
+{
+    return (int)clamp(m->columns - block, 0, KEY_BLOCK);
+}
+
+/* The column of a cell, or any other where it has none. */
+static inline int64_t column_of(int32_t cell, int64_t columns)
+{
+    return (uint32_t)cell < (uint64_t)columns ? cell : 0;
+}
+
+/* Of the keys of a block those whose cell has a column, and maybe some without a cell. */
+static struct key_set have_columns(const int32_t *cell, int64_t columns, int64_t cells)
+{
+    struct key_set s = key_set_of(0, KEY_BLOCK);
+    for (int i = 0; columns < cells && i < KEY_BLOCK; i++)
+        if (cell[i] >= columns)
+            s.word[i / 64] &= ~(UINT64_C(1) << i % 64);
+    return s;
+}
+
+static inline void gather(const int32_t *cell, const char *row, int64_t columns, const int bytes,
+                          char *line)
+{
+    for (int i = 0; i < KEY_BLOCK; i++)
+        memcpy(line + i * bytes, row + column_of(cell[i], columns) * bytes, (size_t)bytes);
+}
+
+static void gather_elements(const int32_t *cell, const char *row, int64_t columns, int bytes,
+                            char *line)
+{
+    if (bytes == 1)
+        gather(cell, row, columns, 1, line);
+    else if (bytes == 2)
+        gather(cell, row, columns, 2, line);
+    else
+        gather(cell, row, columns, 4, line);
+}
+
+/* Whether the elements of all keys of a block lie side by side. */
+static bool lie_in_order(const struct attention *a, int64_t block, int64_t columns)
+{
+    return cell_block_of(a, block)->in_order == KEY_BLOCK &&
+           *cells_from(a, block) + KEY_BLOCK <= columns;
+}
+
+/* Where they lie, or else brought together in `line`. Of a row with so many columns of `bytes`
+ * each, 1, 2 or 4. */
+static struct columns columns_at(const struct attention *a, const char *row, int64_t columns,
+                                 int64_t block, int bytes, char line[KEY_BLOCK * LARGEST_ELEMENT])
+{
+    const int count = (int)clamp(columns - block, 0, KEY_BLOCK);
+    if (has_cells(a)) {
+        const int32_t *const cell = cells_from(a, block);
+        if (lie_in_order(a, block, columns))
+            return (struct columns){row + cell[0] * (int64_t)bytes, key_set_of(0, KEY_BLOCK)};
+        gather_elements(cell, row, columns, bytes, line);
+        return (struct columns){line, have_columns(cell, columns, a->kv_len)};
+    }
+    if (count == KEY_BLOCK)
+        return (struct columns){row + block * bytes, key_set_of(0, KEY_BLOCK)};
+    memset(line, 0, (size_t)(KEY_BLOCK * bytes));
+    if (count > 0)
+        memcpy(line, row + block * bytes, (size_t)(count * bytes));
+    return (struct columns){line, key_set_of(0, count)};
+}
+
+static const char *mask_row(const struct mask *m, const struct place *place)
+{
+    return m->first + place_offset(m->stride, *place);
+}
+
+/* --- What a row sees --------------------------------------------------------------------------
+ */
+
+/* What a mask lets through of what it says of these keys: all it has, or all but that. */
+static struct key_set let_through(const struct mask *m, struct key_set said, struct key_set keys)
 {
     if (m->ignores)
         said = (struct key_set){{~said.word[0], ~said.word[1]}};
-    return intersection_of(said, key_set_of(0, columns_of(m, block)));
+    return intersection_of(said, keys);
 }
 
-static struct key_set seen_by_bytes(const struct mask *m, const struct kernels *kernels,
+static struct key_set seen_by_bytes(const struct attention *a, const struct kernels *kernels,
                                     const struct place *place, int64_t block)
 {
-    const int columns = columns_of(m, block);
-    const char *const row = m->first + place_offset(m->stride, *place) + block;
+    const struct mask *const m = &a->extras.bytes;
+    char line[KEY_BLOCK * LARGEST_ELEMENT];
     struct key_set s;
-    ask_for_rows_after(m, row, KEY_BLOCK);
-    if (columns == KEY_BLOCK) {
-        kernels->nonzero((const unsigned char *)row, s.word);
-    } else {
-        unsigned char bytes[KEY_BLOCK] = {0};
-        if (columns > 0)
-            memcpy(bytes, row, (size_t)columns);
-        kernels->nonzero(bytes, s.word);
-    }
-    return let_through(m, s, block);
+    const struct columns c = columns_at(a, mask_row(m, place), m->columns, block, 1, line);
+    if (c.first != line)
+        ask_for_rows_after(m, c.first, KEY_BLOCK);
+    kernels->nonzero((const unsigned char *)c.first, s.word);
+    return let_through(m, s, c.keys);
 }
 
-static struct key_set seen_by_bits(const struct mask *m, const struct place *place, int64_t block)
+/* KEY_BLOCK bits from column `first` on. */
+static struct key_set bits_from(const unsigned char *row, int64_t first)
 {
-    const int columns = columns_of(m, block);
-    const char *const row = m->first + place_offset(m->stride, *place) + block / 8;
-    unsigned char bytes[KEY_BLOCK / 8] = {0};
+    enum { WORD = 8 }; /* bytes */
+    const int shift = first % 8;
+    unsigned char bytes[KEY_BLOCK / 8 + WORD] = {0};
+    uint64_t word[KEY_BLOCK / 64 + 1] = {0};
+    memcpy(bytes, row + first / 8, KEY_BLOCK / 8 + (shift > 0));
+    for (int i = 0; i < KEY_BLOCK / 8 + 1; i++)
+        word[i / WORD] |= (uint64_t)bytes[i] << 8 * (i % WORD);
+    if (shift == 0)
+        return (struct key_set){{word[0], word[1]}};
+    return (struct key_set){
+        {word[0] >> shift | word[1] << (64 - shift), word[1] >> shift | word[2] << (64 - shift)}};
+}
+
+static struct key_set bits_of_cells(const struct attention *a, const unsigned char *row,
+                                    int64_t columns, int64_t block)
+{
+    const int32_t *const cell = cells_from(a, block);
     struct key_set s = {{0, 0}};
-    if (columns > 0)
-        memcpy(bytes, row, (size_t)(columns + 7) / 8);
-    for (int i = 0; i < KEY_BLOCK / 8; i++)
-        s.word[i / 8] |= (uint64_t)bytes[i] << 8 * (i % 8);
-    return let_through(m, s, block);
-}
-
-static const char *bias_row(const struct mask *m, const struct place *place, int64_t block)
-{
-    return m->first + place_offset(m->stride, *place) + bytes_of(m->type, block);
-}
-
-static struct seen seen_by_bias(const struct mask *m, const struct kernels *kernels,
-                                const struct place *place, int64_t block)
-{
-    const int columns = columns_of(m, block);
-    const char *const row = bias_row(m, place, block);
-    struct seen s = {.biased = false};
-    if (columns == 0)
-        return s;
-    ask_for_rows_after(m, row, (int)bytes_of(m->type, KEY_BLOCK));
-    if (columns == KEY_BLOCK) {
-        s.biased = kernels->unmasked(m->type, row, s.keys.word);
-    } else {
-        float numbers[KEY_BLOCK] = {0};
-        memcpy(numbers, row, (size_t)bytes_of(m->type, columns));
-        s.biased = kernels->unmasked(m->type, numbers, s.keys.word);
-        s.keys = intersection_of(s.keys, key_set_of(0, columns));
+    if (lie_in_order(a, block, columns))
+        return bits_from(row, cell[0]);
+    for (int i = 0; i < KEY_BLOCK; i++) {
+        const int64_t at = column_of(cell[i], columns);
+        s.word[i / 64] |= (uint64_t)(row[at / 8] >> at % 8 & 1) << i % 64;
     }
     return s;
 }
 
-/* The keys up to `end` of the same document. */
+static struct key_set seen_by_bits(const struct attention *a, const struct place *place,
+                                   int64_t block)
+{
+    const struct mask *const m = &a->extras.bits;
+    const int columns = columns_of(m, block);
+    const unsigned char *const row = (const unsigned char *)mask_row(m, place);
+    unsigned char bytes[KEY_BLOCK / 8] = {0};
+    struct key_set s = {{0, 0}};
+    if (has_cells(a))
+        return let_through(m, bits_of_cells(a, row, m->columns, block),
+                           have_columns(cells_from(a, block), m->columns, a->kv_len));
+    if (columns > 0)
+        memcpy(bytes, row + block / 8, (size_t)(columns + 7) / 8);
+    for (int i = 0; i < KEY_BLOCK / 8; i++)
+        s.word[i / 8] |= (uint64_t)bytes[i] << 8 * (i % 8);
+    return let_through(m, s, key_set_of(0, columns));
+}
+
+static struct seen seen_by_bias(const struct attention *a, const struct kernels *kernels,
+                                const struct place *place, int64_t block)
+{
+    const struct mask *const m = &a->extras.bias;
+    _Alignas(LARGEST_ELEMENT) char line[KEY_BLOCK * LARGEST_ELEMENT];
+    struct seen s = {.biased = false};
+    const struct columns c =
+        columns_at(a, mask_row(m, place), m->columns, block, (int)bytes_of(m->type, 1), line);
+    if (is_empty(c.keys))
+        return s;
+    if (c.first != line)
+        ask_for_rows_after(m, c.first, (int)bytes_of(m->type, KEY_BLOCK));
+    s.biased = kernels->unmasked(m->type, c.first, s.keys.word);
+    s.keys = intersection_of(s.keys, c.keys);
+    return s;
+}
+
+/* The keys of the same document. */
 static struct key_set seen_by_document(const struct attention *a, const struct kernels *kernels,
                                        const struct place *place, int64_t block, int64_t end)
 {
@@ -106,17 +212,13 @@ static struct key_set seen_by_document(const struct attention *a, const struct k
     const int64_t first =
         a->kv_starts.data ? int_at(a->kv_starts, place->batch) : place->batch * a->kv_room;
     const int32_t own = x->q_docs[place->outer * a->q_room + place->row];
-    const int32_t *const docs = x->kv_docs + first + block;
-    const int keys = (int)clamp(end - block, 0, KEY_BLOCK);
+    _Alignas(LARGEST_ELEMENT) char line[KEY_BLOCK * LARGEST_ELEMENT];
     struct key_set s;
-    if (keys == KEY_BLOCK) {
-        kernels->same_ids(docs, own, s.word);
-        return s;
-    }
-    int32_t ids[KEY_BLOCK] = {0};
-    memcpy(ids, docs, (size_t)keys * sizeof *ids);
-    kernels->same_ids(ids, own, s.word);
-    return intersection_of(s, key_set_of(0, keys));
+    const struct columns c =
+        columns_at(a, (const char *)(x->kv_docs + first), has_cells(a) ? a->kv_len : end, block,
+                   (int)sizeof own, line);
+    kernels->same_ids((const int32_t *)(const void *)c.first, own, s.word);
+    return intersection_of(s, c.keys);
 }
 
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
@@ -126,16 +228,18 @@ void attnkit_see(const struct attention *a, const struct kernels *kernels,
     const struct visible v = visible_keys(a, place->batch, place->position);
     struct key_set keys =
         union_of(part_of_block(0, v.keep, block), part_of_block(v.first, v.end, block));
+    if (has_cells(a))
+        keys = intersection_of(keys, cell_block_of(a, block)->there);
     seen->biased = x->slopes;
     if (x->q_docs && !is_empty(keys))
         keys = intersection_of(
             keys, seen_by_document(a, kernels, place, block, v.end > v.keep ? v.end : v.keep));
     if (x->bytes.first && !is_empty(keys))
-        keys = intersection_of(keys, seen_by_bytes(&x->bytes, kernels, place, block));
+        keys = intersection_of(keys, seen_by_bytes(a, kernels, place, block));
     if (x->bits.first && !is_empty(keys))
-        keys = intersection_of(keys, seen_by_bits(&x->bits, place, block));
+        keys = intersection_of(keys, seen_by_bits(a, place, block));
     if (x->bias.first && !is_empty(keys)) {
-        const struct seen by_bias = seen_by_bias(&x->bias, kernels, place, block);
+        const struct seen by_bias = seen_by_bias(a, kernels, place, block);
         keys = intersection_of(keys, by_bias.keys);
         seen->biased |= by_bias.biased || x->has_huge_scale;
     }
@@ -181,10 +285,19 @@ void attnkit_bias_line(const struct attention *a, const struct kernels *kernels,
     };
     if (x->bias_scales)
         what.unit = with_unit(x->bias_scales[place.head], in_log2);
+    _Alignas(LARGEST_ELEMENT) char line_of_cells[KEY_BLOCK * LARGEST_ELEMENT];
     if (x->bias.first) {
-        what.type = x->bias.type;
-        what.numbers = bias_row(&x->bias, &place, block);
-        what.count = columns_of(&x->bias, block);
+        const struct mask *const m = &x->bias;
+        const char *const row = mask_row(m, &place);
+        what.type = m->type;
+        what.numbers = row + bytes_of(m->type, block);
+        what.count = columns_of(m, block);
+        if (has_cells(a)) {
+            what.numbers =
+                columns_at(a, row, m->columns, block, (int)bytes_of(m->type, 1), line_of_cells)
+                    .first;
+            what.count = KEY_BLOCK;
+        }
     }
     if (x->slopes) {
         const int64_t position = q_offset(a, place.batch) + place.position;
@@ -201,8 +314,9 @@ void attnkit_keep_line(const struct attention *a, const struct kernels *kernels,
     const struct extras *const x = &a->extras;
     const struct keep_line what = {
         .seed = x->seeds[place.batch],
-        .position = (uint64_t)(a->first_key + q_offset(a, place.batch) + place.position),
-        .first_key = (uint64_t)(a->first_key + block),
+        .position =
+            (uint64_t)(first_key_of(a, place.batch) + q_offset(a, place.batch) + place.position),
+        .first_key = (uint64_t)(first_key_of(a, place.batch) + block),
         .dropped = x->dropped,
         .head = (uint32_t)place.head,
         .factor = x->keep_factor,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which keys a row sees, and what is added to their scores. By its index alone a row sees two
- * ranges of keys, counted from the first key there is; masks and documents take some of them away,
- * which is worked out for a block of keys at a time.
+ * ranges of keys, counted from the first key there is; masks, documents and empty cells take some
+ * of them away, which is worked out for a block of keys at a time.
  */
 #ifndef ATTNKIT_MASK_H
 #define ATTNKIT_MASK_H
@@ -17,8 +17,11 @@ static inline int64_t sequence_rows(const struct attention *a, int64_t batch)
     return int_at(a->q_starts, batch + 1) - int_at(a->q_starts, batch);
 }
 
+/* With cells up to the last key that has one. */
 static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
 {
+    if (has_cells(a))
+        return a->cells.table->spans[batch].keys;
     if (a->kv_starts.data)
         return int_at(a->kv_starts, batch + 1) - int_at(a->kv_starts, batch);
     return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
@@ -29,7 +32,7 @@ static inline int64_t q_offset(const struct attention *a, int64_t batch)
 {
     if (a->bottom_right)
         return sequence_keys(a, batch) - sequence_rows(a, batch);
-    return (a->q_offsets.data ? int_at(a->q_offsets, batch) : 0) - a->first_key;
+    return (a->q_offsets.data ? int_at(a->q_offsets, batch) : 0) - first_key_of(a, batch);
 }
 
 static inline int64_t clamp(int64_t x, int64_t low, int64_t high)
@@ -66,14 +69,14 @@ static inline struct visible visible_keys(const struct attention *a, int64_t bat
 {
     const struct extras *const x = &a->extras;
     int64_t keys = causal_end(a, batch, position);
-    if (x->any && x->columns < keys)
+    if (x->any && !has_cells(a) && x->columns < keys)
         keys = x->columns;
     if (!x->window)
         return (struct visible){0, 0, keys};
     const int64_t at = q_offset(a, batch) + position;
     const int64_t end = saturated_sum(saturated_sum(at, x->right), 1);
     return (struct visible){
-        .keep = clamp(x->keep_first - a->first_key, 0, keys),
+        .keep = clamp(x->keep_first - first_key_of(a, batch), 0, keys),
         .first = clamp(saturated_sum(at, -x->left), 0, keys),
         .end = x->has_right ? clamp(end, 0, keys) : keys,
     };

@@ -85,7 +85,7 @@ static size_t larger(size_t a, size_t b)
 static int64_t mask_floats(const struct attention *a, int lanes)
 {
     const int64_t seen = ROW_BLOCK * sizeof(struct seen) / sizeof(float);
-    return a->extras.any ? 2 * KEY_BLOCK * lanes + seen : 0;
+    return a->extras.any || has_cells(a) ? 2 * KEY_BLOCK * lanes + seen : 0;
 }
 
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
@@ -216,7 +216,7 @@ static void begin(struct prefill *w, const struct work_item *item, char *scratch
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
     struct seen *seen = NULL;
-    if (w->a->extras.any) {
+    if (w->a->extras.any || has_cells(w->a)) {
         w->lines = take(&scratch, KEY_BLOCK, lanes);
         w->plane = take(&scratch, KEY_BLOCK, lanes);
         seen = (struct seen *)take(&scratch, ROW_BLOCK, sizeof *seen / sizeof(float));
@@ -438,15 +438,28 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
+/* Whether rows may not see all keys of a block up to the end of what they see. */
+static bool is_masked(const struct prefill *w, int64_t first)
+{
+    return w->a->extras.any || !all_have_cells(w->a, first, visible_in_block(last_end(w), first));
+}
+
 /* The keys of a block that rows see. */
 static struct key_set keys_of_block(const struct prefill *w, int64_t first)
 {
     const struct key_range keys = visible_part(w->visible, first, KEY_BLOCK);
     if (keys.first >= keys.end)
         return key_set_of(0, 0);
-    if (w->a->extras.any)
+    if (is_masked(w, first))
         return look(w, first);
     return key_set_of(0, visible_in_block(last_end(w), first));
+}
+
+/* Whether the block after the one at key `first` is likely to lie where its first key does. */
+static bool has_next_block(const struct prefill *w, int64_t first)
+{
+    const int64_t next = first + KEY_BLOCK;
+    return next < last_end(w) && !w->a->pages.table && are_in_order(w->a, next, 1);
 }
 
 /* The blocks from key `first` to the end of its chunk, for states that have been reset. */
@@ -464,12 +477,12 @@ static void attend_blocks(struct prefill *w, int64_t first)
         struct ahead ahead = {NULL, NULL};
         if (block.in_place)
             ahead.v = &block.v;
-        if (block.in_place && !w->a->pages.table && key + KEY_BLOCK < last->end) {
-            next = rows_from(next, KEY_BLOCK - first_of(keys));
+        if (block.in_place && has_next_block(w, key)) {
+            next.first = key_row(w->a, &w->a->k, w->batch, w->kv_head, key + KEY_BLOCK).data;
             ahead.k = &next;
         }
         for (struct panel *p = first_to_see(w, key); p <= last; p++) {
-            if (w->a->extras.any)
+            if (is_masked(w, key))
                 attend_masked_block(w, p, key, &block, keys, ahead);
             else
                 attend_block(w, p, key, &block, ahead);

@@ -98,7 +98,9 @@ static struct key_set look(struct weighing *w, int64_t block)
 {
     const struct attention *a = w->a;
     const int64_t keys = sequence_keys(a, w->place->batch) - block;
-    const struct key_set all = key_set_of(0, (int)clamp(keys, 0, KEY_BLOCK));
+    struct key_set all = key_set_of(0, (int)clamp(keys, 0, KEY_BLOCK));
+    if (has_cells(a))
+        all = intersection_of(all, cell_block_of(a, block)->there);
     struct key_set any = {{0, 0}};
     struct seen seen;
     for (int lane = 0; lane < w->lanes; lane++) {
@@ -158,20 +160,52 @@ static void weigh_block(const struct weighing *w, int64_t block, struct key_set 
     w->kernels->finish(&result, w->lanes, keys, w->rows, lines, NULL);
 }
 
+/* What stands for the value of a key that gets none. */
+static float no_value(const struct extras *x)
+{
+    return x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
+}
+
+static float *row_of(const struct weighing *w, int lane)
+{
+    const struct extras *const x = &w->a->extras;
+    return (float *)(x->weights + place_offset(x->weights_stride, w->place[lane]));
+}
+
+/* The values of a block to its cells. */
+static void write_cells(const struct weighing *w, int lane, int64_t block, struct key_set any,
+                        const float *line)
+{
+    const int32_t *const cell = cells_from(w->a, block);
+    float *const row = row_of(w, lane);
+    float values[KEY_BLOCK];
+    w->kernels->spread_line(any.word, line, w->keys[lane].word, 0.0f, values);
+    for (int i = 0; i < KEY_BLOCK; i++)
+        if (has_key(w->keys[lane], i))
+            row[cell[i]] = values[i];
+}
+
 /* A block of a row of the result. `line` has the values of the keys in `any`. */
 static void write_row(const struct weighing *w, int lane, int64_t block, struct key_set any,
                       const float *line)
 {
-    const struct extras *const x = &w->a->extras;
-    const float none = x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
-    float *const row =
-        (float *)(x->weights + place_offset(x->weights_stride, w->place[lane])) + block;
+    const float none = no_value(&w->a->extras);
+    float *const row = row_of(w, lane) + block;
     const int64_t columns = w->a->kv_len - block;
     float last[KEY_BLOCK]; /* columns of a row, and some beyond */
     float *const whole = columns < KEY_BLOCK ? last : row;
     w->kernels->spread_line(any.word, line, w->keys[lane].word, none, whole);
     if (columns < KEY_BLOCK)
         memcpy(row, last, (size_t)columns * sizeof *row);
+}
+
+/* Not all cells have a key. */
+static void clear_rows(const struct weighing *w)
+{
+    const float none = no_value(&w->a->extras);
+    for (int lane = 0; lane < w->rows; lane++)
+        for (int64_t column = 0; column < w->a->kv_len; column++)
+            row_of(w, lane)[column] = none;
 }
 
 void attnkit_write_weights(const struct attention *a, const struct kernels *kernels,
@@ -183,12 +217,18 @@ void attnkit_write_weights(const struct attention *a, const struct kernels *kern
     w.kernels = kernels;
     w.rows = rows;
     begin(&w, first, row_max, row_sum, scratch);
-    for (int64_t block = 0; block < a->kv_len; block += KEY_BLOCK) {
+    if (has_cells(a))
+        clear_rows(&w);
+    const int64_t end = has_cells(a) ? sequence_keys(a, first.batch) : a->kv_len;
+    for (int64_t block = 0; block < end; block += KEY_BLOCK) {
         const struct key_set any = look(&w, block);
         if (!is_empty(any))
             weigh_block(&w, block, any);
         for (int lane = 0; lane < rows; lane++)
-            write_row(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
+            if (has_cells(a))
+                write_cells(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
+            else
+                write_row(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
     }
 }
 

@@ -92,16 +92,16 @@ static const char *mask_row(const struct mask *m, struct place place)
     return m->first + place_offset(m->stride, place);
 }
 
-static float bias_at(const struct mask *m, struct place place, int64_t key)
+static float bias_at(const struct mask *m, struct place place, int64_t column)
 {
     const char *const row = mask_row(m, place);
     switch (m->type) {
     case TYPE_F16:
-        return float_from_f16(half_at(row, key));
+        return float_from_f16(half_at(row, column));
     case TYPE_BF16:
-        return float_from_bf16(half_at(row, key));
+        return float_from_bf16(half_at(row, column));
     default:
-        return float_at(row, key);
+        return float_at(row, column);
     }
 }
 
@@ -112,31 +112,41 @@ static bool is_in_window(const struct extras *x, int64_t first_key, int64_t posi
                                                (!x->has_right || distance <= x->right));
 }
 
-static bool is_same_document(const struct attention *a, struct place place, int64_t key)
+static bool is_same_document(const struct attention *a, struct place place, int64_t column)
 {
     const int64_t first =
         a->kv_starts.data ? int_at(a->kv_starts, place.batch) : place.batch * a->kv_room;
-    return a->extras.q_docs[place.outer * a->q_room + place.row] == a->extras.kv_docs[first + key];
+    return a->extras.q_docs[place.outer * a->q_room + place.row] ==
+           a->extras.kv_docs[first + column];
+}
+
+/* The column of a key in masks; below 0 where its cell is empty. */
+static int64_t column_of(const struct attention *a, int64_t key)
+{
+    return has_cells(a) ? a->cells.table->cell[key] : key;
 }
 
 /* Whether a row sees a key: all that may keep it from that, one after the other. */
 static bool is_seen(const struct attention *a, struct place place, int64_t key)
 {
     const struct extras *const x = &a->extras;
+    const int64_t column = column_of(a, key);
     const int64_t position = q_offset(a, place.batch) + place.position;
-    if (a->causal && key > position)
+    if (column < 0 || (a->causal && key > position))
         return false;
-    if (x->window && !is_in_window(x, a->first_key, position, key))
+    if (x->window && !is_in_window(x, first_key_of(a, place.batch), position, key))
         return false;
-    if (x->q_docs && !is_same_document(a, place, key))
+    if (x->q_docs && !is_same_document(a, place, column))
         return false;
-    if (x->bytes.first &&
-        (key >= x->bytes.columns || (mask_row(&x->bytes, place)[key] != 0) == x->bytes.ignores))
+    if (x->bytes.first && (column >= x->bytes.columns ||
+                           (mask_row(&x->bytes, place)[column] != 0) == x->bytes.ignores))
         return false;
-    if (x->bits.first && (key >= x->bits.columns ||
-                          (mask_row(&x->bits, place)[key / 8] >> key % 8 & 1) == x->bits.ignores))
+    if (x->bits.first &&
+        (column >= x->bits.columns ||
+         (mask_row(&x->bits, place)[column / 8] >> column % 8 & 1) == x->bits.ignores))
         return false;
-    return !x->bias.first || (key < x->bias.columns && bias_at(&x->bias, place, key) != -INFINITY);
+    return !x->bias.first ||
+           (column < x->bias.columns && bias_at(&x->bias, place, column) != -INFINITY);
 }
 
 /* What is added to a score: in log2 the factors of the head are what they are times log2 e. */
@@ -148,7 +158,8 @@ static float bias_of(const struct attention *a, struct place place, int64_t key,
     if (x->bias.first) {
         const float scale = x->bias_scales ? x->bias_scales[place.head] : 1.0f;
         const float least = -0x1p126f * (in_log2 ? (float)LOG2_E : 1.0f);
-        bias = bias_at(&x->bias, place, key) * (in_log2 ? (float)(scale * LOG2_E) : scale);
+        bias = bias_at(&x->bias, place, column_of(a, key)) *
+               (in_log2 ? (float)(scale * LOG2_E) : scale);
         bias = bias < least ? least : bias;
     }
     if (x->slopes) {
@@ -345,11 +356,11 @@ static float weight_of(const struct attention *a, int64_t kv_head, struct place 
                        struct softmax total, const struct buffers *b)
 {
     const struct extras *const x = &a->extras;
-    const bool seen = key < sequence_keys(a, place.batch) && is_seen(a, place, key);
+    const bool seen = is_seen(a, place, key);
     const float divisor = total.sum == 0.0 ? 1.0f : (float)total.sum;
     if (x->weights_kind == WEIGHTS_SOFTMAX && !seen)
         return 0.0f;
-    if (key >= sequence_keys(a, place.batch) || (x->weights_kind == WEIGHTS_BIASED && !seen))
+    if (x->weights_kind == WEIGHTS_BIASED && !seen)
         return -INFINITY;
     const float s = dot(a, kv_head, place, key, b);
     if (x->weights_kind == WEIGHTS_SOFTMAX)
@@ -366,14 +377,59 @@ static void write_weights(const struct attention *a, int64_t kv_head, struct pla
                           struct softmax total, const struct buffers *b)
 {
     char *const row = a->extras.weights + place_offset(a->extras.weights_stride, place);
-    for (int64_t key = 0; key < a->kv_len; key++) {
+    const float none = a->extras.weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
+    for (int64_t column = 0; column < a->kv_len; column++)
+        memcpy(row + column * (int64_t)sizeof none, &none, sizeof none);
+    for (int64_t key = 0; key < sequence_keys(a, place.batch); key++) {
+        if (column_of(a, key) < 0)
+            continue;
         const float weight = plain_nan(weight_of(a, kv_head, place, key, total, b));
-        memcpy(row + key * (int64_t)sizeof weight, &weight, sizeof weight);
+        memcpy(row + column_of(a, key) * (int64_t)sizeof weight, &weight, sizeof weight);
     }
 }
 
-void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
-                           float *out, float *lse)
+/* --- Cells ------------------------------------------------------------------------------------
+ */
+
+/* The cells of an entry: the problem with a table of its keys, to be freed. */
+struct listed {
+    struct attention a;
+    struct cell_table table;
+};
+
+static void list_cells(const struct attention *a, int64_t batch, struct listed *listed)
+{
+    const int64_t cells = a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
+    int64_t smallest = INT64_MAX, largest = -1;
+    *listed = (struct listed){*a, {.spans = calloc((size_t)a->batch, sizeof(struct key_span))}};
+    listed->a.cells.table = &listed->table;
+    for (int64_t cell = 0; cell < cells; cell++) {
+        const int64_t index = int_at(a->cells.index, batch * a->cells.stride + cell);
+        smallest = index >= 0 && index < smallest ? index : smallest;
+        largest = index > largest ? index : largest;
+    }
+    struct key_span *const span = &listed->table.spans[batch];
+    if (largest >= 0)
+        *span = (struct key_span){smallest - smallest % CHUNK_KEYS, 0};
+    span->keys = largest + 1 - span->first_key;
+    listed->table.cell = malloc((size_t)(span->keys + 1) * sizeof *listed->table.cell);
+    for (int64_t key = 0; key < span->keys; key++)
+        listed->table.cell[key] = -1;
+    for (int64_t cell = 0; cell < cells; cell++) {
+        const int64_t index = int_at(a->cells.index, batch * a->cells.stride + cell);
+        if (index >= 0)
+            listed->table.cell[index - span->first_key] = (int32_t)cell;
+    }
+}
+
+static void free_listed(const struct listed *listed)
+{
+    free(listed->table.spans);
+    free(listed->table.cell);
+}
+
+static void attend_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
+                       float *out, float *lse)
 {
     const int64_t end = sequence_keys(a, batch);
     const struct place place = place_of_row(a, batch, kv_head, row);
@@ -398,6 +454,19 @@ void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_
     if (a->extras.weights)
         write_weights(a, kv_head, place, total, &b);
     free_buffers(&b);
+}
+
+void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
+                           float *out, float *lse)
+{
+    struct listed listed;
+    if (!has_cells(a)) {
+        attend_row(a, batch, kv_head, row, out, lse);
+        return;
+    }
+    list_cells(a, batch, &listed);
+    attend_row(&listed.a, batch, kv_head, row, out, lse);
+    free_listed(&listed);
 }
 
 void attnkit_reference(const struct attention *a)

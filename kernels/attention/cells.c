@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the indices of cells to the cells of keys: one pass over an entry's indices for their range,
+ * and one that puts each cell where its key is. Empty cells, of which there are many where several
+ * sequences share a cache, cost a comparison.
+ */
+#include "kernels/attention/cells.h"
+
+#include <string.h>
+
+enum { CACHE_LINE = 64 };
+
+int64_t attnkit_most_keys(const struct attention *a)
+{
+    const int64_t chunks = a->kv_len / CHUNK_KEYS + (a->kv_len % CHUNK_KEYS > 0);
+    return has_cells(a) ? (chunks + 1) * CHUNK_KEYS : chunks * CHUNK_KEYS;
+}
+
+/* Bytes of the parts of a table, in the order in which they lie. */
+struct parts {
+    int64_t spans, blocks, cells;
+};
+
+/* kv_len is below 2^31, and so is batch times a row of indices below 2^63: no product overflows
+ * but that of the spans. Returns whether that does. */
+static bool measure(const struct attention *a, struct parts *parts)
+{
+    const int64_t keys = attnkit_most_keys(a);
+    parts->blocks = keys / KEY_BLOCK * (int64_t)sizeof(struct cell_block);
+    parts->cells = keys * (int64_t)sizeof(int32_t);
+    return __builtin_mul_overflow(a->batch, (int64_t)sizeof(struct key_span), &parts->spans);
+}
+
+size_t attnkit_cell_bytes(const struct attention *a)
+{
+    struct parts parts;
+    int64_t bytes;
+    if (!has_cells(a))
+        return 0;
+    if (measure(a, &parts) ||
+        __builtin_add_overflow(parts.spans, parts.blocks + parts.cells, &bytes) ||
+        __builtin_add_overflow(bytes, (int64_t)sizeof(struct cell_table) + CACHE_LINE, &bytes))
+        return SIZE_MAX;
+    return (size_t)bytes / CACHE_LINE * CACHE_LINE;
+}
+
+struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
+{
+    struct cell_table *const table = (struct cell_table *)(void *)memory;
+    struct parts parts;
+    (void)measure(a, &parts); /* it did not overflow where the memory was asked for */
+    memory += sizeof *table;
+    table->spans = (struct key_span *)(void *)memory;
+    table->blocks = (struct cell_block *)(void *)(memory + parts.spans);
+    table->cell = (int32_t *)(void *)(memory + parts.spans + parts.blocks);
+    table->batch = -1;
+    return table;
+}
+
+/* Cells of an entry that may have a key. */
+static int64_t used_cells(const struct attention *a, int64_t batch)
+{
+    return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
+}
+
+/* The numbers of an entry. */
+static struct ints indices_of(const struct attention *a, int64_t batch)
+{
+    const struct ints all = a->cells.index;
+    const int64_t first = batch * a->cells.stride * int_bytes(all);
+    return (struct ints){(const char *)all.data + first, all.narrow};
+}
+
+/* Of the type that `indices` has, which is known where this is compiled. -1 is the largest number
+ * without a sign, so that it is not the smallest index. */
+static inline struct index_range range_of(struct ints indices, int64_t cells)
+{
+    struct index_range r = {INT64_MAX, 0, -1};
+    uint64_t smallest = UINT64_MAX;
+    for (int64_t cell = 0; cell < cells; cell++) {
+        const int64_t index = int_at(indices, cell);
+        r.least = index < r.least ? index : r.least;
+        r.largest = index > r.largest ? index : r.largest;
+        smallest = (uint64_t)index < smallest ? (uint64_t)index : smallest;
+    }
+    r.smallest = (int64_t)smallest;
+    return r;
+}
+
+/* The same in 32 bits, which vectors hold twice as many of. */
+static struct index_range narrow_range_of(const int32_t *indices, int64_t cells)
+{
+    int32_t least = INT32_MAX, largest = -1;
+    uint32_t smallest = UINT32_MAX;
+    for (int64_t cell = 0; cell < cells; cell++) {
+        const int32_t index = indices[cell];
+        least = index < least ? index : least;
+        largest = index > largest ? index : largest;
+        smallest = (uint32_t)index < smallest ? (uint32_t)index : smallest;
+    }
+    return (struct index_range){least, smallest, largest};
+}
+
+struct index_range attnkit_index_range(const struct attention *a, int64_t batch)
+{
+    const struct ints indices = indices_of(a, batch);
+    const int64_t cells = used_cells(a, batch);
+    if (indices.narrow)
+        return narrow_range_of(indices.data, cells);
+    return range_of((struct ints){indices.data, false}, cells);
+}
+
+struct key_span attnkit_key_span(struct index_range range)
+{
+    if (range.largest < 0)
+        return (struct key_span){0, 0};
+    const int64_t first_key = range.smallest / CHUNK_KEYS * CHUNK_KEYS;
+    return (struct key_span){first_key, range.largest + 1 - first_key};
+}
+
+/* Puts each of so many cells where its key is. Returns the first one whose place is taken, or -1.
+ */
+static inline int64_t place(struct ints indices, int64_t cells, int64_t first_key, int32_t *of_key)
+{
+    for (int64_t cell = 0; cell < cells; cell++) {
+        const int64_t index = int_at(indices, cell);
+        if (index < 0)
+            continue;
+        int32_t *const taken = of_key + (index - first_key);
+        if (*taken >= 0)
+            return cell;
+        *taken = (int32_t)cell;
+    }
+    return -1;
+}
+
+static int cells_in_order(const int32_t *cell)
+{
+    int count = 0;
+    while (count < KEY_BLOCK && cell[0] >= 0 && cell[count] == cell[0] + count)
+        count++;
+    return count;
+}
+
+static void describe(const struct kernels *kernels, const int32_t *cell, struct cell_block *block)
+{
+    uint64_t empty[KEY_BLOCK / 64];
+    kernels->same_ids(cell, -1, empty);
+    block->there = (struct key_set){{~empty[0], ~empty[1]}};
+    block->in_order = cells_in_order(cell);
+}
+
+int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kernels, int64_t batch)
+{
+    struct cell_table *const t = a->cells.table;
+    const struct ints indices = indices_of(a, batch);
+    const struct key_span span = t->spans[batch];
+    const int64_t cells = used_cells(a, batch),
+                  blocks = span.keys / KEY_BLOCK + (span.keys % KEY_BLOCK > 0);
+    memset(t->cell, 0xff, (size_t)(blocks * KEY_BLOCK) * sizeof *t->cell);
+    const int64_t twice =
+        indices.narrow ? place((struct ints){indices.data, true}, cells, span.first_key, t->cell)
+                       : place((struct ints){indices.data, false}, cells, span.first_key, t->cell);
+    for (int64_t i = 0; twice < 0 && i < blocks; i++)
+        describe(kernels, t->cell + i * KEY_BLOCK, t->blocks + i);
+    t->batch = twice < 0 ? batch : -1;
+    return twice;
+}
+
+void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch)
+{
+    if (has_cells(a) && a->cells.table->batch != batch)
+        (void)attnkit_list_cells(a, kernels, batch); /* no index twice: it has been checked */
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A cache whose cells hold keys in any order gives the bits of a dense one in which each key lies
+ * in its place, with every kind of mask and every type: whatever the order, with keys that have no
+ * cell and cells that have no key, of which there may be no memory, and for several sequences in
+ * one cache. On every instruction set, or on the one that is named.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cases/kinds.h"
+#include "kernels/kernels.h"
+#include "tests/support/call.h"
+#include "tests/support/memory.h"
+#include "tests/support/sample.h"
+
+enum {
+    KEYS = 1300, /* of the dense cache: three chunks */
+    CELLS = 700,
+    FIRST = KEYS - CELLS, /* the first key of a cache that has gone round */
+    DIM = 32,
+    VALUES = 32,
+    HEADS = 4,
+    KV_HEADS = 2,
+    BATCH = 2,
+    ROW_COUNTS = 3,
+    CASES = 2 * KINDS, /* each kind again with a V of which sums overflow in some columns */
+};
+
+/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
+
+static int case_step(void)
+{
+    return is_sampled_run() ? 4 : 1;
+}
+
+/* --- Orders ------------------------------------------------------------------------------------
+ *
+ * The index of the key of a cell of entry b, or -1.
+ */
+
+/* Of a cache that goes round: the last CELLS keys, each at its index modulo the room. */
+static int64_t ring(int64_t b, int64_t cell)
+{
+    (void)b;
+    return cell >= FIRST % CELLS ? FIRST / CELLS * CELLS + cell
+                                 : (FIRST / CELLS + 1) * CELLS + cell;
+}
+
+/* The same, one entry behind the other, and not full yet: cells in their order. */
+static int64_t filling(int64_t b, int64_t cell)
+{
+    return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
+}
+
+static int64_t backwards(int64_t b, int64_t cell)
+{
+    return FIRST - 5 * b + CELLS - 1 - cell;
+}
+
+/* Each cell somewhere else, and a tenth of the keys nowhere. */
+static int64_t shuffled(int64_t b, int64_t cell)
+{
+    const int64_t place = (cell * 293 + 17 * b) % CELLS; /* 293 has no divisor in common */
+    return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
+}
+
+/* Most cells are another sequence's: runs of cells, with gaps between the keys. */
+static int64_t one_of_several(int64_t b, int64_t cell)
+{
+    return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
+}
+
+static int64_t nothing(int64_t b, int64_t cell)
+{
+    return b == 0 ? -1 : ring(b, cell);
+}
+
+static const struct order {
+    const char *name;
+    int64_t (*index)(int64_t b, int64_t cell);
+} orders[] = {{"ring", ring},
+              {"filling", filling},
+              {"backwards", backwards},
+              {"shuffled", shuffled},
+              {"one of several", one_of_several},
+              {"nothing", nothing}};
+
+enum { ORDERS = sizeof orders / sizeof orders[0] };
+
+/* --- The dense cache ---------------------------------------------------------------------------
+ */
+
+static struct call *new_call(int k, int64_t rows)
+{
+    static const float slopes[HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};
+    static const float sinks[HEADS] = {1, -2, 0.5f, 3};
+    static const uint64_t seeds[BATCH] = {1, UINT64_C(0xfedcba9876543210)};
+    struct call *const c = call_new((struct shape){.batch = BATCH,
+                                                   .kv_heads = KV_HEADS,
+                                                   .group = HEADS / KV_HEADS,
+                                                   .q_len = rows,
+                                                   .kv_len = KEYS,
+                                                   .head_dim = DIM,
+                                                   .value_dim = VALUES});
+    const struct kind *const kind = &kinds[k % KINDS];
+    for (int64_t i = 0; i < BATCH * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
+        c->v[i] *= FLT_MAX;
+    kind->set(c);
+    if (kind->field == BYTES) { /* and all functions of the score, with one of the kinds */
+        call_set_positions(c);
+        c->groups.scores.alibi_slopes = slopes;
+        c->groups.scores.sinks = sinks;
+        c->groups.scores.softcap = 2.0;
+        c->groups.scores.dropout = 0.1;
+        c->groups.scores.dropout_seeds = seeds;
+    }
+    kinds_vary_bias(c);
+    return c;
+}
+
+/* The cell of each key of an entry, or -1. */
+struct cells {
+    int64_t of_key[BATCH][KEYS];
+};
+
+static void find_cells(const struct order *order, struct cells *cells)
+{
+    for (int64_t b = 0; b < BATCH; b++) {
+        for (int64_t j = 0; j < KEYS; j++)
+            cells->of_key[b][j] = -1;
+        for (int64_t cell = 0; cell < CELLS; cell++)
+            if (order->index(b, cell) >= 0)
+                cells->of_key[b][order->index(b, cell)] = cell;
+    }
+}
+
+/* To be written to. */
+static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
+{
+    return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
+}
+
+/* Masks the keys of a call that have no cell, in a field that the kind does not use. */
+static void mask_absent(struct call *c, const struct kind *kind, const struct cells *cells)
+{
+    attnkit_visibility *const v = &c->groups.visibility;
+    const bool in_bytes = kind->field != BYTES;
+    attnkit_tensor *const mask = in_bytes ? &v->mask : &v->mask_bits;
+    mask->type = in_bytes ? ATTNKIT_BOOL : ATTNKIT_BITS;
+    *(in_bytes ? &v->mask_kind : &v->mask_bits_kind) = ATTNKIT_MASK_IGNORE;
+    mask->layout = ATTNKIT_STRIDED;
+    memset(mask->strides, 0, sizeof mask->strides);
+    mask->strides[0] = KEYS;
+    mask->data = call_memory(c, BATCH * KEYS);
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t j = 0; j < KEYS; j++)
+            if (cells->of_key[b][j] < 0)
+                row_of(mask, b, 0, 0)[in_bytes ? j : j / 8] |= (char)(in_bytes ? 1 : 1 << j % 8);
+}
+
+/* --- The cache of cells ------------------------------------------------------------------------
+ */
+
+/* Rows of keys to rows of cells; what no key has is NaN, or the scales of it. */
+static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
+                      const struct cells *cells)
+{
+    const attnkit_tensor from = *t;
+    char *const rows = call_memory(c, (size_t)(BATCH * KV_HEADS * CELLS * row_bytes));
+    memset(rows, 0xff, (size_t)(BATCH * KV_HEADS * CELLS * row_bytes));
+    t->data = rows;
+    t->strides[2] = row_bytes;
+    t->strides[1] = CELLS * row_bytes;
+    t->strides[0] = KV_HEADS * t->strides[1];
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t h = 0; h < KV_HEADS; h++)
+            for (int64_t j = 0; j < KEYS; j++)
+                if (cells->of_key[b][j] >= 0)
+                    memcpy(row_of(t, b, h, cells->of_key[b][j]), row_of(&from, b, h, j),
+                           (size_t)row_bytes);
+}
+
+/* Columns of keys to columns of cells, of so many bits each. */
+static void move_columns(struct call *c, attnkit_tensor *t, int64_t *columns, int bits,
+                         const struct cells *cells)
+{
+    const attnkit_attention_args *const a = &c->args;
+    const attnkit_tensor from = *t;
+    const int64_t row_bytes = (CELLS * bits + 7) / 8, bytes = bits / 8;
+    t->strides[2] = row_bytes;
+    t->strides[1] = row_bytes * a->q_len;
+    t->strides[0] = t->strides[1] * HEADS;
+    t->data = call_memory(c, (size_t)(t->strides[0] * BATCH));
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+        for (at.j = 0; at.j < *columns; at.j++) {
+            const int64_t cell = cells->of_key[at.b][at.j];
+            const char *const old = row_of(&from, at.b, at.h, at.i);
+            char *const new = row_of(t, at.b, at.h, at.i);
+            if (cell >= 0 && bits == 1)
+                new[cell / 8] |= (char)((old[at.j / 8] >> at.j % 8 & 1) << cell % 8);
+            else if (cell >= 0)
+                memcpy(new + cell *bytes, old + at.j * bytes, (size_t)bytes);
+        }
+    *columns = CELLS;
+}
+
+static void move_masks(struct call *c, const struct cells *cells)
+{
+    attnkit_visibility *const v = &c->groups.visibility;
+    attnkit_score_mods *const s = &c->groups.scores;
+    if (v->mask.data)
+        move_columns(c, &v->mask, &v->mask_columns, 8, cells);
+    if (v->mask_bits.data)
+        move_columns(c, &v->mask_bits, &v->mask_bits_columns, 1, cells);
+    if (s->bias.data)
+        move_columns(c, &s->bias, &s->bias_columns, s->bias.type == ATTNKIT_F32 ? 32 : 16, cells);
+    if (!v->kv_segment_ids)
+        return;
+    int32_t *const ids = call_memory(c, sizeof *ids * BATCH * CELLS);
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t j = 0; j < KEYS; j++)
+            if (cells->of_key[b][j] >= 0)
+                ids[b * CELLS + cells->of_key[b][j]] = v->kv_segment_ids[b * KEYS + j];
+    v->kv_segment_ids = ids;
+}
+
+/* Keys that a length or a mask of fewer columns takes away have no cell. */
+static void forget_unseen(const struct call *c, struct cells *cells)
+{
+    const attnkit_visibility *const v = &c->groups.visibility;
+    const int64_t columns[] = {v->mask_columns, v->mask_bits_columns,
+                               c->groups.scores.bias_columns};
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t j = 0; j < KEYS; j++) {
+            if (v->kv_lens.data && j >= ints_at(v->kv_lens, b))
+                cells->of_key[b][j] = -1;
+            for (int i = 0; i < 3; i++)
+                if (columns[i] > 0 && j >= columns[i])
+                    cells->of_key[b][j] = -1;
+        }
+}
+
+static void set_index(struct call *c, const struct cells *cells)
+{
+    int64_t *const index = call_memory(c, sizeof *index * BATCH * CELLS);
+    for (int64_t i = 0; i < BATCH * CELLS; i++)
+        index[i] = -1;
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t j = 0; j < KEYS; j++)
+            if (cells->of_key[b][j] >= 0)
+                index[b * CELLS + cells->of_key[b][j]] = j;
+    c->groups.storage.key_index = (attnkit_ints){.data = index};
+    c->groups.storage.key_index_stride = CELLS;
+}
+
+static int64_t row_bytes_of(attnkit_type type, int64_t dim)
+{
+    return bytes_of((enum type)type, dim);
+}
+
+/* The call with its keys in cells. */
+static struct call *in_cells(const struct call *dense, struct cells *cells)
+{
+    struct call *const c = call_like(dense);
+    attnkit_kv_storage *const s = &c->groups.storage;
+    forget_unseen(c, cells);
+    move_rows(c, &c->args.k, row_bytes_of(c->args.k.type, DIM), cells);
+    move_rows(c, &c->args.v, row_bytes_of(c->args.v.type, VALUES), cells);
+    if (s->k_scales.data)
+        move_rows(c, &s->k_scales, 4 * DIM / s->k_scale_group, cells);
+    if (s->v_scales.data)
+        move_rows(c, &s->v_scales, 4 * VALUES / s->v_scale_group, cells);
+    move_masks(c, cells);
+    set_index(c, cells);
+    c->groups.visibility.kv_lens.data = NULL;
+    c->args.kv_len = CELLS;
+    return c;
+}
+
+static void demand_same(const struct call *c, const struct call *d, const struct order *order,
+                        const char *what)
+{
+    for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+        if (!call_same_row(c, at, d, at))
+            fail_msg("%s, %s: entry %lld head %lld row %lld of %lld, %d threads", order->name, what,
+                     (long long)at.b, (long long)at.h, (long long)at.i, (long long)c->args.q_len,
+                     d->threads);
+}
+
+static void order_of_cells_changes_no_bit(void **state)
+{
+    static struct cells cells;
+    for (int k = 0; k < CASES; k += case_step())
+        for (int n = 0; n < ROW_COUNTS; n++)
+            for (int o = k % 2; o < ORDERS; o += is_sampled_run() ? 3 : 1) {
+                struct call *const dense = new_call(k, row_counts[n]);
+                find_cells(&orders[o], &cells);
+                struct call *const c = in_cells(dense, &cells);
+                mask_absent(dense, &kinds[k % KINDS], &cells);
+                call_run(dense, *state);
+                for (c->threads = 1; c->threads <= 3; c->threads += 2) {
+                    call_run(c, *state);
+                    demand_same(dense, c, &orders[o], kinds[k % KINDS].name);
+                }
+                call_free(c);
+                call_free(dense);
+            }
+}
+
+/* --- Types -------------------------------------------------------------------------------------
+ */
+
+/* K or V as rows of another type. */
+static void convert(struct call *c, attnkit_tensor *t, attnkit_tensor *scales, attnkit_type type,
+                    int64_t dim, int64_t *group)
+{
+    char workspace[1 << 16], message[ATTNKIT_MESSAGE_SIZE];
+    const attnkit_exec exec = {
+        .size = sizeof exec, .workspace = workspace, .workspace_size = sizeof workspace};
+    const int64_t rows = BATCH * KV_HEADS * KEYS, bytes = row_bytes_of(type, dim);
+    void *const to = call_memory(c, (size_t)(rows * bytes));
+    attnkit_tensor numbers = {.data = NULL};
+    if (type == ATTNKIT_I8) {
+        *group = 16;
+        numbers.data = call_memory(c, (size_t)(rows * dim / *group) * sizeof(float));
+    }
+    const attnkit_append_args append = {.size = sizeof append,
+                                        .batch = BATCH,
+                                        .heads = KV_HEADS,
+                                        .len = KEYS,
+                                        .dim = dim,
+                                        .capacity = KEYS,
+                                        .scale_group = *group,
+                                        .src = {.data = t->data},
+                                        .dst = {.data = to, .type = type},
+                                        .dst_scales = numbers};
+    if (attnkit_append(&append, &exec, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    *t = (attnkit_tensor){.data = to,
+                          .type = type,
+                          .layout = ATTNKIT_STRIDED,
+                          .strides = {KV_HEADS * KEYS * bytes, KEYS * bytes, bytes}};
+    if (!numbers.data)
+        return;
+    const int64_t scale_bytes = 4 * dim / *group;
+    *scales = (attnkit_tensor){
+        .data = numbers.data,
+        .layout = ATTNKIT_STRIDED,
+        .strides = {KV_HEADS * KEYS * scale_bytes, KEYS * scale_bytes, scale_bytes}};
+}
+
+static void order_of_cells_changes_no_bit_of_any_type(void **state)
+{
+    static const attnkit_type types[] = {ATTNKIT_F16, ATTNKIT_BF16, ATTNKIT_I8, ATTNKIT_Q8_0};
+    static struct cells cells;
+    for (int i = 0; i < 4 * ROW_COUNTS; i++)
+        for (int o = 0; o < ORDERS; o++) {
+            struct call *const dense = new_call(i % KINDS, row_counts[i % ROW_COUNTS]);
+            attnkit_kv_storage *const s = &dense->groups.storage;
+            convert(dense, &dense->args.k, &s->k_scales, types[i / 3], DIM, &s->k_scale_group);
+            convert(dense, &dense->args.v, &s->v_scales, types[(i / 3 + o) % 4], VALUES,
+                    &s->v_scale_group);
+            find_cells(&orders[o], &cells);
+            struct call *const c = in_cells(dense, &cells);
+            mask_absent(dense, &kinds[i % KINDS], &cells);
+            call_run(dense, *state);
+            call_run(c, *state);
+            demand_same(dense, c, &orders[o], "types");
+            call_free(c);
+            call_free(dense);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest promises[] = {
+        cmocka_unit_test(order_of_cells_changes_no_bit),
+        cmocka_unit_test(order_of_cells_changes_no_bit_of_any_type),
+    };
+    return promises_main("key_index", promises, sizeof promises / sizeof promises[0], argc, argv);
+}
