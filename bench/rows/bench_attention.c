@@ -73,6 +73,10 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L16x4096_D128", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L16x4096_D128_tree", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L16x4096_D128_cells", F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128_ring", F32 | F16, 1, NEVER_QUICK, false}, /* cells in another order */
+    {"B1_H32_8_L1x16384_D128_ring", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token_ring", F16, 1, NEVER_QUICK, false},
+    {"B1_H12_L1024_D64_causal_ring", F32, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alibi", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_softcap", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
@@ -152,6 +156,7 @@ static void release(struct call *call)
     free(call->q);
     free(call->out);
     free(call->kv.copies.memory);
+    free(call->kv.index);
     free(call->exec.workspace);
     free(call->plan);
     masks_free(&call->masks);
@@ -233,8 +238,7 @@ static void run_plan(void *argument)
     kv_point(call->row, &call->kv, &call->args);
     call->data.k = call->args.k.data;
     call->data.v = call->args.v.data;
-    call->groups.k_scales = call->kv.storage.k_scales.data;
-    call->groups.v_scales = call->kv.storage.v_scales.data;
+    kv_run(&call->kv, &call->groups);
     call->status = attnkit_attention_run(call->plan, &call->data, &call->exec, NULL);
 }
 

@@ -78,6 +78,8 @@ void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *a
     attnkit_kv_storage_init(&kv->storage);
     kv->storage.k_scales = scales_tensor(row, &kv->k, scales);
     kv->storage.v_scales = scales_tensor(row, &kv->v, scales);
+    if (row->shape.extra == RING)
+        kv->storage.key_index = (attnkit_ints){.data = ATTNKIT_LATER, .type = ATTNKIT_INT32};
     args->k = rows_tensor(row, &kv->k, ATTNKIT_LATER);
     args->v = rows_tensor(row, &kv->v, ATTNKIT_LATER);
     args->storage = &kv->storage;
@@ -90,6 +92,14 @@ void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args
     args->v.data = copy + kv->v.rows;
     kv->storage.k_scales.data = scales_of(row, copy, &kv->k);
     kv->storage.v_scales.data = scales_of(row, copy, &kv->v);
+    kv->storage.key_index.data = kv->index;
+}
+
+void kv_run(const struct kv *kv, attnkit_attention_group_data *groups)
+{
+    groups->k_scales = kv->storage.k_scales.data;
+    groups->v_scales = kv->storage.v_scales.data;
+    groups->key_index = kv->index;
 }
 
 /* ------------------------------------------------------------------------------- the values */
@@ -150,9 +160,21 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
     return !result->problem[0];
 }
 
+/* Of all entries the same; false: no memory. */
+static bool make_index(const struct shape *s, struct kv *kv)
+{
+    const int64_t cells = s->kv_len, first = cells / 3;
+    if (s->extra != RING)
+        return true;
+    kv->index = malloc((size_t)cells * sizeof *kv->index);
+    for (int64_t cell = 0; kv->index && cell < cells; cell++)
+        kv->index[cell] = (int32_t)(cell < first ? cells + cell : cell);
+    return kv->index;
+}
+
 bool kv_make(const struct row *row, struct kv *kv, struct result *result)
 {
-    if (!copies_take(&kv->copies))
+    if (!copies_take(&kv->copies) || !make_index(&row->shape, kv))
         row_fails(result, "no memory for K and V");
     else if (fill(row, kv, &kv->k, 1, result) && fill(row, kv, &kv->v, 2, result))
         copies_repeat(&kv->copies);

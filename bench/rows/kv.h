@@ -21,6 +21,7 @@ struct kv {
     struct copies copies;
     struct kv_part k, v;
     attnkit_kv_storage storage; /* hangs on the arguments of the call */
+    int32_t *index;             /* of keys of cells, to be freed; or NULL */
 };
 
 /* Everything but the memory. cold: they are in no cache. */
@@ -40,6 +41,9 @@ size_t kv_append_workspace(const struct kv_part *part);
 
 /* The arguments that say how K and V lie; ATTNKIT_LATER stands for the memory. */
 void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *args);
+
+/* What a run of a plan brings beside K and V. */
+void kv_run(const struct kv *kv, attnkit_attention_group_data *groups);
 
 /* Has the arguments point to a copy, the next one at each call. */
 void kv_point(const struct row *row, struct kv *kv, attnkit_attention_args *args);

@@ -49,8 +49,8 @@ static const char *const extras[EXTRAS] = {
     [NO_EXTRA] = "",         [ALL_TRUE] = "_alltrue", [DENSE_CAUSAL] = "_dense",
     [HALF_CAUSAL] = "_half", [TREE] = "_tree",        [CELLS] = "_cells",
     [PAD_MASK] = "_padmask", [BIAS] = "_bias",        [SCALED_BIAS] = "_scaledbias",
-    [ALIBI] = "_alibi",      [SOFTCAP] = "_softcap",  [SINKS] = "_sinks",
-    [DROPOUT] = "_dropout",  [WEIGHTS] = "_weights",
+    [RING] = "_ring",        [ALIBI] = "_alibi",      [SOFTCAP] = "_softcap",
+    [SINKS] = "_sinks",      [DROPOUT] = "_dropout",  [WEIGHTS] = "_weights",
 };
 
 static enum extra take_extra(const char **text)

@@ -27,6 +27,7 @@
  *   _padmask   _pad, said by a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _scaledbias  such a mask, and for each head a factor of it
+ *   _ring      the cache has gone round: its first key lies at a third of it, by key_index
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
@@ -49,6 +50,7 @@ enum extra {
     PAD_MASK,
     BIAS,
     SCALED_BIAS,
+    RING,
     ALIBI,
     SOFTCAP,
     SINKS,
