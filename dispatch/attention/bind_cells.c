@@ -33,12 +33,12 @@ static attnkit_status check_range(const struct attention *a, int64_t b, struct i
         return refuse(message, ATTNKIT_OVERFLOW,
                       "key_index[%lld][%lld] is %lld: must be at most 2^63 - 1 - %d", (long long)b,
                       (long long)find(a, b, range.largest), (long long)range.largest, CHUNK_KEYS);
-    if (range.largest >= 0 && range.largest - range.smallest > a->kv_len)
+    if (range.largest >= 0 && range.largest - range.smallest > MOST_SPREAD * a->kv_len)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "key_index[%lld][%lld] is %lld: must be at most kv_len (%lld) more than the "
-                      "smallest one (%lld)",
+                      "key_index[%lld][%lld] is %lld: must be at most %d * kv_len (%lld) more "
+                      "than the smallest one (%lld)",
                       (long long)b, (long long)find(a, b, range.largest), (long long)range.largest,
-                      (long long)a->kv_len, (long long)range.smallest);
+                      MOST_SPREAD, (long long)a->kv_len, (long long)range.smallest);
     return ATTNKIT_OK;
 }
 

@@ -78,7 +78,7 @@ typedef struct attnkit_kv_storage {
      * each cell, which is a row of k and v, the absolute index of its key, or -1 where it is empty.
      * [batch][kv_len], entry b's from key_index_stride * b on; a stride of 0 gives all entries the
      * same indices. No index is there twice, and the largest of an entry is at most the smallest
-     * + kv_len. With kv_lens the cells from kv_lens[b] on are not looked at.
+     * + 4 * kv_len. With kv_lens the cells from kv_lens[b] on are not looked at.
      * Keys are walked through in the order of their index, with the bits of a cache in which each
      * lies in its place; an index without a cell is an absent key, and an empty cell is not read.
      * Positions, causality, windows, slopes and dropout are by index, and the offset of

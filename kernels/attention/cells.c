@@ -12,8 +12,9 @@ enum { CACHE_LINE = 64 };
 
 int64_t attnkit_most_keys(const struct attention *a)
 {
-    const int64_t chunks = a->kv_len / CHUNK_KEYS + (a->kv_len % CHUNK_KEYS > 0);
-    return has_cells(a) ? (chunks + 1) * CHUNK_KEYS : chunks * CHUNK_KEYS;
+    const int64_t keys = has_cells(a) ? MOST_SPREAD * a->kv_len + CHUNK_KEYS : a->kv_len;
+    const int64_t chunks = keys / CHUNK_KEYS + (keys % CHUNK_KEYS > 0);
+    return chunks * CHUNK_KEYS;
 }
 
 /* Bytes of the parts of a table, in the order in which they lie. */

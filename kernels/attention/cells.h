@@ -11,6 +11,8 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/key_set.h"
 
+enum { MOST_SPREAD = 4 }; /* indices of an entry are at most so many times kv_len apart */
+
 /* The keys of a batch entry: those from first_key on, of which some may have no cell. */
 struct key_span {
     int64_t first_key; /* absolute, at the edge of the chunk of the first key that has a cell */
@@ -58,6 +60,12 @@ static inline bool all_have_cells(const struct attention *a, int64_t block, int 
 {
     const struct key_set all = key_set_of(0, count);
     return !has_cells(a) || is_equal(intersection_of(cell_block_of(a, block)->there, all), all);
+}
+
+/* Whether no key of a block has a cell, of a call with cells. */
+static inline bool has_no_cells(const struct attention *a, int64_t block)
+{
+    return has_cells(a) && is_empty(cell_block_of(a, block)->there);
 }
 
 /* Whether the cells of `count` keys from key `first` on, all of one block, follow one another. */

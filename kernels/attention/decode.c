@@ -355,7 +355,7 @@ static void attend_masked_block(const struct attention *a, const struct kernels 
 {
     struct masked_block m = {.a = a, .kernels = kernels, .w = w, .key = key, .common = common};
     const struct key_range keys = keys_from(w, key, KEY_BLOCK);
-    if (keys.first >= keys.end)
+    if (keys.first >= keys.end || has_no_cells(a, key))
         return;
     look(&m);
     for (int r = 0; r < w->rows;) {

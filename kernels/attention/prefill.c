@@ -289,6 +289,8 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
 /* What every row of the item sees of a block, and together. */
 static struct key_set look(const struct prefill *w, int64_t block)
 {
+    if (has_no_cells(w->a, block))
+        return key_set_of(0, 0);
     const bool heads_differ = attnkit_heads_differ(w->a), rows_differ = attnkit_rows_differ(w->a);
     const struct seen *last = NULL;
     struct key_set any = {{0, 0}};

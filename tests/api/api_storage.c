@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of an attention against bad and odd ways to say how its tensors are stored:
- * types, scales and pages. What cannot be computed is refused with the documented status and a
- * message that names the argument and its value, and nothing is written; what merely looks odd has
- * the reference's result. api.c has all other arguments.
+ * types, scales, pages and cells. What cannot be computed is refused with the documented status and
+ * a message that names the argument and its value, and nothing is written; what merely looks odd
+ * has the reference's result. api.c has all other arguments.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,6 +51,8 @@ struct call {
     attnkit_exec exec;
     int64_t kv_lens[BATCH];
     int32_t block_table[PAGES];
+    int32_t key_index[BATCH * KV_LEN];
+    int64_t q_offsets[BATCH];
     _Alignas(64) char q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM], k_scales[ROOM],
         v_scales[ROOM];
 };
@@ -773,6 +775,210 @@ static void pages_may_be_shared(void **state)
     expect_result(c);
 }
 
+/* --- Cells -------------------------------------------------------------------------------- */
+
+/* The first entry's cache has gone round, of the second each other cell is empty. */
+static void make_cells(struct call *c)
+{
+    for (int cell = 0; cell < KV_LEN; cell++) {
+        c->key_index[cell] = cell < 4 ? 1020 + cell : 1010 + cell;
+        c->key_index[KV_LEN + cell] = cell % 2 ? -1 : 7 - cell / 2;
+    }
+    c->groups.storage.key_index = (attnkit_ints){.data = c->key_index, .type = ATTNKIT_INT32};
+    c->groups.storage.key_index_stride = KV_LEN;
+}
+
+static void make_cells_of_bytes(struct call *c)
+{
+    make_bytes(c);
+    make_cells(c);
+}
+
+/* Each row sees one more than the one before it. */
+static void make_causal_cells(struct call *c)
+{
+    make_cells(c);
+    c->args.flags |= ATTNKIT_CAUSAL;
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+}
+
+static void cells_have_the_result_of_the_reference(void **state)
+{
+    static const maker cells[] = {make_cells, make_cells_of_bytes, make_causal_cells};
+    (void)state;
+    for (size_t i = 0; i < COUNT(cells); i++) {
+        expect_result(made_call(cells[i]));
+        struct call *c = made_call(cells[i]);
+        c->groups.storage.key_index_stride = 0; /* the same for both */
+        expect_result(c);
+        c = made_call(cells[i]);
+        memset(c->key_index, 0xff, sizeof c->key_index); /* no keys at all */
+        expect_result(c);
+        c = made_call(cells[i]);
+        c->args.batch = 1;
+        expect_result(c);
+    }
+}
+
+static void wide_indices_of_cells_may_be_large(void **state)
+{
+    static int64_t wide[BATCH * KV_LEN];
+    (void)state;
+    struct call *const c = made_call(make_causal_cells);
+    for (int i = 0; i < BATCH * KV_LEN; i++)
+        wide[i] = c->key_index[i] < 0 ? -1 : (INT64_C(1) << 60) + c->key_index[i];
+    c->groups.storage.key_index = (attnkit_ints){.data = wide};
+    expect_result(c);
+    wide[0] = INT64_MAX - 511;
+    expect_refusal(c, ATTNKIT_OVERFLOW,
+                   "key_index[0][0] is 9223372036854775296: must be at most 2^63 - 1 - 512");
+    wide[0] = INT64_MAX - 512;
+    for (int i = 1; i < KV_LEN; i++)
+        wide[i] = -1;
+    expect_result(c);
+    c->args.align = ATTNKIT_ALIGN_OFFSETS;
+    c->q_offsets[0] = INT64_MIN;
+    c->q_offsets[1] = 1;
+    c->args.q_offsets.data = c->q_offsets;
+    expect_refusal(c, ATTNKIT_OVERFLOW,
+                   "q_offsets[0] is -9223372036854775808: must be at least 922337203685477"
+                   "4784, the chunk of the smallest key_index");
+}
+
+static void bad_fields_of_cells_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal without[] = {
+        {"key_index_stride is 3, but key_index is NULL", {SET(groups.storage.key_index_stride, 3)}},
+    };
+    const struct refusal table[] = {
+        {"key_index_stride is 9: must be 0 or at least kv_len (10)",
+         {SET(groups.storage.key_index_stride, 9)}},
+        {"key_index_stride is -1: must be 0 or", {SET(groups.storage.key_index_stride, -1)}},
+    };
+    const struct refusal large[] = {
+        {"kv_len is 2147483648: must be below 2^31 with key_index",
+         {SET(args.kv_len, INT64_C(1) << 31), SET(groups.storage.key_index_stride, 0)}},
+        {"key_index_stride is 1152921504606846976: too large",
+         {SET(groups.storage.key_index_stride, INT64_C(1) << 60)}},
+    };
+    const struct refusal unknown[] = {
+        {"key_index.type is 2: must be ATTNKIT_INT64", {SET(groups.storage.key_index.type, 2)}},
+        {"key_index.reserved is 1", {SET(groups.storage.key_index.reserved, 1)}},
+    };
+    expect_shape_refusals(without, COUNT(without), NULL, ATTNKIT_BAD_ARGUMENT);
+    expect_shape_refusals(table, COUNT(table), make_cells, ATTNKIT_BAD_ARGUMENT);
+    expect_shape_refusals(large, COUNT(large), make_cells, ATTNKIT_OVERFLOW);
+    expect_shape_refusals(unknown, COUNT(unknown), make_cells, ATTNKIT_UNSUPPORTED);
+}
+
+static void make_paged_cells(struct call *c)
+{
+    make_paged(c);
+    make_cells(c);
+}
+
+static void make_tiled_cells(struct call *c)
+{
+    make_tiled(c);
+    make_cells(c);
+}
+
+static void what_does_not_go_with_cells_is_refused(void **state)
+{
+    static const int64_t starts[BATCH + 1] = {0, 4, KV_LEN};
+    static float max[BATCH * Q_HEADS * Q_LEN];
+    static double sum[BATCH * Q_HEADS * Q_LEN], out[BATCH * Q_HEADS * Q_LEN * VALUE_DIM];
+    (void)state;
+    struct call *c = made_call(make_paged_cells);
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index is given, but block_table, too");
+    c = made_call(make_tiled_cells);
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but ATTNKIT_TILED in k.layout");
+    c = made_call(make_cells);
+    c->groups.storage.cu_seqlens_kv.data = starts;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index is given, but cu_seqlens_kv, too");
+    c = made_call(make_cells);
+    c->groups.states.first_key = 512;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but first_key, too");
+    c = made_call(make_cells);
+    c->groups.states.state_in = (attnkit_state){max, sum, out};
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but state_in, too");
+    c = made_call(make_cells);
+    c->args.out.data = c->args.lse.data = NULL;
+    c->groups.states.state_out = (attnkit_state){max, sum, out};
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but state_out, too");
+}
+
+static void bad_indices_of_cells_are_refused(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"key_index[0][2] is -2: must be at least -1, which is an empty cell",
+         {SET(key_index[2], -2)}},
+        {"key_index[1][9] is -2147483648", {SET(key_index[KV_LEN + 9], INT32_MIN)}},
+        {"key_index[0][3] is 1020: cell 0 has this index, too", {SET(key_index[3], 1020)}},
+        {"key_index[1][8] is 7: cell 0 has this index, too", {SET(key_index[KV_LEN + 8], 7)}},
+        {"key_index[0][5] is 1055: must be at most 4 * kv_len (10) more than the smallest one "
+         "(1014)",
+         {SET(key_index[5], 1055)}},
+        {"key_index[0][3] is 1023: must be at most 4 * kv_len (10) more than the smallest one (0)",
+         {SET(key_index[9], 0)}},
+        {"key_index[0][1] is 2147483647", {SET(key_index[1], INT32_MAX)}},
+    };
+    expect_call_refusals(table, COUNT(table), make_cells, ATTNKIT_BAD_ARGUMENT);
+    expect_call_refusals(table, COUNT(table), make_cells_of_bytes, ATTNKIT_BAD_ARGUMENT);
+}
+
+/* Every thread of the caller's refuses them, those that would have nothing to do, too. */
+static void every_thread_refuses_bad_indices(void **state)
+{
+    (void)state;
+    struct call *const c = made_call(make_cells);
+    c->key_index[3] = 1020;
+    c->exec.threads = 40;
+    for (c->exec.thread = 0; c->exec.thread < c->exec.threads; c->exec.thread += 13)
+        expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index[0][3] is 1020");
+}
+
+static void only_cells_in_use_are_looked_at(void **state)
+{
+    (void)state;
+    struct call *const c = made_call(make_cells);
+    c->groups.visibility.kv_lens.data = c->kv_lens; /* 5 and 0 */
+    c->key_index[5] = -77;
+    c->key_index[6] = c->key_index[7] = INT32_MAX;
+    c->key_index[KV_LEN] = -2;
+    expect_result(c);
+    c->kv_lens[0] = 6;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index[0][5] is -77");
+}
+
+static void indices_are_not_read_where_there_is_nothing_to_do(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_cells);
+    c->args.q_len = 0;
+    c->groups.storage.key_index.data = (const void *)16;
+    expect_ok(c);
+    c = made_call(make_cells);
+    c->args.kv_len = 0;
+    expect_result(c);
+}
+
+static void memory_of_indices_is_checked(void **state)
+{
+    (void)state;
+    struct call *c = made_call(make_cells);
+    c->groups.storage.key_index.data = c->out + MARGIN + 64;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps key_index");
+    c = made_call(make_cells);
+    c->groups.storage.key_index.data = (char *)c->key_index + 2;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "must be aligned to 4 bytes");
+    c = made_call(make_cells);
+    c->groups.storage.key_index.data = workspace + 128;
+    expect_refusal(c, ATTNKIT_BAD_WORKSPACE, "overlaps key_index");
+}
+
 /* --- Tiles ------------------------------------------------------------------------------- */
 
 static void make_strided_tiles(struct call *c)
@@ -1183,6 +1389,15 @@ int main(void)
         cmocka_unit_test(tables_are_not_read_where_there_is_nothing_to_do),
         cmocka_unit_test(strides_of_pages_are_named_so),
         cmocka_unit_test(pages_may_be_shared),
+        cmocka_unit_test(cells_have_the_result_of_the_reference),
+        cmocka_unit_test(wide_indices_of_cells_may_be_large),
+        cmocka_unit_test(bad_fields_of_cells_are_refused),
+        cmocka_unit_test(what_does_not_go_with_cells_is_refused),
+        cmocka_unit_test(bad_indices_of_cells_are_refused),
+        cmocka_unit_test(every_thread_refuses_bad_indices),
+        cmocka_unit_test(only_cells_in_use_are_looked_at),
+        cmocka_unit_test(indices_are_not_read_where_there_is_nothing_to_do),
+        cmocka_unit_test(memory_of_indices_is_checked),
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),
         cmocka_unit_test(packed_tiles_are_unsupported),
         cmocka_unit_test(ends_of_packed_sequences_may_have_32_bits),

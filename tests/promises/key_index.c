@@ -33,6 +33,9 @@ enum {
     BATCH = 2,
     ROW_COUNTS = 3,
     CASES = 2 * KINDS, /* each kind again with a V of which sums overflow in some columns */
+    KIND_CAUSAL = 0,   /* numbers of kinds */
+    KIND_WINDOW = 1,
+    KIND_LENGTHS = 3,
 };
 
 /* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
@@ -80,6 +83,14 @@ static int64_t one_of_several(int64_t b, int64_t cell)
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
 }
 
+/* Keys that lie far apart: two runs, and nothing in a chunk between them. */
+static int64_t two_runs(int64_t b, int64_t cell)
+{
+    if (cell >= 200 + 10 * b)
+        return -1;
+    return cell < 100 ? 20 + cell : KEYS - 10 - cell;
+}
+
 static int64_t nothing(int64_t b, int64_t cell)
 {
     return b == 0 ? -1 : ring(b, cell);
@@ -93,6 +104,7 @@ static const struct order {
               {"backwards", backwards},
               {"shuffled", shuffled},
               {"one of several", one_of_several},
+              {"two runs", two_runs},
               {"nothing", nothing}};
 
 enum { ORDERS = sizeof orders / sizeof orders[0] };
@@ -302,7 +314,7 @@ static void order_of_cells_changes_no_bit(void **state)
     static struct cells cells;
     for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++)
-            for (int o = k % 2; o < ORDERS; o += is_sampled_run() ? 3 : 1) {
+            for (int o = k % 2; o < ORDERS; o += is_sampled_run() ? 4 : 2) {
                 struct call *const dense = new_call(k, row_counts[n]);
                 find_cells(&orders[o], &cells);
                 struct call *const c = in_cells(dense, &cells);
@@ -381,11 +393,288 @@ static void order_of_cells_changes_no_bit_of_any_type(void **state)
         }
 }
 
+/* --- Weights -----------------------------------------------------------------------------------
+ */
+
+/* Column `cell` of a row of cells is that of its key, or what a key beyond kv_lens has. */
+static void check_weights(const struct call *dense, const struct call *c, struct at at,
+                          const struct order *order)
+{
+    const bool softmax = c->groups.weights.kind == ATTNKIT_WEIGHTS_SOFTMAX;
+    const int64_t row = (at.b * HEADS + at.h) * c->args.q_len + at.i;
+    for (int64_t cell = 0; cell < CELLS; cell++) {
+        const int64_t key = ints_at(c->groups.storage.key_index, at.b * CELLS + cell);
+        const float none = softmax ? 0.0f : float_of_bits(0xff800000);
+        const float *const expected = key < 0 ? &none : dense->weights + row * KEYS + key;
+        if (memcmp(expected, c->weights + row * CELLS + cell, sizeof none) != 0)
+            fail_msg("%s, kind %d: entry %lld head %lld row %lld cell %lld", order->name,
+                     (int)c->groups.weights.kind, (long long)at.b, (long long)at.h, (long long)at.i,
+                     (long long)cell);
+    }
+}
+
+static void weights_are_by_cell(void **state)
+{
+    static struct cells cells;
+    for (int i = 0; i < 4 * ORDERS; i++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            const struct order *const order = &orders[i / 4];
+            const int kind = i * 5 % KINDS;
+            struct call *const dense = new_call(kind, row_counts[n]);
+            find_cells(order, &cells);
+            struct call *const c = in_cells(dense, &cells);
+            mask_absent(dense, &kinds[kind], &cells);
+            call_set_weights(dense, (attnkit_weights_kind)(1 + i % 4));
+            call_set_weights(c, (attnkit_weights_kind)(1 + i % 4));
+            call_run(dense, *state);
+            call_run(c, *state);
+            for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
+                check_weights(dense, c, at, order);
+            call_free(c);
+            call_free(dense);
+        }
+}
+
+/* --- Several sequences in one cache ------------------------------------------------------------
+ */
+
+/* Sequence b of the dense cache has lens[b] keys; they come in turns, and cells of a third
+ * sequence, which nobody asks for, lie between. K and V have one entry. */
+static const int64_t lens[BATCH] = {300, 190};
+
+static struct call *in_one_cache(const struct call *dense)
+{
+    enum { ROOM = 3 * 300 };
+    struct call *const c = call_like(dense);
+    const attnkit_tensor from[2] = {dense->args.k, dense->args.v};
+    attnkit_tensor *const to[2] = {&c->args.k, &c->args.v};
+    const int64_t row_bytes[2] = {4 * DIM, 4 * VALUES};
+    int32_t *const index = call_memory(c, BATCH * ROOM * sizeof *index);
+    for (int t = 0; t < 2; t++) {
+        char *const rows = call_memory(c, (size_t)(KV_HEADS * ROOM * row_bytes[t]));
+        memset(rows, 0xff, (size_t)(KV_HEADS * ROOM * row_bytes[t]));
+        to[t]->data = rows;
+        to[t]->strides[0] = 0;
+        to[t]->strides[1] = ROOM * row_bytes[t];
+        for (int64_t b = 0; b < BATCH; b++)
+            for (int64_t h = 0; h < KV_HEADS; h++)
+                for (int64_t j = 0; j < lens[b]; j++)
+                    memcpy(row_of(to[t], 0, h, 3 * j + b), row_of(&from[t], b, h, j),
+                           (size_t)row_bytes[t]);
+    }
+    for (int64_t i = 0; i < BATCH * ROOM; i++) {
+        const int64_t b = i / ROOM, cell = i % ROOM;
+        index[i] = cell % 3 == b && cell / 3 < lens[b] ? (int32_t)(cell / 3) : -1;
+    }
+    c->groups.storage.key_index = (attnkit_ints){.data = index, .type = ATTNKIT_INT32};
+    c->groups.storage.key_index_stride = c->args.kv_len = ROOM;
+    return c;
+}
+
+static struct call *new_sequences(int64_t rows)
+{
+    struct call *const c = new_call(KIND_CAUSAL, rows);
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT; /* of each sequence, its last rows */
+    c->args.q_offsets.data = NULL;
+    return c;
+}
+
+static void sequences_in_one_cache_have_the_bits_of_their_own(void **state)
+{
+    for (int n = 0; n < ROW_COUNTS; n++) {
+        struct call *const dense = new_sequences(row_counts[n]);
+        struct call *const c = in_one_cache(dense);
+        dense->groups.visibility.kv_lens = (attnkit_ints){.data = lens};
+        call_run(dense, *state);
+        for (c->threads = 1; c->threads <= 4; c->threads++) {
+            call_run(c, *state);
+            demand_same(dense, c, &orders[4], "one cache");
+        }
+        call_free(c);
+        call_free(dense);
+    }
+}
+
+/* The rows of all sequences are one tensor [heads][rows]. */
+static void packed_rows_find_their_sequence_in_one_cache(void **state)
+{
+    enum { ROWS = 40 };
+    static const int64_t starts[BATCH + 1] = {0, 33, ROWS};
+    struct call *const dense = new_sequences(ROWS);
+    struct call *const c = in_one_cache(dense);
+    attnkit_kv_storage *const storage[2] = {&dense->groups.storage, &c->groups.storage};
+    dense->groups.visibility.kv_lens = (attnkit_ints){.data = lens};
+    for (int i = 0; i < 2; i++)
+        storage[i]->cu_seqlens_q.data = starts;
+    call_run(dense, *state);
+    call_run(c, *state);
+    assert_memory_equal(dense->out, c->out, HEADS * ROWS * VALUES * sizeof(float));
+    assert_memory_equal(dense->lse, c->lse, HEADS * ROWS * sizeof(float));
+    call_free(c);
+    call_free(dense);
+}
+
+/* --- Far from zero -----------------------------------------------------------------------------
+ */
+
+/* A multiple of a chunk is added to all indices and positions. */
+static void far_indices_have_the_bits_of_near_ones(void **state)
+{
+    static const int64_t far[] = {512, INT64_C(1) << 40, INT64_C(1) << 62};
+    static struct cells cells;
+    for (int i = 0; i < 3 * ROW_COUNTS; i++) {
+        struct call *const dense =
+            new_call(i % 2 ? KIND_WINDOW : KIND_CAUSAL, row_counts[i % ROW_COUNTS]);
+        static const float slopes[HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};
+        dense->groups.scores.alibi_slopes = slopes;
+        find_cells(&orders[i % 4], &cells);
+        struct call *const c = in_cells(dense, &cells), *const moved = call_like(c);
+        int64_t *const index = call_memory(moved, BATCH * CELLS * sizeof *index);
+        int64_t *const offsets = call_memory(moved, BATCH * sizeof *offsets);
+        for (int64_t j = 0; j < BATCH * CELLS; j++) {
+            index[j] = ints_at(c->groups.storage.key_index, j);
+            index[j] += index[j] < 0 ? 0 : far[i / ROW_COUNTS];
+        }
+        for (int64_t b = 0; b < BATCH; b++)
+            offsets[b] = ints_at(c->args.q_offsets, b) + far[i / ROW_COUNTS];
+        moved->groups.storage.key_index.data = index;
+        moved->args.q_offsets.data = offsets;
+        call_run(c, *state);
+        call_run(moved, *state);
+        demand_same(c, moved, &orders[i % 4], "far");
+        call_free(moved);
+        call_free(c);
+        call_free(dense);
+    }
+}
+
+/* --- Empty cells -------------------------------------------------------------------------------
+ */
+
+/* Moves the rows of K or V into slots, of which those of empty cells are unmapped. */
+static void into_slots(attnkit_tensor *t, int64_t row_bytes, attnkit_ints index, int first_slot)
+{
+    const attnkit_tensor from = *t;
+    const int rows = BATCH * KV_HEADS * CELLS;
+    char *const slots = memory_slots(first_slot, rows) + SLOT_BYTES - row_bytes;
+    t->data = slots;
+    t->strides[2] = SLOT_STRIDE;
+    t->strides[1] = (int64_t)CELLS * SLOT_STRIDE;
+    t->strides[0] = KV_HEADS * t->strides[1];
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t b = i / (KV_HEADS * CELLS), h = i / CELLS % KV_HEADS, cell = i % CELLS;
+        memcpy(row_of(t, b, h, cell), row_of(&from, b, h, cell), (size_t)row_bytes);
+        if (ints_at(index, b * CELLS + cell) < 0)
+            memory_hide_slots(first_slot + (int)i, 1);
+    }
+}
+
+static void empty_cells_need_no_memory(void **state)
+{
+    static struct cells cells;
+    for (int o = 1; o < ORDERS; o++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const dense = new_call(o % 2 ? KIND_CAUSAL : KIND_LENGTHS, row_counts[n]);
+            find_cells(&orders[o], &cells);
+            struct call *const c = in_cells(dense, &cells), *const slots = call_like(c);
+            const attnkit_ints index = c->groups.storage.key_index;
+            into_slots(&slots->args.k, 4 * DIM, index, 0);
+            into_slots(&slots->args.v, 4 * VALUES, index, BATCH * KV_HEADS * CELLS);
+            call_run(c, *state);
+            call_run(slots, *state);
+            demand_same(c, slots, &orders[o], "slots");
+            call_free(slots);
+            call_free(c);
+            call_free(dense);
+        }
+    memory_end();
+}
+
+/* --- Threads and plans -------------------------------------------------------------------------
+ */
+
+/* Each thread of the caller's makes the call for itself, one after the other, without a barrier. */
+static void run_by_own_threads(struct call *c, const char *isa, int64_t threads)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
+    memset(c->out, 0x5a, (size_t)(BATCH * HEADS * c->args.q_len * VALUES) * sizeof(float));
+    assert_int_equal(attnkit_attention_workspace(&c->args, &exec, &exec.workspace_size, message),
+                     ATTNKIT_OK);
+    exec.workspace = malloc(exec.workspace_size);
+    for (exec.thread = 0; exec.thread < threads; exec.thread++)
+        assert_int_equal(attnkit_attention(&c->args, &exec, message), ATTNKIT_OK);
+    free(exec.workspace);
+}
+
+/* By a plan for more entries, keys and threads. */
+static void run_by_plan(struct call *c, const char *isa)
+{
+    static _Alignas(16) char plan[1 << 14];
+    char message[ATTNKIT_MESSAGE_SIZE];
+    const attnkit_attention_args *const a = &c->args;
+    attnkit_attention_args larger = *a;
+    attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = 3};
+    const attnkit_attention_group_data groups = {.size = sizeof groups,
+                                                 .key_index = c->groups.storage.key_index.data};
+    const attnkit_attention_data data = {.size = sizeof data,
+                                         .batch = a->batch,
+                                         .q_len = a->q_len,
+                                         .kv_len = a->kv_len,
+                                         .q = a->q.data,
+                                         .k = a->k.data,
+                                         .v = a->v.data,
+                                         .out = c->out,
+                                         .lse = c->lse,
+                                         .q_offsets = a->q_offsets.data,
+                                         .groups = &groups};
+    larger.batch++;
+    larger.kv_len = CELLS;
+    if (attnkit_attention_plan(&larger, &exec, plan, sizeof plan, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    attnkit_attention_plan_workspace(plan, &exec.workspace_size, NULL);
+    exec.workspace = malloc(exec.workspace_size);
+    exec.threads = 2;
+    for (exec.thread = 0; exec.thread < 2; exec.thread++)
+        if (attnkit_attention_run(plan, &data, &exec, message) != ATTNKIT_OK)
+            fail_msg("%s", message);
+    free(exec.workspace);
+}
+
+static void threads_and_plans_change_no_bit(void **state)
+{
+    static struct cells cells;
+    for (int o = 0; o < ORDERS; o++)
+        for (int n = 0; n < ROW_COUNTS; n++) {
+            struct call *const dense = new_call(KIND_CAUSAL, row_counts[n]);
+            find_cells(&orders[o], &cells);
+            struct call *const c = in_cells(dense, &cells);
+            c->args.kv_len -= 30;
+            struct call *const again = call_like(c);
+            call_run(c, *state);
+            for (int64_t threads = 2; threads < 12; threads += 3) {
+                run_by_own_threads(again, *state, threads);
+                demand_same(c, again, &orders[o], "own threads");
+            }
+            run_by_plan(again, *state);
+            demand_same(c, again, &orders[o], "plan");
+            call_free(again);
+            call_free(c);
+            call_free(dense);
+        }
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(order_of_cells_changes_no_bit),
         cmocka_unit_test(order_of_cells_changes_no_bit_of_any_type),
+        cmocka_unit_test(weights_are_by_cell),
+        cmocka_unit_test(sequences_in_one_cache_have_the_bits_of_their_own),
+        cmocka_unit_test(packed_rows_find_their_sequence_in_one_cache),
+        cmocka_unit_test(far_indices_have_the_bits_of_near_ones),
+        cmocka_unit_test(empty_cells_need_no_memory),
+        cmocka_unit_test(threads_and_plans_change_no_bit),
     };
     return promises_main("key_index", promises, sizeof promises / sizeof promises[0], argc, argv);
 }
