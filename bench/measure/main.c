@@ -274,7 +274,7 @@ static void print_help(const struct option *options, int count)
         "  and, not of a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
         "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of "
         "sequences\n"
-        "  in one cache), _bias, _scaledbias, _ring (the cache has gone round), _alibi, _softcap,\n"
+        "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
         "  _sinks, _dropout, _weights\n"
         "\n"
         "Behind a shape, /planned is a run of a plan, of attention alone, and /warm means that "

@@ -74,24 +74,26 @@ typedef struct attnkit_kv_storage {
     attnkit_ints cu_seqlens_q;
     attnkit_ints cu_seqlens_kv;
 
-    /* Keys in any order, as in a cache that goes round, or one that several sequences share: for
-     * each cell, which is a row of k and v, the absolute index of its key, or -1 where it is empty.
-     * [batch][kv_len], entry b's from key_index_stride * b on; a stride of 0 gives all entries the
-     * same indices. No index is there twice, and the largest of an entry is at most the smallest
-     * + 4 * kv_len. With kv_lens the cells from kv_lens[b] on are not looked at.
-     * Keys are walked through in the order of their index, with the bits of a cache in which each
-     * lies in its place; an index without a cell is an absent key, and an empty cell is not read.
-     * Positions, causality, windows, slopes and dropout are by index, and the offset of
-     * ATTNKIT_ALIGN_BOTTOM_RIGHT is the largest index + 1 - rows. Columns of masks, bias,
-     * kv_segment_ids and weights are cells; those of empty cells have no meaning, and their weights
-     * are as those beyond kv_lens.
-     * Several sequences in one cache are batch entries whose k and v have a stride of 0 between
-     * entries, each with indices of its own in which the cells of others are -1.
-     * kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv and states.
-     * Cost: some cycles for each cell of an entry and each thread. Where 128 cells in a row have
-     * keys one after the other no more; elsewhere, address by address, and for many query rows K
-     * and V, and masks, are brought together first. A cache that keeps its first keys for ever and
-     * goes round with others has indices too far apart: its place is pages of one key. */
+    /* Keys in any order, as in a cache that goes round, or one that several sequences share. A row
+     * of k and v then is a cell, and key_index [batch][kv_len] says of each cell the absolute index
+     * of its key, or -1 where it is empty. Entry b has the kv_len numbers from
+     * b * key_index_stride on; with a stride of 0 all entries have the same. With kv_lens the cells
+     * from kv_lens[b] on are empty, whatever their numbers. An entry has no index twice, and its
+     * largest index is at most its smallest + 4 * kv_len.
+     * The bits are those of a cache in which each key lies at its index. Positions, causality,
+     * windows, slopes and dropout are by index, and with ATTNKIT_ALIGN_BOTTOM_RIGHT the last row is
+     * at the largest index. An index that no cell has is an absent key. Empty cells are not read.
+     * Columns of masks, bias, kv_segment_ids and weights are cells. A mask of fewer columns than
+     * cells masks the keys of all other cells, and in weights an empty cell has what is behind
+     * kv_lens[b].
+     * Several sequences in one cache are batch entries whose k and v have a stride of 0 from entry
+     * to entry. Each has its own numbers, with -1 for the cells of all others.
+     * kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv, first_key and states.
+     * Cost: each thread looks at each number of each entry once or twice, at one or two cycles for
+     * a number. Where 128 keys lie in 128 cells one after the other, nothing more. Elsewhere
+     * decoding finds each row by its address, and calls with many query rows copy K and V, and the
+     * columns of masks, 128 keys at a time. A cache that keeps its first keys for ever and goes
+     * round with all others has indices too far apart: there pages of one key do it. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;

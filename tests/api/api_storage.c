@@ -1268,6 +1268,24 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                                                   dims[d / COUNT(dims)], lengths[l]);
 }
 
+/* Cells need a table of their keys. */
+static void the_workspace_of_cells_keeps_to_the_bound_of_the_header(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1, 511, 512, 1000, 1 << 20, INT32_MAX};
+    for (size_t l = 0; l < COUNT(lengths); l++)
+        for (int64_t batch = 1; batch < 2000; batch += 999)
+            for (int64_t threads = 1; threads <= 8; threads += 7) {
+                struct call *const c = made_call(make_cells);
+                c->args.batch = batch;
+                c->args.kv_len = c->groups.storage.key_index_stride = lengths[l];
+                c->exec.threads = threads;
+                const int64_t cells = 17 * lengths[l] + 16 * batch + 16384 + 73728;
+                assert_true(workspace_needed(c) <= workspace_bound(HEAD_DIM, VALUE_DIM, threads) +
+                                                       (size_t)(cells * threads));
+            }
+}
+
 static void the_workspace_does_not_grow_with_the_lengths(void **state)
 {
     (void)state;
@@ -1409,6 +1427,7 @@ int main(void)
         cmocka_unit_test(outputs_may_lie_in_the_gaps_of_bytes_and_scales),
         cmocka_unit_test(a_workspace_inside_stored_tensors_is_refused),
         cmocka_unit_test(the_workspace_keeps_to_the_bound_of_the_header),
+        cmocka_unit_test(the_workspace_of_cells_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
         cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
         cmocka_unit_test(the_bytes_asked_for_are_enough),
