@@ -676,5 +676,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(empty_cells_need_no_memory),
         cmocka_unit_test(threads_and_plans_change_no_bit),
     };
-    return promises_main("key_index", promises, sizeof promises / sizeof promises[0], argc, argv);
+    return promises_main("cells", promises, sizeof promises / sizeof promises[0], argc, argv);
 }
