@@ -538,6 +538,85 @@ class Types(RunTest):
             self.compare(self.run_tool("--kv-type", name), np.zeros((2, 3, 64)))
 
 
+# ----------------------------------------------------------------------------------------- cells
+
+
+class Cells(RunTest):
+    """Keys in cells of any order, against a cache in which each lies at its index."""
+
+    ORDERS = np.array([[7, 8, 9, 3, 4, 5, 6], [3, -1, 0, 10, 5, -1, 6]])
+
+    def in_cells(self, array, order, missing=np.nan):
+        """Of [batch, ..., keys, last] the rows of the keys, at their cells."""
+        cells = np.full((*array.shape[:-2], len(order[0]), array.shape[-1]), missing, array.dtype)
+        for b, cell in zip(*np.nonzero(order >= 0)):
+            cells[b, ..., cell, :] = array[b, ..., order[b, cell], :]
+        return cells
+
+    def both(self, order, dtype, *options, of_keys=(), of_cells=()):
+        """The bits of out of both caches."""
+        there = np.zeros((BATCH, KEYS), bool)
+        for b, cell in zip(*np.nonzero(order >= 0)):
+            there[b, order[b, cell]] = True
+        q, k, v = self.arrays.values()
+        dense = self.run_tool("--mask", self.store("there", there), "--mask-kind", "attend",
+                              "--mask-dims", "bk", *options, *of_keys)
+        np.save(self.folder / "k", self.in_cells(k, order))
+        np.save(self.folder / "v", self.in_cells(v, order))
+        out = self.run_tool("--key-index", self.store("order", order.astype(dtype)), *options,
+                            *of_cells)
+        self.save(q, k, v)
+        self.assertEqual(out.tobytes(), dense.tobytes())
+        return dense
+
+    def test_bits_of_a_dense_cache(self):
+        for dtype in (np.int32, np.int64):
+            for options in ((), ("--causal", "5"), ("--align", "6", "--window", "3,1"),
+                            ("--threads", "3"), ("--kv-type", "f16")):
+                with self.subTest(dtype=dtype, options=options):
+                    self.both(self.ORDERS, dtype, *options)
+
+    def test_one_order_for_all_entries(self):
+        order = self.ORDERS[1]
+        dense = self.both(np.stack([order] * BATCH), np.int64)
+        for name in "kv":
+            np.save(self.folder / name, self.in_cells(self.arrays[name], np.stack([order] * BATCH)))
+        out = self.run_tool("--key-index", self.store("order", order))
+        self.assertEqual(out.tobytes(), dense.tobytes())
+
+    def test_columns_are_cells(self):
+        bias = self.random.standard_normal((BATCH, HEADS, ROWS, KEYS)).astype(np.float32)
+        cells = np.swapaxes(self.in_cells(np.swapaxes(bias, -1, -2), self.ORDERS), -1, -2)
+        self.both(self.ORDERS, np.int32,
+                  of_keys=("--bias", self.store("bias", bias)),
+                  of_cells=("--bias", self.store("of_cells", cells)))
+
+    def test_summary(self):
+        """7 cells and 5 of which each row sees one more: 3 rows, 4 heads, 16 values a key."""
+        for name in "kv":
+            np.save(self.folder / name, self.in_cells(self.arrays[name], self.ORDERS))
+        order = self.store("order", self.ORDERS)
+        self.run_tool("--key-index", order)
+        self.assertRegex(self.summary, rf"(?m)^index +\[2, 7\] order\.npy$")
+        self.assertRegex(self.summary, rf"{2 * 16 * 4 * 3 * (7 + 5) * 1e-9:.4g} GFLOP in all")
+        self.run_tool("--key-index", order, "--causal", "bottom-right")
+        pairs = (5 + 6 + 7) + (4 + 4 + 5)
+        self.assertRegex(self.summary, rf"{2 * 16 * 4 * pairs * 1e-9:.4g} GFLOP in all")
+
+    def test_refusals(self):
+        def refuse(pattern, order):
+            self.refuse(pattern, "--key-index", self.store("order", order))
+        for shape in ((KEYS - 1,), (1, KEYS), (BATCH + 1, KEYS)):
+            refuse(r"order\.npy has shape .*: must be \[11\] or \[2, 11\]",
+                   np.zeros(shape, np.int32))
+        refuse("dtype is", np.zeros(KEYS, np.float32))
+        refuse(r"key_index\[1\]\[3\] is 2: cell 2 has this index, too",
+               np.array([np.arange(KEYS), [0, 1, 2, 2, 4, 5, 6, 7, 8, 9, 10]]))
+        refuse(r"key_index\[1\]\[4\] is -2: must be at least -1",
+               np.where(np.arange(KEYS) == 4, -2, np.arange(KEYS)))
+        self.refuse("cannot read none.npy", "--key-index", "none.npy")
+
+
 # ------------------------------------------------------------------------------------- refusals
 
 

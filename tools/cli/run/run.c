@@ -11,7 +11,7 @@
 
 #include "tools/cli/files.h"
 
-enum { OWN_OPTIONS = 9 };
+enum { OWN_OPTIONS = 10 };
 
 static attnkit_status workspace(const void *args, const attnkit_exec *exec, size_t *bytes,
                                 char *message)
@@ -92,6 +92,12 @@ int run_command(int argc, char **argv)
          "convert k and v before attention: f32, f16, bf16, q8_0, or i8 with a scale\n"
          "for each row",
          &values.kv_type},
+        {"--key-index", "FILE",
+         "row i of k and v is a cell of a cache whose keys lie in any order: int32 or\n"
+         "int64, [keys] or [batch, keys], the index of its key, -1 where it is empty.\n"
+         "Positions, --window and --alibi are by index; keys of masks, --kv-docs and\n"
+         "--weights are cells, and so is what --kv-len counts",
+         &values.key_index},
     };
     const int count = sizeof options / sizeof *options;
     run_share_options(&values, options + OWN_OPTIONS);

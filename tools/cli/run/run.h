@@ -24,6 +24,7 @@ struct run_options {
     const char *q, *k, *v, *out, *lse, *weights; /* names of files */
     const char *weights_kind, *kv_type, *out_type;
     const char *causal, *align, *window, *keep_first, *kv_len, *q_docs, *kv_docs;
+    const char *key_index;
     struct mask_options mask, bits, bias;
     const char *bias_scales, *scale, *softcap, *alibi, *sinks, *dropout, *seed;
     const char *isa, *threads, *repeat, *help;
@@ -48,7 +49,7 @@ enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 26, RUN_LABEL = 8 };
 struct run {
     struct npy q, k, v, out, lse, weights, bias_scales, alibi, sinks;
     struct run_mask bytes, bits, bias;
-    struct npy q_docs, kv_docs;
+    struct npy q_docs, kv_docs, key_index;
     struct converted k_converted, v_converted;
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
@@ -98,6 +99,9 @@ bool run_read_masks(struct run *run);
 
 /* run_extras.c: what there is for each batch entry, row, key or head. The same. */
 bool run_read_extras(const struct run_options *options, struct run *run);
+
+/* The index of the key of a cell of a batch entry; there is --key-index. */
+int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
 /* run_convert.c: K and V in another type. */
 bool run_convert_cache(const struct run_options *options, struct run *run);

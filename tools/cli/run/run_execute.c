@@ -65,9 +65,9 @@ bool run_execute(struct run *run, const struct run_call *call)
 void run_release(struct run *run)
 {
     struct npy *const arrays[] = {
-        &run->q,       &run->k,           &run->v,          &run->out,       &run->lse,
-        &run->weights, &run->bias_scales, &run->alibi,      &run->sinks,     &run->q_docs,
-        &run->kv_docs, &run->bytes.array, &run->bits.array, &run->bias.array};
+        &run->q,       &run->k,           &run->v,           &run->out,        &run->lse,
+        &run->weights, &run->bias_scales, &run->alibi,       &run->sinks,      &run->q_docs,
+        &run->kv_docs, &run->key_index,   &run->bytes.array, &run->bits.array, &run->bias.array};
     void *const others[] = {run->k_converted.data,
                             run->k_converted.scales,
                             run->v_converted.data,

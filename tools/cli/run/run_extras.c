@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What an `attnkit run` has beside arrays and masks: numbers for each batch entry, documents for
- * each row and key, floats for each query head.
+ * each row and key, the key of each cell, floats for each query head.
  */
 #include "tools/cli/run/run.h"
 
@@ -82,7 +82,8 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-static bool check_docs_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
+/* Of numbers for each row or key, of all entries or each one. */
+static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];
     if (docs->shape[docs->rank - 1] == len && (docs->rank == 1 || docs->shape[0] == batch))
@@ -113,7 +114,7 @@ static bool read_docs(const char *name, int64_t batch, int64_t len, struct npy *
     struct npy file;
     if (!npy_read(name, form, &file))
         return false;
-    const bool ok = check_docs_shape(name, &file, batch, len) && fits_int32(name, &file) &&
+    const bool ok = check_entry_shape(name, &file, batch, len) && fits_int32(name, &file) &&
                     spread_docs(name, &file, batch, len, docs);
     npy_free(&file);
     return ok;
@@ -128,6 +129,31 @@ static bool set_docs(const struct run_options *options, struct run *run)
     run->visibility.q_segment_ids = run->q_docs.data;
     run->visibility.kv_segment_ids = run->kv_docs.data;
     return true;
+}
+
+/* --------------------------------------------------------------------------------- cells */
+
+static bool set_key_index(const struct run_options *options, struct run *run)
+{
+    const struct npy_form form = {1u << NPY_I32 | 1u << NPY_I64, 1, 2};
+    const attnkit_attention_args *const args = &run->args;
+    const char *const name = options->key_index;
+    struct npy *const index = &run->key_index;
+    if (!name)
+        return true;
+    if (!npy_read(name, form, index) || !check_entry_shape(name, index, args->batch, args->kv_len))
+        return false;
+    run->storage.key_index = (attnkit_ints){
+        .data = index->data, .type = index->type == NPY_I32 ? ATTNKIT_INT32 : ATTNKIT_INT64};
+    run->storage.key_index_stride = index->rank == 1 ? 0 : args->kv_len;
+    return true;
+}
+
+int64_t run_index_at(const struct run *run, int64_t b, int64_t cell)
+{
+    const int64_t at = b * run->storage.key_index_stride + cell;
+    return run->key_index.type == NPY_I32 ? ((const int32_t *)run->key_index.data)[at]
+                                          : ((const int64_t *)run->key_index.data)[at];
 }
 
 /* ------------------------------------------------------------------------------- query heads */
@@ -159,5 +185,5 @@ static bool set_heads(const struct run_options *options, struct run *run)
 bool run_read_extras(const struct run_options *options, struct run *run)
 {
     return set_offsets(run) && set_kv_lens(run) && set_seeds(run) && set_docs(options, run) &&
-           set_heads(options, run);
+           set_key_index(options, run) && set_heads(options, run);
 }

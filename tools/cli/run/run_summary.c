@@ -23,12 +23,23 @@ static double keys_of(const struct run *run, int64_t b)
     return run->kv_lens ? (double)run->kv_lens[b] : (double)run->args.kv_len;
 }
 
+/* The largest index of the keys of an entry's cells + 1. */
+static double end_of_cells(const struct run *run, int64_t b)
+{
+    int64_t largest = -1;
+    for (int64_t cell = 0; cell < (int64_t)keys_of(run, b); cell++)
+        if (run_index_at(run, b, cell) > largest)
+            largest = run_index_at(run, b, cell);
+    return (double)largest + 1.0;
+}
+
 /* The position of the entry's row 0; 0 if rows have none. In floating point, as positions may be
  * anything. */
 static double offset_of(const struct run *run, int64_t b)
 {
     if (run->args.align == ATTNKIT_ALIGN_BOTTOM_RIGHT)
-        return keys_of(run, b) - (double)run->args.q_len;
+        return (run->key_index.data ? end_of_cells(run, b) : keys_of(run, b)) -
+               (double)run->args.q_len;
     return run->args.align == ATTNKIT_ALIGN_OFFSETS ? (double)run->q_offsets[b] : 0.0;
 }
 
@@ -47,6 +58,18 @@ static double visible_keys(const struct run *run, double position, double keys)
     return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
 }
 
+/* The same of an entry's cells. */
+static double visible_cells(const struct run *run, int64_t b, double position)
+{
+    double count = 0.0;
+    for (int64_t cell = 0; cell < (int64_t)keys_of(run, b); cell++) {
+        const double index = (double)run_index_at(run, b, cell);
+        if (index >= 0.0) /* the keys up to it less those before it */
+            count += visible_keys(run, position, index + 1.0) - visible_keys(run, position, index);
+    }
+    return count;
+}
+
 /* Pairs of a query row and a key that its position lets it see, over all query heads. Masks and
  * documents do not count. */
 static double visible_pairs(const struct run *run)
@@ -55,9 +78,14 @@ static double visible_pairs(const struct run *run)
     double pairs = 0.0;
     if (args->q_heads == 0 || args->q_len == 0)
         return 0.0;
-    for (int64_t b = 0; b < args->batch; b++)
-        for (int64_t i = 0; i < args->q_len; i++)
-            pairs += visible_keys(run, offset_of(run, b) + (double)i, keys_of(run, b));
+    for (int64_t b = 0; b < args->batch; b++) {
+        const double first = offset_of(run, b);
+        for (int64_t i = 0; i < args->q_len; i++) {
+            const double position = first + (double)i;
+            pairs += run->key_index.data ? visible_cells(run, b, position)
+                                         : visible_keys(run, position, keys_of(run, b));
+        }
+    }
     return (double)args->q_heads * pairs;
 }
 
@@ -81,6 +109,7 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("scales", options->bias_scales, &run->bias_scales, "of the bias");
     run_print_array("q docs", options->q_docs, &run->q_docs, NULL);
     run_print_array("kv docs", options->kv_docs, &run->kv_docs, NULL);
+    run_print_array("index", options->key_index, &run->key_index, NULL);
     run_print_array("alibi", options->alibi, &run->alibi, NULL);
     run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
