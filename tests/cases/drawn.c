@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "dispatch/attention/attention.h"
+#include "dispatch/attention/bind_cells.h"
 #include "kernels/attention/mask.h"
 #include "kernels/scalar/scalar.h"
 #include "tests/support/random.h"
@@ -147,6 +148,52 @@ static void draw_storage(struct drawn *c)
     else if (a->k.type <= ATTNKIT_BF16 && a->v.type <= ATTNKIT_BF16 &&
              !(a->k.layout & ATTNKIT_TILED))
         *(one_in(c, 2) ? &c->slots : &c->tokens) = one_in(c, 3);
+}
+
+/* --- Cells ------------------------------------------------------------------------------------ */
+
+static bool can_have_cells(const struct drawn *c)
+{
+    return !(c->args.k.layout & ATTNKIT_TILED) && !c->groups.pages.block_table &&
+           !c->groups.storage.cu_seqlens_kv.data;
+}
+
+/* The keys of an entry from `first` on, in the order of a cache that has gone round, or in any. */
+static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
+{
+    const int64_t turn = random_below(random, cells), empty = random_below(random, 4);
+    const bool shuffled = random_below(random, 2), spread = random_below(random, 4) == 0;
+    for (int64_t cell = 0; cell < cells; cell++) {
+        const int64_t place = (cell + turn) % cells;
+        index[cell] = first + (spread ? 3 * place : place);
+    }
+    for (int64_t cell = cells - 1; cell > 0 && shuffled; cell--) {
+        const int64_t other = random_below(random, cell + 1), moved = index[cell];
+        index[cell] = index[other];
+        index[other] = moved;
+    }
+    for (int64_t cell = 0; cell < cells; cell++)
+        if (empty > 0 && random_below(random, 1 << empty) == 0)
+            index[cell] = -1;
+}
+
+/* By random numbers of its own, so that all else is as without cells; the positions move along. */
+static void draw_cells(struct drawn *c, int number)
+{
+    attnkit_attention_args *const a = &c->args;
+    attnkit_kv_storage *const storage = &c->groups.storage;
+    uint64_t random = (uint64_t)number * 104729 + 1;
+    const bool shared = random_below(&random, 4) == 0;
+    const int64_t stride = shared ? 0 : a->kv_len + random_below(&random, 3);
+    const int64_t first = random_below(&random, 3) * random_below(&random, 1200);
+    int64_t *const index = take(c, (size_t)(stride * (a->batch - 1) + a->kv_len) * sizeof *index);
+    for (int64_t b = 0; b < a->batch; b++)
+        if (a->kv_len > 0 && (b == 0 || !shared))
+            draw_order(a->kv_len, first, &random, index + b * stride);
+    for (int64_t b = 0; b < a->batch; b++)
+        c->q_offsets[b] += c->q_offsets[b] < INT64_MAX / 2 ? first : 0;
+    storage->key_index.data = index;
+    storage->key_index_stride = stride;
 }
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -444,7 +491,7 @@ static void set_strides(struct drawn *c)
 }
 
 /* Whether a row of the KV head sees each key, by entry, head and key. */
-static bool *seen_keys(const struct attention *a, const attnkit_attention_args *args)
+static bool *seen_rows(const struct attention *a, const attnkit_attention_args *args)
 {
     const int64_t heads = args->kv_heads, keys = args->kv_len;
     bool *const seen = calloc((size_t)(args->batch * heads * keys + 1), sizeof *seen);
@@ -464,6 +511,35 @@ static bool *seen_keys(const struct attention *a, const attnkit_attention_args *
                         }
                 }
     return seen;
+}
+
+/* The same by cell. */
+static bool *seen_cells(struct attention *a, const attnkit_attention_args *args)
+{
+    const int64_t heads = args->kv_heads, cells = args->kv_len;
+    bool *const seen = calloc((size_t)(args->batch * heads * cells + 1), sizeof *seen);
+    char *const memory = aligned_alloc(64, attnkit_cell_bytes(a)), message[ATTNKIT_MESSAGE_SIZE];
+    if (attnkit_bind_cells(a, &attnkit_scalar, memory, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t r = 0; r < sequence_rows(a, b) * a->group; r++)
+                for (int64_t key = 0; key < sequence_keys(a, b); key++) {
+                    const struct place place = place_of_row(a, b, h, r);
+                    struct seen s;
+                    attnkit_take_cells(a, &attnkit_scalar, b);
+                    if (key % KEY_BLOCK == 0)
+                        attnkit_see(a, &attnkit_scalar, &place, key, &s);
+                    if (has_key(s.keys, (int)(key % KEY_BLOCK)))
+                        seen[(b * heads + h) * cells + *cells_from(a, key)] = true;
+                }
+    free(memory);
+    return seen;
+}
+
+static bool *seen_keys(struct attention *a, const attnkit_attention_args *args)
+{
+    return has_cells(a) && args->kv_len > 0 ? seen_cells(a, args) : seen_rows(a, args);
 }
 
 /* Weights out may be asked for of keys that no row sees. */
@@ -547,7 +623,8 @@ static void draw_keys(struct drawn *c)
     free(seen);
 }
 
-struct drawn *drawn_new(int number)
+/* NULL: there cannot be cells. */
+static struct drawn *new_drawn(int number, bool in_cells)
 {
     struct drawn *const c = calloc(1, sizeof *c);
     c->random = (uint64_t)number * 7919;
@@ -556,8 +633,14 @@ struct drawn *drawn_new(int number)
     groups_hang(&c->args, &c->groups);
     draw_shape(c);
     draw_storage(c);
+    if (in_cells && !can_have_cells(c)) {
+        drawn_free(c);
+        return NULL;
+    }
     if (!one_in(c, 4))
         draw_positions(c);
+    if (in_cells)
+        draw_cells(c, number);
     draw_masks(c);
     draw_functions(c);
     draw_queries(c);
@@ -566,6 +649,16 @@ struct drawn *drawn_new(int number)
     c->threads = 1 + (int)below(c, 4);
     draw_bias_scales(c);
     return c;
+}
+
+struct drawn *drawn_new(int number)
+{
+    return new_drawn(number, false);
+}
+
+struct drawn *drawn_in_cells(int number)
+{
+    return new_drawn(number, true);
 }
 
 void drawn_free(struct drawn *c)
@@ -589,10 +682,14 @@ bool drawn_narrow(struct drawn *c)
 {
     attnkit_kv_storage *const storage = &c->groups.storage;
     attnkit_ints *const all[] = {&c->groups.visibility.kv_lens, &c->args.q_offsets,
-                                 &storage->cu_seqlens_q, &storage->cu_seqlens_kv};
+                                 &storage->cu_seqlens_q, &storage->cu_seqlens_kv,
+                                 &storage->key_index};
+    const int64_t batch = c->args.batch,
+                  cells = storage->key_index_stride * (batch - 1) + c->args.kv_len,
+                  counts[] = {batch, batch, batch + 1, batch + 1, cells};
     bool any = false;
-    for (int n = 0; n < 4; n++) {
-        const int64_t count = c->args.batch + (n < 2 ? 0 : 1);
+    for (int n = 0; n < 5; n++) {
+        const int64_t count = counts[n];
         if (!all[n]->data || !fit_32_bits(*all[n], count))
             continue;
         int32_t *const narrow = take(c, (size_t)count * sizeof *narrow);
@@ -615,6 +712,12 @@ void drawn_clear(const struct drawn *c)
 void drawn_print(int number)
 {
     struct drawn *const c = drawn_new(number);
+    drawn_print_call(c);
+    drawn_free(c);
+}
+
+void drawn_print_call(const struct drawn *c)
+{
     const attnkit_attention_args *const a = &c->args;
     const attnkit_kv_storage *const storage = &c->groups.storage;
     const attnkit_visibility *const see = &c->groups.visibility;
@@ -632,6 +735,7 @@ void drawn_print(int number)
         {"pages", c->groups.pages.block_table},
         {"slots", c->slots},
         {"tokens", c->tokens},
+        {"cells", storage->key_index.data},
         {"window", see->window},
         {"segments", see->q_segment_ids},
         {"mask", see->mask.data},
@@ -652,5 +756,4 @@ void drawn_print(int number)
         if (options[i].is_there)
             printf(" %s", options[i].name);
     printf("\n");
-    drawn_free(c);
 }

@@ -44,6 +44,10 @@ struct drawn {
 struct drawn *drawn_new(int number);
 void drawn_free(struct drawn *c);
 
+/* The same with keys in cells of any order, of which some are empty. NULL where the call has tiles,
+ * pages or packed keys, which do not go with them. */
+struct drawn *drawn_in_cells(int number);
+
 /* Gives the call integers of 32 bits in place of 64. Returns false where it has none that fit. */
 bool drawn_narrow(struct drawn *c);
 
@@ -52,5 +56,6 @@ void drawn_clear(const struct drawn *c);
 
 /* The call in a line, as a comment of TAP. */
 void drawn_print(int number);
+void drawn_print_call(const struct drawn *c);
 
 #endif

@@ -42,6 +42,7 @@ enum {
     LONGER = 10,
     BOUND_EVERY = 5,
     NARROW_EVERY = 10,
+    CELLS_EVERY = 5,
     REPORTED = 5,
 };
 
@@ -209,6 +210,38 @@ static void integers_of_32_bits_have_the_bits_of_64(void **state)
     assert_true(checked > 0 || options.only >= 0);
 }
 
+/* Returns whether the case can have its keys in cells. */
+static bool check_cells(int number, const char *isa)
+{
+    struct drawn *const c = drawn_in_cells(number);
+    if (!c)
+        return false;
+    const bool left_out = options.bochs && c->args.out.type == ATTNKIT_F16;
+    const struct outputs expected = expected_outputs(c);
+    const char *wrong = left_out ? NULL : check_isa(c, isa, &expected);
+    if (!wrong && number % 2 == 0 && drawn_narrow(c))
+        wrong = left_out ? NULL : check_isa(c, isa, &expected);
+    if (wrong) {
+        drawn_print_call(c);
+        fail_msg("%s: case %d: %s with cells", isa, number, wrong);
+    }
+    free_outputs(&expected);
+    drawn_free(c);
+    return true;
+}
+
+static void cells_have_the_bits_of_the_reference(void **state)
+{
+    const struct tally *const t = *state;
+    const int first = options.only >= 0 ? options.only : options.from;
+    const int end = options.only >= 0 ? options.only + 1 : options.cases;
+    int checked = 0;
+    for (int i = first; i < end; i += options.every * CELLS_EVERY)
+        checked += check_cells(i, t->isa);
+    printf("# %s: %d cases in cells\n", t->isa, checked);
+    assert_true(checked > 0 || options.only >= 0);
+}
+
 /* --- The bound -------------------------------------------------------------------------------- */
 
 /* What the bound is for. A result of 16 bits uses up nearly all of it: its last rounding is by far
@@ -349,7 +382,7 @@ int main(int argc, char **argv)
     read_options(argc, argv);
     if (is_long_run())
         options.cases *= LONGER;
-    struct CMUnitTest tests[2 * MAX_ISAS + 1];
+    struct CMUnitTest tests[3 * MAX_ISAS + 1];
     size_t count = 0;
     tests[count++] = options.bound
                          ? (struct CMUnitTest)cmocka_unit_test(reference_is_inside_the_bound)
@@ -367,6 +400,9 @@ int main(int argc, char **argv)
         tests[count] = tests[count - 1];
         tests[count].name = "integers_of_32_bits_have_the_bits_of_64";
         tests[count++].test_func = integers_of_32_bits_have_the_bits_of_64;
+        tests[count] = tests[count - 1];
+        tests[count].name = "cells_have_the_bits_of_the_reference";
+        tests[count++].test_func = cells_have_the_bits_of_the_reference;
     }
     if (!options.bound && tallies.count == 0) {
         printf(known ? "1..0 # SKIP %s cannot run here\n" : "Bail out! There is no %s\n",
