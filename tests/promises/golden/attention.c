@@ -300,6 +300,29 @@ static void describe_bias_scales(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
+/* --- Cells ------------------------------------------------------------------------------------ */
+
+/* Half of them with masks and score functions. Layouts 0, 1 and 5 have rows that can be cells. */
+static void describe_cells(int number, struct golden_attention *w)
+{
+    static const int layouts[] = {0, 1, 5};
+    uint64_t random = begin(w, 30, number);
+    w->cells = true;
+    draw_types(w, &random);
+    draw_layout(w, layouts[number % 3], &random);
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
+    if (number % 2) {
+        draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+        for (int64_t masks = 1 + random_below(&random, 2); masks > 0; masks--)
+            draw_mask(w, (int)random_below(&random, MASKS), &random);
+    }
+    if (golden_one_in(&random, 4))
+        w->weights = (attnkit_weights_kind)(1 + random_below(&random, 4));
+    finish(w, &random);
+}
+
 /* --- Kinds ------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
@@ -338,6 +361,7 @@ static const struct golden_kind kinds[] = {
     {"attention-weights", 200, 1, hash_of, needs, print, describe_weights},
     {"attention-options", 500, 1, hash_of, needs, print, describe_options},
     {"attention-bias-scales", 210, 1, hash_of, needs, print, describe_bias_scales},
+    {"attention-cells", 240, 1, hash_of, needs, print, describe_cells},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -99,6 +99,45 @@ static void make_packed(struct golden_call *c)
         storage->cu_seqlens_kv = make_starts(c, c->what.kv_len, GOLDEN_KV_STARTS);
 }
 
+/* --- Cells ------------------------------------------------------------------------------------ */
+
+/* Where the key of cell `cell` of an entry would lie if the cache had gone round, or in any order:
+ * a permutation either way. */
+static int64_t place_of(int64_t cell, int64_t cells, int64_t turn, int64_t step)
+{
+    return (cell * step + turn) % cells;
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Positions of rows move along with the indices. */
+static void make_cells(struct golden_call *c)
+{
+    const int64_t cells = c->what.kv_len, batch = c->what.batch;
+    attnkit_kv_storage *const storage = &c->groups.storage;
+    uint64_t random = golden_stream(&c->what, GOLDEN_CELLS);
+    const int64_t first = random_below(&random, 2000), spread = 1 + random_below(&random, 2);
+    int64_t *const index = golden_take(c, batch * cells * (int64_t)sizeof *index);
+    for (int64_t b = 0; b < batch; b++) {
+        const int64_t turn = random_below(&random, cells), empty = random_below(&random, 3);
+        int64_t step = random_below(&random, 2) ? 1 : 1 + random_below(&random, cells);
+        while (common_divisor(step, cells) != 1)
+            step++;
+        for (int64_t cell = 0; cell < cells; cell++) {
+            const bool is_empty = random_below(&random, 10) < 3 * empty;
+            const int64_t place = place_of(cell, cells, turn, step);
+            index[b * cells + cell] = is_empty ? -1 : first + spread * place;
+        }
+    }
+    storage->key_index.data = index;
+    storage->key_index_stride = cells;
+    for (int64_t b = 0; b < batch && c->args.q_offsets.data; b++)
+        ((int64_t *)(uintptr_t)c->args.q_offsets.data)[b] += first;
+}
+
 /* --- What a row sees -------------------------------------------------------------------------- */
 
 static void make_positions(struct golden_call *c)
@@ -272,6 +311,8 @@ struct golden_call *golden_call_new(const struct golden_attention *what)
     make_packed(c);
     golden_store(c);
     make_positions(c);
+    if (what->cells)
+        make_cells(c);
     make_masks(c);
     make_scores(c);
     return c;
@@ -330,7 +371,10 @@ void golden_attention_print(const struct golden_attention *w)
            w->has_window ? (int)w->left : -2, (int)w->right, (int)w->keep_first, w->bytes, w->bits,
            w->has_bias ? w->bias : -1, w->weights);
     printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
-           w->dropout, w->tokens ? " tokens" : "", w->tiled ? " tiled" : "",
+           w->dropout, w->tokens ? " tokens" : "",
+           w->cells   ? " cells"
+           : w->tiled ? " tiled"
+                      : "",
            w->packed_q ? " packed_q" : "", w->packed_kv ? " packed_kv" : "",
            w->is_causal ? " causal" : "", w->has_lens ? " lens" : "",
            w->has_segments ? " segments" : "", w->short_columns ? " short" : "",

@@ -32,6 +32,7 @@ struct golden_attention {
     bool tiled;
     bool packed_q, packed_kv;
     int64_t page_size;
+    bool cells; /* keys lie in cells of any order, and some cells are empty */
 
     bool is_causal;
     attnkit_align align;
@@ -91,6 +92,7 @@ enum golden_tensor {
     GOLDEN_SINKS,
     GOLDEN_SEEDS,
     GOLDEN_BIAS_SCALES,
+    GOLDEN_CELLS,
 };
 
 uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);
