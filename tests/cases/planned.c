@@ -46,6 +46,7 @@ void plan_bring(const attnkit_attention_args *args, struct brought *b)
         .state_out = g.states.state_out,
         .weights = (float *)(uintptr_t)g.weights.weights.data,
         .bias_scales = g.scores.bias_scales,
+        .key_index = g.storage.key_index.data,
     };
 }
 
@@ -76,7 +77,7 @@ void plan_forget(attnkit_attention_args *args, struct groups *g)
         &g->weights.weights,
     };
     attnkit_ints *const ints[] = {&args->q_offsets, &see->kv_lens, &g->storage.cu_seqlens_q,
-                                  &g->storage.cu_seqlens_kv};
+                                  &g->storage.cu_seqlens_kv, &g->storage.key_index};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         tensors[i]->data = later(tensors[i]->data);
     for (size_t i = 0; i < sizeof ints / sizeof ints[0]; i++)

@@ -62,9 +62,8 @@ static void check_outputs(const struct drawn *c, const char *expected, int numbe
     free(got);
 }
 
-static void check_runs_of_a_case(int number, const char *isa)
+static void check_runs_of_a_case(struct drawn *c, int number, const char *isa)
 {
-    struct drawn *const c = drawn_new(number);
     struct brought brought;
     drawn_clear(c);
     run_call(&c->args, isa);
@@ -92,7 +91,16 @@ static void check_runs_of_a_case(int number, const char *isa)
 static void runs_have_the_bits_of_the_call(void **state)
 {
     for (int i = 0; i < sampled(CASES, 4); i++)
-        check_runs_of_a_case(i, *state);
+        check_runs_of_a_case(drawn_new(i), i, *state);
+}
+
+static void runs_with_cells_have_the_bits_of_the_call(void **state)
+{
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_in_cells(i);
+        if (c)
+            check_runs_of_a_case(c, i, *state);
+    }
 }
 
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
@@ -462,6 +470,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(runs_have_the_bits_of_the_call),
+        cmocka_unit_test(runs_with_cells_have_the_bits_of_the_call),
         cmocka_unit_test(shorter_runs_have_the_bits_of_shorter_calls),
         cmocka_unit_test(states_and_packed_keys_have_the_bits_of_the_call),
         cmocka_unit_test(shorter_runs_have_the_states_of_shorter_calls),

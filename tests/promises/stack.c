@@ -231,6 +231,19 @@ static void attention_with_any_options_needs_64_kb(void **state)
     print_used(*state, "attention, drawn");
 }
 
+static void attention_with_cells_needs_64_kb(void **state)
+{
+    begin_measuring();
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_in_cells(i);
+        if (!c)
+            continue;
+        attend(&c->args, *state, c->threads);
+        drawn_free(c);
+    }
+    print_used(*state, "attention with cells, drawn");
+}
+
 /* A decoding step, few rows, and several blocks of 256 rows for each KV head. */
 static void attention_with_every_option_needs_64_kb(void **state)
 {
@@ -713,6 +726,7 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(attention_with_any_options_needs_64_kb),
+        cmocka_unit_test(attention_with_cells_needs_64_kb),
         cmocka_unit_test(attention_with_every_option_needs_64_kb),
         cmocka_unit_test(attention_over_many_keys_needs_64_kb),
         cmocka_unit_test(appends_need_64_kb),
