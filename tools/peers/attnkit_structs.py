@@ -53,7 +53,8 @@ class KvStorage(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("pages", ctypes.POINTER(Pages)),
                 *fields(Tensor, "k_scales", "v_scales"),
                 *fields(c_int64, "k_scale_group", "v_scale_group"),
-                *fields(Ints, "cu_seqlens_q", "cu_seqlens_kv")]
+                *fields(Ints, "cu_seqlens_q", "cu_seqlens_kv", "key_index"),
+                ("key_index_stride", c_int64)]
 
 
 class Window(ctypes.Structure):
