@@ -292,8 +292,8 @@ typedef struct attnkit_exec {
  * where a type is not ATTNKIT_F32 or there are pages, tiles, segments, masks or keep_first,
  * 4 * 129 * (head_dim + value_dim) more, with any mask (window and segments, too), softcap,
  * slopes or dropout 73728 more, with weights 4 * (192 * head_dim + 25000) more, and with several
- * threads 4 * 4 * 256 * (value_dim + 3) + 65536 more. With key_index it does grow: as with pages and
- * with a mask, and 17 * kv_len + 16 * batch + 16384 more.
+ * threads 4 * 4 * 256 * (value_dim + 3) + 65536 more. With key_index it does grow: as with pages
+ * and with a mask, and 17 * kv_len + 16 * batch + 16384 more.
  */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,
