@@ -134,11 +134,25 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
 /* The type of a tensor's elements. */
 typedef int32_t attnkit_type;
 enum {
-    ATTNKIT_F32 = 0,   /* IEEE 754 binary32 */
-    ATTNKIT_F16 = 1,   /* IEEE 754 binary16 */
-    ATTNKIT_BF16 = 2,  /* the upper half of binary32 */
-    ATTNKIT_I8 = 3,    /* signed bytes, and elsewhere a binary32 scale for each group of a row's */
-    ATTNKIT_Q8_0 = 4,  /* blocks of 34 bytes: a binary16 scale, then 32 signed bytes */
+    ATTNKIT_F32 = 0,  /* IEEE 754 binary32 */
+    ATTNKIT_F16 = 1,  /* IEEE 754 binary16 */
+    ATTNKIT_BF16 = 2, /* the upper half of binary32 */
+    ATTNKIT_I8 = 3,   /* signed bytes, and elsewhere a binary32 scale for each group of a row's */
+    ATTNKIT_Q8_0 = 4, /* blocks of 34 bytes: a binary16 scale, then 32 signed bytes */
+
+    /* Rows of K and V only, without tiles. Blocks of ggml, by its names, which begin with a
+     * binary16 scale d, Q4_1 and Q5_1 with a binary16 minimum m after it; docs/format.md has the
+     * rest. q is an unsigned integer of 4 or 5 bits; append writes Q4_0 and Q5_0. */
+    ATTNKIT_Q4_0 = 5,     /* 32 elements in 18 bytes: (q - 8) * d */
+    ATTNKIT_Q4_1 = 6,     /* 32 in 20: q * d + m */
+    ATTNKIT_Q5_0 = 7,     /* 32 in 22: (q - 16) * d */
+    ATTNKIT_Q5_1 = 8,     /* 32 in 24: q * d + m */
+    ATTNKIT_IQ4_NL = 9,   /* 32 in 18: d times the q-th of 16 integers */
+    ATTNKIT_Q1_0 = 10,    /* 128 in 18: d or -d, by a bit */
+    ATTNKIT_Q2_0 = 11,    /* 64 in 18: -1, 0, 1 or 2 times d, by 2 bits */
+    ATTNKIT_F8_E4M3 = 12, /* bytes of 8 bit floating point, E4M3 without infinities, and elsewhere
+                           * binary32 scales as for ATTNKIT_I8 */
+
     ATTNKIT_BOOL = 64, /* of masks: a byte, true where it is not 0 */
     ATTNKIT_BITS = 65  /* of masks: a bit, element j in bit j % 8 of byte j / 8 */
 };
@@ -153,8 +167,8 @@ enum {
  * element, maybe negative, for inputs maybe 0, which repeats. Those of outputs nest: each is at
  * least what the rows inside it span. A stride along a dimension of size 1 is not looked at.
  * Without ATTNKIT_STRIDED the tensor is dense in the shape that the field states.
- * data is aligned to the element (2 bytes for ATTNKIT_Q8_0), and NULL only where there are no rows
- * or the tensor is optional. */
+ * data is aligned to the element (2 bytes for blocks), and NULL only where there are no rows or the
+ * tensor is optional. */
 typedef struct attnkit_tensor {
     const void *data;
     int64_t strides[3];
@@ -231,8 +245,9 @@ typedef struct attnkit_attention_args {
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16, k and v of any
      * type, each its own, lse is ATTNKIT_F32. All arithmetic is binary32: elements are widened to
-     * it, which is exact except for the product with an ATTNKIT_I8 scale, and the result is rounded
-     * to the type of out once. A row of ATTNKIT_Q8_0 is a multiple of 32 elements.
+     * it, which is exact except for the product with a scale of ATTNKIT_I8 and ATTNKIT_F8_E4M3 and
+     * for q * d + m, rounded once each, and the result is rounded to the type of out once. A row of
+     * blocks is a whole number of them: head_dim or value_dim a multiple of 32, 64 or 128.
      * Inputs, of the groups as well, may overlap each other; outputs overlap nothing, but may lie
      * in the gaps between rows of other tensors. */
     attnkit_tensor q;

@@ -34,12 +34,62 @@ enum {
 };
 
 /* The type of the elements of a row. The values are those of attnkit_type. */
-enum type { TYPE_F32, TYPE_F16, TYPE_BF16, TYPE_I8, TYPE_Q8_0 };
+enum type {
+    TYPE_F32,
+    TYPE_F16,
+    TYPE_BF16,
+    TYPE_I8,
+    TYPE_Q8_0,
+    TYPE_Q4_0,
+    TYPE_Q4_1,
+    TYPE_Q5_0,
+    TYPE_Q5_1,
+    TYPE_IQ4_NL,
+    TYPE_Q1_0,
+    TYPE_Q2_0,
+    TYPE_F8_E4M3,
+    TYPE_COUNT,
+};
 
 /* A TYPE_Q8_0 row is blocks of a binary16 scale and Q8_BLOCK signed bytes, without padding. */
 enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 2 + Q8_BLOCK };
 
-/* Bytes of n elements that lie together; n is a multiple of Q8_BLOCK for TYPE_Q8_0. */
+/* Elements that are stored together in a block, of which a row is a whole number. */
+static inline int64_t block_elements(enum type type)
+{
+    switch (type) {
+    case TYPE_Q8_0:
+    case TYPE_Q4_0:
+    case TYPE_Q4_1:
+    case TYPE_Q5_0:
+    case TYPE_Q5_1:
+    case TYPE_IQ4_NL:
+        return 32;
+    case TYPE_Q2_0:
+        return 64;
+    case TYPE_Q1_0:
+        return 128;
+    default:
+        return 1;
+    }
+}
+
+/* Bytes of a block of less than a byte for an element; blocks.h has what is where in it. */
+static inline int64_t block_bytes(enum type type)
+{
+    switch (type) {
+    case TYPE_Q4_1:
+        return 20;
+    case TYPE_Q5_0:
+        return 22;
+    case TYPE_Q5_1:
+        return 24;
+    default: /* TYPE_Q4_0, TYPE_IQ4_NL, TYPE_Q1_0, TYPE_Q2_0 */
+        return 18;
+    }
+}
+
+/* Bytes of n elements that lie together, a whole number of blocks. */
 static inline int64_t bytes_of(enum type type, int64_t n)
 {
     switch (type) {
@@ -48,11 +98,27 @@ static inline int64_t bytes_of(enum type type, int64_t n)
     case TYPE_F16:
     case TYPE_BF16:
         return n * 2;
+    case TYPE_I8:
+    case TYPE_F8_E4M3:
+        return n;
     case TYPE_Q8_0:
         return n / Q8_BLOCK * Q8_BLOCK_BYTES;
     default:
-        return n;
+        return n / block_elements(type) * block_bytes(type);
     }
+}
+
+/* Whether a row has binary32 scales elsewhere, one for each group of its elements. */
+static inline bool has_scales(enum type type)
+{
+    return type == TYPE_I8 || type == TYPE_F8_E4M3;
+}
+
+/* Whether rows of K and V are all that is stored as this type, and are read by `widen` alone: there
+ * are no tiles of it and no matrices, and decode tiles get binary32. */
+static inline bool is_only_widened(enum type type)
+{
+    return type >= TYPE_Q4_0;
 }
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order.
@@ -99,7 +165,7 @@ struct key_row {
  * tile can be read. Its keys have the sixteenths of it as their rows, so that row[i] is the tile's
  * beginning where i is a multiple of TILE_KEYS, and all rows together are all of its bytes. */
 struct key_rows {
-    enum type type;
+    enum type type; /* none that is_only_widened */
     bool tiled;
     int64_t dim;
     int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim; tiled: any */
@@ -282,15 +348,17 @@ struct kernels {
     void (*exp2)(const float *x, float *y, size_t n);
 
     /* Rows of any type to binary32 and back, by the rules of README.md. Rows are aligned to 2
-     * bytes, TYPE_F32 to 4, TYPE_I8 to 1, and nothing overlaps. ---------------------------- */
+     * bytes, TYPE_F32 to 4, TYPE_I8 and TYPE_F8_E4M3 to 1, and nothing overlaps. ------------ */
 
-    /* out[i] = element i of a row of n. TYPE_I8: times scales[i / group], rounded once; n is a
-     * multiple of group. TYPE_Q8_0: times the scale of its block, which is exact. Other types,
-     * exact as well, have no use for scales and group. */
+    /* out[i] = element i of a row of n. Where has_scales: times scales[i / group], rounded once; n
+     * is a multiple of group. Blocks: times the scale of its block, which is exact, and with a
+     * minimum fma(integer, scale, minimum). Other types are exact. All but the first have no use
+     * for scales and group. Of several NaN that meet, any may come out. */
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
 
-    /* The TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. */
+    /* The TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. No type that
+     * is_only_widened. */
     void (*widen_tile)(enum type type, const void *tile, const float *scales, int64_t group,
                        int64_t n, float *out);
 
@@ -298,7 +366,13 @@ struct kernels {
      * Q8_BLOCK, which n is a multiple of), whose scale goes to scales[i / group] or the block:
      *   scale   = max |x| / 127, 0x7fc00000 if the group has a NaN; Q8_0: rounded to binary16
      *   element = x / scale to nearest even, in -127 .. 127; 0 where that is NaN or scale is 0
-     * A group with a NaN or an infinity comes back as NaNs, because 0 * NaN and 0 * inf are. */
+     * A group with a NaN or an infinity comes back as NaNs, because 0 * NaN and 0 * inf are.
+     * TYPE_Q4_0 and TYPE_Q5_0 as ggml does: x is the first element of the largest magnitude, and
+     *   scale   = x / -8 or -16, rounded to binary16; 0x7e00 if the block has a NaN
+     *   integer = trunc(f32(f32(element * f32(1 / f32(x / -8 or -16))) + 8.5 or 16.5)), at most 15
+     *             or 31; 8 or 16, which is 0, where that factor is not a number other than 0
+     * which for finite elements are the bytes of its quantize_row_q4_0_ref and q5_0_ref. No other
+     * type that is_only_widened. */
     void (*narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,
                    float *scales);
 
@@ -429,7 +503,8 @@ struct kernels {
     /* Linear maps. --------------------------------------------------------------------------- */
 
     /* A tile of outputs as binary32, as `product` reads it: out[d * TILE_KEYS + o] = element d of
-     * output o of n, a multiple of Q8_BLOCK for TYPE_Q8_0. Any type but TYPE_I8. */
+     * output o of n, a multiple of Q8_BLOCK for TYPE_Q8_0. Any type but TYPE_I8 and those that are
+     * only widened. */
     void (*widen_matrix)(enum type type, const void *tile, int64_t n, float *out);
 
     /* y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding; a NaN is

@@ -11,7 +11,11 @@
 
 _Static_assert((int)TYPE_F32 == ATTNKIT_F32 && (int)TYPE_F16 == ATTNKIT_F16 &&
                    (int)TYPE_BF16 == ATTNKIT_BF16 && (int)TYPE_I8 == ATTNKIT_I8 &&
-                   (int)TYPE_Q8_0 == ATTNKIT_Q8_0,
+                   (int)TYPE_Q8_0 == ATTNKIT_Q8_0 && (int)TYPE_Q4_0 == ATTNKIT_Q4_0 &&
+                   (int)TYPE_Q4_1 == ATTNKIT_Q4_1 && (int)TYPE_Q5_0 == ATTNKIT_Q5_0 &&
+                   (int)TYPE_Q5_1 == ATTNKIT_Q5_1 && (int)TYPE_IQ4_NL == ATTNKIT_IQ4_NL &&
+                   (int)TYPE_Q1_0 == ATTNKIT_Q1_0 && (int)TYPE_Q2_0 == ATTNKIT_Q2_0 &&
+                   (int)TYPE_F8_E4M3 == ATTNKIT_F8_E4M3,
                "an attnkit_type is the enum type of the same number");
 _Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 
@@ -153,12 +157,23 @@ static attnkit_status check_types(const struct request *r, char *message)
 static attnkit_status check_storage(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
-    const struct stored_row k = {
-        args->k.type, args->head_dim, r->storage->k_scale_group, r->storage->k_scales.data,
-        "head_dim",   "k.type",       "k_scale_group",           "k_scales"};
-    const struct stored_row v = {
-        args->v.type, value_dim_of(r), r->storage->v_scale_group, r->storage->v_scales.data,
-        "value_dim",  "v.type",        "v_scale_group",           "v_scales"};
+    const struct stored_row k = {.type = args->k.type,
+                                 .tiled = is_tiled(r),
+                                 .dim = args->head_dim,
+                                 .group = r->storage->k_scale_group,
+                                 .scales = r->storage->k_scales.data,
+                                 .dim_name = "head_dim",
+                                 .type_name = "k.type",
+                                 .group_name = "k_scale_group",
+                                 .scales_name = "k_scales"};
+    const struct stored_row v = {.type = args->v.type,
+                                 .dim = value_dim_of(r),
+                                 .group = r->storage->v_scale_group,
+                                 .scales = r->storage->v_scales.data,
+                                 .dim_name = "value_dim",
+                                 .type_name = "v.type",
+                                 .group_name = "v_scale_group",
+                                 .scales_name = "v_scales"};
     const struct pages pages = pages_of(r);
     attnkit_status status = attnkit_check_stored_row(&k, message);
     if (status == ATTNKIT_OK)

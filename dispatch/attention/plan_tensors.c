@@ -119,7 +119,7 @@ static attnkit_status plan_k(const struct request *r, struct attention_plan *pla
         attnkit_lay_in_tiles(t);
     attnkit_status status = attnkit_plan_tensor(t, &r->core->k, message);
     k->stride = strides_of(t);
-    if (status != ATTNKIT_OK || k->type != TYPE_I8)
+    if (status != ATTNKIT_OK || !has_scales(k->type))
         return status;
     t = add_key_rows(r, plan, SLOT_K_SCALES, "k_scales");
     set_row(t, k->dim / k->scale_group * FLOAT, FLOAT);
@@ -137,7 +137,7 @@ static attnkit_status plan_v(const struct request *r, struct attention_plan *pla
     set_row(t, bytes_of(v->type, v->dim), attnkit_alignment(v->type));
     attnkit_status status = attnkit_plan_tensor(t, &r->core->v, message);
     v->stride = strides_of(t);
-    if (status != ATTNKIT_OK || v->type != TYPE_I8)
+    if (status != ATTNKIT_OK || !has_scales(v->type))
         return status;
     t = add_key_rows(r, plan, SLOT_V_SCALES, "v_scales");
     set_row(t, v->dim / v->scale_group * FLOAT, FLOAT);

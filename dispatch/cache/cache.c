@@ -5,15 +5,28 @@
  */
 #include "dispatch/cache/cache.h"
 
-#include <stdbool.h>
-
 #include "dispatch/common/versioned.h"
 
 _Static_assert((int)TILE_KEYS == ATTNKIT_TILE_KEYS, "the same tiles");
 
 int64_t attnkit_alignment(enum type type)
 {
-    return type == TYPE_F32 ? (int64_t)sizeof(float) : type == TYPE_I8 ? 1 : 2;
+    return type == TYPE_F32 ? (int64_t)sizeof(float) : has_scales(type) ? 1 : 2;
+}
+
+const char *attnkit_type_name(attnkit_type type)
+{
+    static const char *const names[] = {
+        [ATTNKIT_F32] = "ATTNKIT_F32",         [ATTNKIT_F16] = "ATTNKIT_F16",
+        [ATTNKIT_BF16] = "ATTNKIT_BF16",       [ATTNKIT_I8] = "ATTNKIT_I8",
+        [ATTNKIT_Q8_0] = "ATTNKIT_Q8_0",       [ATTNKIT_Q4_0] = "ATTNKIT_Q4_0",
+        [ATTNKIT_Q4_1] = "ATTNKIT_Q4_1",       [ATTNKIT_Q5_0] = "ATTNKIT_Q5_0",
+        [ATTNKIT_Q5_1] = "ATTNKIT_Q5_1",       [ATTNKIT_IQ4_NL] = "ATTNKIT_IQ4_NL",
+        [ATTNKIT_Q1_0] = "ATTNKIT_Q1_0",       [ATTNKIT_Q2_0] = "ATTNKIT_Q2_0",
+        [ATTNKIT_F8_E4M3] = "ATTNKIT_F8_E4M3",
+    };
+    _Static_assert(sizeof names / sizeof names[0] == TYPE_COUNT, "a name for each type");
+    return names[type];
 }
 
 attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *message)
@@ -25,31 +38,41 @@ attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *
                   (int)type);
 }
 
+static attnkit_status check_scale_fields(const struct stored_row *row, char *message)
+{
+    static const char *const scaled = "ATTNKIT_I8 (3) or ATTNKIT_F8_E4M3 (12)";
+    const bool has_them = has_scales((enum type)row->type);
+    if (has_them && row->group > 0 && row->dim % row->group != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must divide %s (%lld)",
+                      row->group_name, (long long)row->group, row->dim_name, (long long)row->dim);
+    if (!has_them && row->group != 0)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld, but %s is %d and not %s",
+                      row->group_name, (long long)row->group, row->type_name, (int)row->type,
+                      scaled);
+    if (!has_them && row->scales)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given, but %s is %d and not %s",
+                      row->scales_name, row->type_name, (int)row->type, scaled);
+    return ATTNKIT_OK;
+}
+
 attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *message)
 {
-    if ((int)row->type < ATTNKIT_F32 || (int)row->type > ATTNKIT_Q8_0)
+    if ((int)row->type < ATTNKIT_F32 || (int)row->type >= TYPE_COUNT)
         return refuse(message, ATTNKIT_UNSUPPORTED, "%s is %d: not known", row->type_name,
                       (int)row->type);
+    if (row->tiled && is_only_widened((enum type)row->type))
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "%s is %d: there are no tiles (ATTNKIT_TILED) of %s", row->type_name,
+                      (int)row->type, attnkit_type_name(row->type));
     if (row->group < 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least 0",
                       row->group_name, (long long)row->group);
-    if (row->type == ATTNKIT_Q8_0 && row->dim % Q8_BLOCK != 0)
+    const int64_t block = block_elements((enum type)row->type);
+    if (row->dim % block != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s is %lld: must be a multiple of %d for ATTNKIT_Q8_0", row->dim_name,
-                      (long long)row->dim, Q8_BLOCK);
-    const bool has_scales = row->type == ATTNKIT_I8;
-    if (has_scales && row->group > 0 && row->dim % row->group != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must divide %s (%lld)",
-                      row->group_name, (long long)row->group, row->dim_name, (long long)row->dim);
-    if (!has_scales && row->group != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s is %lld, but %s is %d and not ATTNKIT_I8 (3)", row->group_name,
-                      (long long)row->group, row->type_name, (int)row->type);
-    if (!has_scales && row->scales)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s is given, but %s is %d and not ATTNKIT_I8 (3)", row->scales_name,
-                      row->type_name, (int)row->type);
-    return ATTNKIT_OK;
+                      "%s is %lld: must be a multiple of %lld for %s", row->dim_name,
+                      (long long)row->dim, (long long)block, attnkit_type_name(row->type));
+    return check_scale_fields(row, message);
 }
 
 static const struct version pages_version = VERSION_OF(attnkit_pages, pages);

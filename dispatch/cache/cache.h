@@ -6,6 +6,8 @@
 #ifndef ATTNKIT_DISPATCH_CACHE_H
 #define ATTNKIT_DISPATCH_CACHE_H
 
+#include <stdbool.h>
+
 #include "kernels/kernels.h"
 #include "kernels/cache/pages.h"
 #include "attnkit.h"
@@ -13,12 +15,16 @@
 /* What a row of this type is aligned to, in bytes. */
 int64_t attnkit_alignment(enum type type);
 
+/* As attnkit.h has it; of a type of K and V. */
+const char *attnkit_type_name(attnkit_type type);
+
 /* That a type has elements to which binary32 is rounded one by one. */
 attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *message);
 
 /* A row of `dim` elements and its scales, with the names of the public fields. */
 struct stored_row {
     attnkit_type type;
+    bool tiled;
     int64_t dim, group; /* group: as given, 0 for the whole row */
     const void *scales;
     const char *dim_name, *type_name, *group_name, *scales_name;

@@ -97,16 +97,32 @@ static struct pages pages_of(const attnkit_pages *pages)
                           pages->pages};
 }
 
+/* Whether there is a rule by which binary32 becomes this type. */
+static bool can_be_written(enum type type)
+{
+    return !is_only_widened(type) || type == TYPE_Q4_0 || type == TYPE_Q5_0;
+}
+
 static attnkit_status check_storage(const struct append_request *r, char *message)
 {
     const attnkit_append_args *const args = r->args;
-    const struct stored_row row = {args->dst.type,        args->dim,   args->scale_group,
-                                   args->dst_scales.data, "dim",       "dst.type",
-                                   "scale_group",         "dst_scales"};
+    const struct stored_row row = {.type = args->dst.type,
+                                   .tiled = args->dst.layout & ATTNKIT_TILED,
+                                   .dim = args->dim,
+                                   .group = args->scale_group,
+                                   .scales = args->dst_scales.data,
+                                   .dim_name = "dim",
+                                   .type_name = "dst.type",
+                                   .group_name = "scale_group",
+                                   .scales_name = "dst_scales"};
     const struct pages pages = pages_of(r->pages);
     attnkit_status status = attnkit_check_rounded("src.type", args->src.type, message);
     if (status == ATTNKIT_OK)
         status = attnkit_check_stored_row(&row, message);
+    if (status == ATTNKIT_OK && !can_be_written((enum type)args->dst.type))
+        status = refuse(message, ATTNKIT_UNSUPPORTED,
+                        "dst.type is %d: %s is read by attention, but not written",
+                        (int)args->dst.type, attnkit_type_name(args->dst.type));
     if (status == ATTNKIT_OK && args->dst_scales.type != ATTNKIT_F32)
         status =
             refuse(message, ATTNKIT_UNSUPPORTED, "dst_scales.type is %d: must be ATTNKIT_F32 (0)",

@@ -37,8 +37,11 @@ extern "C" {
  * Conversion. src is widened to binary32, which is exact, and rounded once: to nearest even for
  * ATTNKIT_F16 and ATTNKIT_BF16; for ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements gets the
  * scale max |x| / 127 (for Q8_0 rounded to binary16) and each element is x / scale, rounded to
- * nearest even. A group with a NaN or an infinity becomes NaN as a whole. Rows that are neither
- * converted nor turned are copied byte for byte.
+ * nearest even. A block of ATTNKIT_Q4_0 or ATTNKIT_Q5_0 gets the scale x / -8 or x / -16, where x
+ * is its element of the largest magnitude, and the bytes that ggml's reference gives it
+ * (docs/format.md). A group with a NaN or an infinity becomes NaN as a whole. Other blocks and
+ * ATTNKIT_F8_E4M3 are not written. Rows that are neither converted nor turned are copied byte for
+ * byte.
  *
  * The bits of a row depend on its src, p and the options alone, those of a NaN included: not on the
  * instruction set, the threads or how rows are grouped into calls.
@@ -71,11 +74,11 @@ typedef struct attnkit_append_args {
     int64_t batch;
     int64_t heads;
     int64_t len;      /* rows of src for each batch entry and head */
-    int64_t dim;      /* elements of a row, at least 1; for ATTNKIT_Q8_0 a multiple of 32 */
+    int64_t dim;      /* elements of a row, at least 1; for blocks a multiple of 32 */
     int64_t capacity; /* rows of dst for each batch entry and head; paged, those of its table */
 
     /* src [batch][heads][len][dim] of ATTNKIT_F32, F16 or BF16, dst [batch][heads][capacity][dim]
-     * of any type, or paged [pages][heads][page_size][dim]; dst_scales with a dst of ATTNKIT_I8,
+     * of any such type, or paged [pages][heads][page_size][dim]; dst_scales with one of ATTNKIT_I8,
      * else none, has the shape of dst with dim / scale_group binary32 numbers in a row. dst and
      * dst_scales overlap nothing that the call reads or writes, but may lie in the gaps between
      * rows of each other and of src. And dst may be src itself, for a rotation in place: then the

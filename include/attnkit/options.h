@@ -57,9 +57,9 @@ typedef struct attnkit_kv_storage {
 
     const attnkit_pages *pages; /* or NULL */
 
-    /* Scales of ATTNKIT_I8, else none and 0: shaped as k and v, in tiles where k is, with
-     * head_dim / k_scale_group and value_dim / v_scale_group binary32 numbers in a row. Any value
-     * is taken as it is. */
+    /* Scales of ATTNKIT_I8 and ATTNKIT_F8_E4M3, else none and 0: shaped as k and v, in tiles where
+     * k is, with head_dim / k_scale_group and value_dim / v_scale_group binary32 numbers in a row.
+     * Any value is taken as it is. With strides of 0 all keys, or all heads, have the same. */
     attnkit_tensor k_scales;
     attnkit_tensor v_scales;
     int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: all of them */

@@ -30,7 +30,7 @@ struct cache {
     enum type type;
     bool tiled; /* as in struct key_rows; a page has whole tiles, and K is not packed */
     int64_t dim;
-    const char *scales; /* TYPE_I8: a float for each `scale_group` elements of a row */
+    const char *scales; /* where has_scales: a float for each `scale_group` elements of a row */
     struct strides scale_stride;
     int64_t scale_group;
 };

@@ -133,6 +133,8 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
 /* Whether a decode tile can read the rows as they are. */
 static bool is_readable(const struct cache *c)
 {
+    if (is_only_widened(c->type))
+        return false;
     return c->type != TYPE_I8 || c->tiled || c->scale_group % MAX_VECTOR == 0 ||
            c->scale_group == c->dim;
 }

@@ -428,5 +428,7 @@ void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores)
     case TYPE_Q8_0:
         score_q8_0(panel, scores);
         break;
+    default:
+        __builtin_trap(); /* attention/block.c widens it */
     }
 }

@@ -308,5 +308,7 @@ void attnkit_avx2_decode_v(const struct panel *panel, const struct weights *weig
     case TYPE_Q8_0:
         weigh_q8_0(panel, weights);
         break;
+    default:
+        __builtin_trap(); /* attention/block.c widens it */
     }
 }

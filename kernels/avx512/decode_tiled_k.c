@@ -181,5 +181,7 @@ void attnkit_avx512_decode_tiled_k(const struct panel *panel, struct scores *sco
     case TYPE_Q8_0:
         score_q8_0(panel, scores);
         break;
+    default:
+        __builtin_trap(); /* attention/block.c widens it */
     }
 }

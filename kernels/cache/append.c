@@ -122,6 +122,8 @@ void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key,
     case TYPE_Q8_0:
         spread_blocks(row, n, key, tile);
         break;
+    default:
+        __builtin_trap(); /* there are no such tiles */
     }
 }
 

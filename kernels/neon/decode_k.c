@@ -129,5 +129,7 @@ void attnkit_neon_decode_k(const struct panel *panel, float scale_log2, struct s
     case TYPE_Q8_0:
         score_q8_0(panel, scale_log2, scores);
         break;
+    default:
+        __builtin_trap(); /* attention/block.c widens it */
     }
 }

@@ -208,5 +208,7 @@ void attnkit_neon_decode_tiled_k(const struct panel *panel, float scale_log2, st
     case TYPE_Q8_0:
         score_q8_0(panel, scale_log2, scores);
         break;
+    default:
+        __builtin_trap(); /* attention/block.c widens it */
     }
 }

@@ -131,5 +131,7 @@ void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weig
     case TYPE_Q8_0:
         weigh_q8_0(panel, weights, rescale);
         break;
+    default:
+        __builtin_trap(); /* attention/block.c widens it */
     }
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit, byte and block types to binary32 and back, and tiles of K to binary32, an element
- * at a time: what the convert.c of every other folder has to give, bit by bit.
+ * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, and tiles of K to binary32,
+ * an element at a time: what the convert.c of every other folder has to give, bit by bit. blocks.c
+ * has the other blocks.
  */
 #include "kernels/scalar/scalar.h"
 
@@ -27,6 +28,23 @@ static void widen_i8(const int8_t *row, const float *scales, int64_t group, int6
 {
     for (int64_t i = 0; i < n; i += group)
         widen_bytes(row + i, *scales++, group, out + i);
+}
+
+static float float_from_e4m3(uint8_t byte)
+{
+    const uint32_t sign = (uint32_t)(byte & 0x80) << 24, fraction = byte & 7;
+    const uint32_t exponent = byte >> 3 & 15;
+    if (exponent == 0)
+        return float_from_bits(sign | bits_from_float((float)fraction * 0x1p-9f));
+    if ((byte & 0x7f) == 0x7f)
+        return float_from_bits(sign | 0x7ff00000);
+    return float_from_bits(sign | (exponent + 120) << 23 | fraction << 20);
+}
+
+static void widen_f8(const uint8_t *row, const float *scales, int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = float_from_e4m3(row[i]) * scales[i / group];
 }
 
 static void widen_q8_0(const char *block, int64_t n, float *out)
@@ -57,6 +75,11 @@ void attnkit_scalar_widen(enum type type, const void *row, const float *scales, 
     case TYPE_Q8_0:
         widen_q8_0(row, n, out);
         break;
+    case TYPE_F8_E4M3:
+        widen_f8(row, scales, group, n, out);
+        break;
+    default:
+        attnkit_scalar_widen_blocks(type, row, n, out);
     }
 }
 
@@ -88,6 +111,8 @@ void attnkit_scalar_widen_tile(enum type type, const void *tile, const float *sc
     case TYPE_Q8_0:
         widen_tile(TYPE_Q8_0, stored, group, n, out);
         break;
+    default:
+        __builtin_trap();
     }
 }
 
@@ -162,5 +187,7 @@ void attnkit_scalar_narrow(enum type type, const float *x, int64_t n, int64_t gr
     case TYPE_Q8_0:
         narrow_q8_0(x, n, row);
         break;
+    default:
+        attnkit_scalar_narrow_blocks(type, x, n, row);
     }
 }

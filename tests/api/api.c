@@ -417,7 +417,7 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
         {"align is -2147483648", {SET(args.align, INT32_MIN)}},
         {"q.type is 3", {SET(args.q.type, 3)}},
         {"q.type is -1", {SET(args.q.type, -1)}},
-        {"k.type is 5", {SET(args.k.type, 5)}},
+        {"k.type is 13", {SET(args.k.type, 13)}},
         {"k.type is -2147483648", {SET(args.k.type, INT32_MIN)}},
         {"v.type is 77", {SET(args.v.type, 77)}},
         {"v.type is -1", {SET(args.v.type, -1)}},

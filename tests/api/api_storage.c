@@ -365,14 +365,24 @@ static void unknown_types_are_unsupported(void **state)
         {"q.type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
          {SET(args.q.type, ATTNKIT_I8)}},
         {"q.type is 4: must be ATTNKIT_F32 (0)", {SET(args.q.type, ATTNKIT_Q8_0)}},
+        {"q.type is 5: must be ATTNKIT_F32 (0)", {SET(args.q.type, ATTNKIT_Q4_0)}},
+        {"q.type is 12: must be ATTNKIT_F32 (0)", {SET(args.q.type, ATTNKIT_F8_E4M3)}},
         {"out.type is 3: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1) or ATTNKIT_BF16 (2)",
          {SET(args.out.type, ATTNKIT_I8)}},
         {"out.type is -1", {SET(args.out.type, -1)}},
-        {"k.type is 5: not known", {SET(args.k.type, 5)}},
+        {"out.type is 7: must be ATTNKIT_F32 (0)", {SET(args.out.type, ATTNKIT_Q5_0)}},
+        {"k.type is 13: not known", {SET(args.k.type, 13)}},
+        {"k.type is 64: not known", {SET(args.k.type, ATTNKIT_BOOL)}},
         {"k.type is -1: not known", {SET(args.k.type, -1)}},
-        {"v.type is 5: not known", {SET(args.v.type, 5)}},
+        {"v.type is 13: not known", {SET(args.v.type, 13)}},
         {"v.type is -2147483648: not known", {SET(args.v.type, INT32_MIN)}},
-        {"v.type is 5", {SET(args.batch, 0), SET(args.v.type, 5)}}, /* also with nothing to do */
+        {"v.type is 13", {SET(args.batch, 0), SET(args.v.type, 13)}}, /* also with nothing to do */
+        {"k.type is 5: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q4_0",
+         {SET(args.k.type, ATTNKIT_Q4_0), SET(args.k.layout, ATTNKIT_TILED)}},
+        {"k.type is 10: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q1_0",
+         {SET(args.k.type, ATTNKIT_Q1_0), SET(args.k.layout, ATTNKIT_TILED)}},
+        {"k.type is 12: there are no tiles (ATTNKIT_TILED) of ATTNKIT_F8_E4M3",
+         {SET(args.k.type, ATTNKIT_F8_E4M3), SET(args.k.layout, ATTNKIT_TILED)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_UNSUPPORTED);
     const struct refusal bytes[] = {
@@ -397,6 +407,10 @@ static void scales_without_bytes_are_refused(void **state)
          {SET(groups.storage.k_scale_group, 8)}},
         {"v_scale_group is 64, but v.type is 1 and not ATTNKIT_I8 (3)",
          {SET(groups.storage.v_scale_group, 64), SET(args.v.type, ATTNKIT_F16)}},
+        {"k_scale_group is 32, but k.type is 5 and not ATTNKIT_I8 (3) or ATTNKIT_F8_E4M3 (12)",
+         {SET(groups.storage.k_scale_group, 32), SET(args.k.type, ATTNKIT_Q4_0)}},
+        {"v_scales is given, but v.type is 9 and not ATTNKIT_I8 (3)",
+         {SET(groups.storage.v_scales.data, 64), SET(args.v.type, ATTNKIT_IQ4_NL)}},
         {"k_scale_group is 32, but k.type is 4",
          {SET(groups.storage.k_scale_group, 32), SET(args.k.type, ATTNKIT_Q8_0)}},
         {"k_scales is given, but k.type is 0 and not ATTNKIT_I8 (3)",
@@ -456,6 +470,20 @@ static void parts_of_blocks_are_refused(void **state)
         {"head_dim is 48: must be a multiple of 32 for ATTNKIT_Q8_0", {SET(args.head_dim, 48)}},
         {"head_dim is 1: must be a multiple of 32", {SET(args.head_dim, 1)}},
         {"value_dim is 33: must be a multiple of 32 for ATTNKIT_Q8_0", {SET(args.value_dim, 33)}},
+        {"head_dim is 48: must be a multiple of 32 for ATTNKIT_Q4_0",
+         {SET(args.k.type, ATTNKIT_Q4_0), SET(args.head_dim, 48)}},
+        {"value_dim is 33: must be a multiple of 32 for ATTNKIT_Q4_1",
+         {SET(args.v.type, ATTNKIT_Q4_1), SET(args.value_dim, 33)}},
+        {"head_dim is 16: must be a multiple of 32 for ATTNKIT_Q5_0",
+         {SET(args.k.type, ATTNKIT_Q5_0), SET(args.head_dim, 16)}},
+        {"value_dim is 1: must be a multiple of 32 for ATTNKIT_Q5_1",
+         {SET(args.v.type, ATTNKIT_Q5_1), SET(args.value_dim, 1)}},
+        {"head_dim is 80: must be a multiple of 32 for ATTNKIT_IQ4_NL",
+         {SET(args.k.type, ATTNKIT_IQ4_NL), SET(args.head_dim, 80)}},
+        {"value_dim is 64: must be a multiple of 128 for ATTNKIT_Q1_0",
+         {SET(args.v.type, ATTNKIT_Q1_0), SET(args.value_dim, 64)}},
+        {"head_dim is 96: must be a multiple of 64 for ATTNKIT_Q2_0",
+         {SET(args.k.type, ATTNKIT_Q2_0), SET(args.head_dim, 96)}},
         {"value_dim is 16: must be a multiple of 32", /* which is head_dim then */
          {SET(args.k.type, 0), SET(args.head_dim, 16), SET(args.value_dim, 0)}},
     };
@@ -539,8 +567,9 @@ static void set_data(struct call *c, int tensor, const char *data)
 static const struct {
     attnkit_type type;
     int bytes;
-} alignments[] = {
-    {ATTNKIT_F32, 4}, {ATTNKIT_F16, 2}, {ATTNKIT_BF16, 2}, {ATTNKIT_I8, 1}, {ATTNKIT_Q8_0, 2}};
+} alignments[] = {{ATTNKIT_F32, 4},  {ATTNKIT_F16, 2},   {ATTNKIT_BF16, 2}, {ATTNKIT_I8, 1},
+                  {ATTNKIT_Q8_0, 2}, {ATTNKIT_Q4_0, 2},  {ATTNKIT_Q4_1, 2}, {ATTNKIT_Q5_0, 2},
+                  {ATTNKIT_Q5_1, 2}, {ATTNKIT_IQ4_NL, 2}};
 
 /* A call with this type wherever it may be. */
 static struct call *call_of_type(attnkit_type type)

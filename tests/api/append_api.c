@@ -472,7 +472,19 @@ static void unknown_layouts_types_and_kinds_are_unsupported(void **state)
         {"src.type is 3: must be ATTNKIT_F32 (0)", {SET(args.src.type, ATTNKIT_I8)}},
         {"src.type is 4", {SET(args.src.type, ATTNKIT_Q8_0)}},
         {"src.type is -1", {SET(args.src.type, -1)}},
-        {"dst.type is 5: not known", {SET(args.dst.type, 5)}},
+        {"src.type is 5", {SET(args.src.type, ATTNKIT_Q4_0)}},
+        {"dst.type is 13: not known", {SET(args.dst.type, 13)}},
+        {"dst.type is 6: ATTNKIT_Q4_1 is read by attention, but not written",
+         {SET(args.dst.type, ATTNKIT_Q4_1)}},
+        {"dst.type is 8: ATTNKIT_Q5_1 is read", {SET(args.dst.type, ATTNKIT_Q5_1)}},
+        {"dst.type is 9: ATTNKIT_IQ4_NL is read", {SET(args.dst.type, ATTNKIT_IQ4_NL)}},
+        {"dst.type is 10: ATTNKIT_Q1_0 is read",
+         {SET(args.dst.type, ATTNKIT_Q1_0), SET(args.dim, 128)}},
+        {"dst.type is 11: ATTNKIT_Q2_0 is read",
+         {SET(args.dst.type, ATTNKIT_Q2_0), SET(args.dim, 64)}},
+        {"dst.type is 12: ATTNKIT_F8_E4M3 is read", {SET(args.dst.type, ATTNKIT_F8_E4M3)}},
+        {"dst.type is 5: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q4_0",
+         {SET(args.dst.type, ATTNKIT_Q4_0), SET(args.dst.layout, ATTNKIT_TILED)}},
         {"dst.type is -2147483648", {SET(args.dst.type, INT32_MIN)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_UNSUPPORTED);
@@ -535,6 +547,8 @@ static void scales_that_do_not_fit_the_type_are_refused(void **state)
         {"dst_scales is given, but dst.type is 0", {SET(args.dst_scales.data, 64)}},
         {"dim is 48: must be a multiple of 32 for ATTNKIT_Q8_0",
          {SET(args.dst.type, ATTNKIT_Q8_0), SET(args.dim, 48)}},
+        {"dim is 48: must be a multiple of 32 for ATTNKIT_Q5_0",
+         {SET(args.dst.type, ATTNKIT_Q5_0), SET(args.dim, 48)}},
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     const struct refusal quantised[] = {

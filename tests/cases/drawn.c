@@ -42,7 +42,7 @@ static void *take(struct drawn *c, size_t size)
 static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
 {
     static const int64_t dims[] = {1, 2, 3, 8, 15, 16, 17, 33, 40, 64, 65};
-    if (type == ATTNKIT_Q8_0)
+    if (block_elements((enum type)type) > 1)
         return 32 * (1 + below(c, 2));
     if (type == ATTNKIT_I8 && one_in(c, 2)) {
         static const int64_t groups[] = {1, 3, 8, 16, 32};
@@ -52,9 +52,13 @@ static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
     return dims[below(c, 11)];
 }
 
+enum { ROUNDED_TYPES = 3, WRITTEN_TYPES = 7 };
+
 static attnkit_type draw_type(struct drawn *c, int types)
 {
-    return one_in(c, 2) ? ATTNKIT_F32 : (attnkit_type)below(c, types);
+    static const attnkit_type all[] = {ATTNKIT_F32,  ATTNKIT_F16,  ATTNKIT_BF16, ATTNKIT_I8,
+                                       ATTNKIT_Q8_0, ATTNKIT_Q4_0, ATTNKIT_Q5_0};
+    return one_in(c, 2) ? ATTNKIT_F32 : all[below(c, types)];
 }
 
 /* Batch entries of tensors of query rows, or of keys. */
@@ -82,10 +86,10 @@ static void draw_shape(struct drawn *c)
     static const int64_t kv_lens[] = {0,   1,   5,   15,  16,  17,  33,  64,  100, 127,  128,
                                       129, 130, 200, 256, 300, 400, 511, 513, 700, 1100, 1400};
     attnkit_attention_args *const a = &c->args;
-    a->q.type = draw_type(c, 3);
-    a->k.type = draw_type(c, 5);
-    a->v.type = draw_type(c, 5);
-    a->out.type = draw_type(c, 3);
+    a->q.type = draw_type(c, ROUNDED_TYPES);
+    a->k.type = draw_type(c, WRITTEN_TYPES);
+    a->v.type = draw_type(c, WRITTEN_TYPES);
+    a->out.type = draw_type(c, ROUNDED_TYPES);
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     do {
@@ -608,8 +612,8 @@ static void draw_keys(struct drawn *c)
     bool *const seen = empty ? calloc(1, 1) : seen_keys(&a, &c->args);
     bool *const seen_k = reads_all_keys(c) ? all_keys(&c->args) : seen;
     const bool special = one_in(c, 6);
-    const bool huge =
-        one_in(c, 6) && c->args.v.type != ATTNKIT_F16 && c->args.v.type != ATTNKIT_Q8_0;
+    const bool huge = one_in(c, 6) && c->args.v.type != ATTNKIT_F16 &&
+                      block_elements((enum type)c->args.v.type) == 1;
     if (!empty) {
         fill_store(c, &k, seen_k, 1.0f, special);
         fill_store(c, &v, seen, huge ? 3e38f : 1.0f, special);

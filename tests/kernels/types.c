@@ -21,15 +21,16 @@
 #include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
 #include "tests/cases/case.h"
+#include "tests/support/blocks.h"
 #include "tests/support/formats.h"
 #include "tests/support/memory.h"
 #include "tests/support/sample.h"
 
 enum {
-    TYPES = 5,
+    TYPES = TYPE_COUNT,
     ROUNDED_TYPES = 3, /* of q and out */
-    TURNS = 4,         /* through all the types */
-    CASES = TURNS * TYPES * TYPES * ROUNDED_TYPES * ROUNDED_TYPES,
+    TURNS = 6,         /* through all types of K and V */
+    CASES = TURNS * TYPES * TYPES,
     MAX_BATCH = 3,
     MAX_Q_LEN = 70,
     MAX_KV_LEN = 700,
@@ -120,9 +121,9 @@ static int64_t dim_of(const struct sample *s, enum tensor_index t)
     case LSE:
         return 1;
     default:
-        return type_of(s, t == K_SCALES ? K : V) != TYPE_I8 ? 0
-               : t == K_SCALES                              ? dim_of(s, K) / group_of(s, K)
-                                                            : dim_of(s, V) / group_of(s, V);
+        return !has_scales(type_of(s, t == K_SCALES ? K : V)) ? 0
+               : t == K_SCALES                                ? dim_of(s, K) / group_of(s, K)
+                                                              : dim_of(s, V) / group_of(s, V);
     }
 }
 
@@ -183,9 +184,10 @@ static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
     static const int64_t groups[] = {1, 3, 8, 20, 32, 64, 100};
     static const int64_t dims[] = {1,  2,  3,  7,  8,  15, 16,  17,  20,  31,
                                    33, 63, 64, 65, 80, 96, 127, 128, 129, 192};
-    if (type == ATTNKIT_Q8_0)
-        return Q8_BLOCK * (1 + below(s, 5));
-    if (type == ATTNKIT_I8 && below(s, 3) > 0) {
+    const int64_t block = block_elements((enum type)type);
+    if (block > 1)
+        return block * (1 + below(s, 160 / block));
+    if (has_scales((enum type)type) && below(s, 3) > 0) {
         *group = groups[below(s, 7)];
         return *group * (1 + below(s, 160 / *group));
     }
@@ -285,7 +287,21 @@ static void draw_bytes(struct source from, char *bytes, int64_t n)
         bytes[i] = (char)random_bits(from.random);
 }
 
+/* Few of them NaN. */
+static void draw_e4m3(struct source from, char *bytes, int64_t n)
+{
+    draw_bytes(from, bytes, n);
+    for (int64_t i = 0; i < n; i++)
+        if ((bytes[i] & 0x7f) == 0x7f && !is_special(from))
+            bytes[i] = 0;
+}
+
 enum { SCALE_SHIFT = 6 }; /* a byte times a scale is about 1 */
+
+static uint16_t draw_block_half(void *from)
+{
+    return draw_half(*(const struct source *)from, format_of(TYPE_F16), SCALE_SHIFT / 2);
+}
 
 static void draw_elements(struct source from, enum type type, int shift, int64_t n, char *row)
 {
@@ -297,8 +313,11 @@ static void draw_elements(struct source from, enum type type, int shift, int64_t
         const uint16_t x = draw_half(from, format_of(type), shift);
         memcpy(row + 2 * i, &x, sizeof x);
     }
-    if (type == TYPE_I8)
-        draw_bytes(from, row, n);
+    if (type == TYPE_F8_E4M3)
+        draw_e4m3(from, row, n);
+    else if (type == TYPE_I8 || is_only_widened(type))
+        draw_bytes(from, row, bytes_of(type, n));
+    block_put_halves(type, row, n, draw_block_half, &from);
     for (char *end = row + bytes_of(type, n); type == TYPE_Q8_0 && row < end;
          row += Q8_BLOCK_BYTES) {
         const uint16_t scale = draw_half(from, format_of(TYPE_F16), SCALE_SHIFT);
@@ -330,7 +349,7 @@ static float *widened(const struct sample *s, enum tensor_index t)
     for (int64_t b = 0; b < s->args.batch; b++)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t i = 0; i < rows; i++, to += dim) {
-                const bool scaled = type_of(s, t) == TYPE_I8;
+                const bool scaled = has_scales(type_of(s, t));
                 widen_row(type_of(s, t), stored_row(s, t, b, h, i),
                           scaled ? (const float *)stored_row(s, scales, b, h, i) : NULL,
                           group_of(s, t), dim, to);
@@ -359,7 +378,8 @@ static void expect_reference(struct sample *s)
     free(v);
 }
 
-/* Numbers count through the types, and through layouts and page sizes at other paces. */
+/* Numbers count through the types of K and V, and through the other types, layouts and page sizes
+ * at other paces. */
 static struct sample *new_sample(int number, bool shared)
 {
     struct sample *s = calloc(1, sizeof *s);
@@ -373,8 +393,9 @@ static struct sample *new_sample(int number, bool shared)
     groups_init(&s->groups);
     a->k.type = number % TYPES;
     a->v.type = number / TYPES % TYPES;
-    a->q.type = number / (TYPES * TYPES) % ROUNDED_TYPES;
-    a->out.type = number / (TYPES * TYPES * ROUNDED_TYPES) % ROUNDED_TYPES;
+    const int turn = number / (TYPES * TYPES);
+    a->q.type = (number + turn) % ROUNDED_TYPES;
+    a->out.type = (number / ROUNDED_TYPES + turn) % ROUNDED_TYPES;
     a->head_dim = draw_dim(s, a->k.type, &s->groups.storage.k_scale_group);
     a->value_dim = draw_dim(s, a->v.type, &s->groups.storage.v_scale_group);
     draw_lengths(s);
@@ -497,7 +518,7 @@ static void place_in_arena(struct tensor *t, enum tensor_index index, enum rows_
 
 static int64_t alignment_of(enum type type)
 {
-    return type == TYPE_F32 ? 4 : type == TYPE_I8 ? 1 : 2;
+    return type == TYPE_F32 ? 4 : has_scales(type) ? 1 : 2;
 }
 
 static void place_tensor(struct call *c, enum tensor_index index, enum rows_layout layout,
@@ -531,7 +552,9 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 /* The half of a signalling NaN, or what has one for a scale. */
 static uint16_t poison_of(enum type type)
 {
-    return type == TYPE_F16 || type == TYPE_Q8_0 ? 0x7d01 : type == TYPE_I8 ? 0x8080 : 0x7fa0;
+    if (type == TYPE_F8_E4M3)
+        return 0x7fff;
+    return type == TYPE_F32 || type == TYPE_BF16 ? 0x7fa0 : type == TYPE_I8 ? 0x8080 : 0x7d01;
 }
 
 static void fill_halves(char *memory, size_t bytes, uint16_t half)

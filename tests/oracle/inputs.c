@@ -162,7 +162,7 @@ static void widen_stored(const struct query *q, const struct stored *s, int64_t 
     const void *scales = NULL;
     char own_row[4 * MAX_TILED_DIM];
     float own_scales[MAX_TILED_DIM];
-    if (s->type == TYPE_I8)
+    if (has_scales(s->type))
         scales = element_at(s->scales, count, lines * (s->dim / s->group) * (int64_t)sizeof(float),
                             index);
     if (s->tiled) {

@@ -23,10 +23,12 @@
 
 enum {
     ROUNDED_TYPES = 3, /* binary32 and those of 16 bits */
-    TYPES = 5,
+    TYPES = 7,         /* that are written */
 };
 
-static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
+static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "q5_0"};
+static const enum type written[TYPES] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_I8,
+                                         TYPE_Q8_0, TYPE_Q4_0, TYPE_Q5_0};
 
 /* That there were NaN of every type from `first` on. */
 static void expect_some(const char *isa, const char *what, enum type first, int types,
@@ -40,18 +42,18 @@ static void expect_some(const char *isa, const char *what, enum type first, int 
         assert_true(nans[i] > 0);
 }
 
-/* --- Scales of Q8_0 --------------------------------------------------------------------------- */
+/* --- Scales of blocks ------------------------------------------------------------------------- */
 
 /* The NaN among the scales of `count` blocks, of which `together` scales come before their bytes.
  */
-static int64_t count_q8_0_scales(const char *what, const char *blocks, int64_t count,
-                                 int64_t together)
+static int64_t count_scales(const char *what, enum type type, const char *blocks, int64_t count,
+                            int64_t together)
 {
     const int64_t line = together * (int64_t)sizeof(uint16_t);
     int64_t nans = 0;
     for (int64_t i = 0; i < count; i += together) {
         uint16_t scales[TILE_KEYS];
-        memcpy(scales, blocks + i * Q8_BLOCK_BYTES, (size_t)line);
+        memcpy(scales, blocks + i * bytes_of(type, Q8_BLOCK), (size_t)line);
         nans += odd_count(what, TYPE_F16, scales, together);
     }
     return nans;
@@ -104,10 +106,10 @@ static struct linear_nans check_linear(const struct linear_kind *kind, struct li
     assert_true(linear_call_same(c, y, expected, shape.rows));
     nans.y = odd_count("y", (enum type)kind->y_type, y, shape.rows * shape.out_dim);
     if (kind->packed_type == ATTNKIT_Q8_0 && kind->w_type != ATTNKIT_Q8_0)
-        nans.scales = count_q8_0_scales("packed", c->pack.packed,
-                                        (shape.out_dim + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS *
-                                            shape.in_dim / Q8_BLOCK,
-                                        TILE_KEYS);
+        nans.scales = count_scales("packed", TYPE_Q8_0, c->pack.packed,
+                                   (shape.out_dim + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS *
+                                       shape.in_dim / Q8_BLOCK,
+                                   TILE_KEYS);
     free(expected);
     free(y);
     linear_call_free(c);
@@ -209,9 +211,9 @@ static int64_t count_append(const struct append *a, const struct cache *cache)
     const enum type to = (enum type)a->args.dst.type;
     if (to == TYPE_I8)
         return odd_count("scales", TYPE_F32, cache->scales, ROWS * DIM / GROUP);
-    if (to == TYPE_Q8_0)
-        return count_q8_0_scales("dst", cache->rows, ROWS * DIM / Q8_BLOCK,
-                                 a->args.dst.layout & ATTNKIT_TILED ? TILE_KEYS : 1);
+    if (block_elements(to) == Q8_BLOCK)
+        return count_scales("dst", to, cache->rows, ROWS * DIM / Q8_BLOCK,
+                            a->args.dst.layout & ATTNKIT_TILED ? TILE_KEYS : 1);
     return a->args.rotation ? odd_count("dst", to, cache->rows, ROWS * DIM) : 0;
 }
 
@@ -234,7 +236,8 @@ static void turned_rows_and_scales_have_one_nan(void **state)
     for (int from = 0; from < ROUNDED_TYPES; from++)
         for (int to = 0; to < TYPES; to++)
             for (int i = 0; i < 3 * 2; i++) {
-                draw_append(&a, (enum type)from, (enum type)to, ropes[i / 2], i % 2, &random);
+                const bool tiled = i % 2 && !is_only_widened(written[to]);
+                draw_append(&a, (enum type)from, written[to], ropes[i / 2], tiled, &random);
                 nans[to] += check_append(&a, *state);
             }
     expect_some(*state, "turned elements", TYPE_F32, ROUNDED_TYPES, nans);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/support/blocks.h"
+
 const struct format formats[FORMATS] = {
     {"f16", TYPE_F16, 10, -24, 0x7c00},
     {"bf16", TYPE_BF16, 7, -133, 0x7f80},
@@ -108,13 +110,16 @@ static float half_at(const struct format *f, const char *bytes)
 static float scale_of(enum type type, const char *row, const float *scales, int64_t group,
                       int64_t i)
 {
-    if (type == TYPE_I8)
+    if (has_scales(type))
         return scales[i / group];
     return type == TYPE_Q8_0 ? half_at(&formats[0], row + i / Q8_BLOCK * Q8_BLOCK_BYTES) : 1.0f;
 }
 
 static float element(enum type type, const char *row, float scale, int64_t i)
 {
+    const struct block_format *const f = block_format_of(type);
+    if (f)
+        return block_element(f, row + i / f->elements * f->bytes, (int)(i % f->elements));
     float x;
     switch (type) {
     case TYPE_F16:
@@ -124,6 +129,8 @@ static float element(enum type type, const char *row, float scale, int64_t i)
         return scaled((int8_t)row[i], scale);
     case TYPE_Q8_0:
         return scaled((int8_t)row[i / Q8_BLOCK * Q8_BLOCK_BYTES + 2 + i % Q8_BLOCK], scale);
+    case TYPE_F8_E4M3:
+        return (float)((double)e4m3_value((uint8_t)row[i]) * (double)scale);
     default:
         memcpy(&x, row + 4 * i, sizeof x);
         return x;
@@ -133,7 +140,7 @@ static float element(enum type type, const char *row, float scale, int64_t i)
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out)
 {
-    const int64_t scaled_by_one = type == TYPE_I8 ? group : Q8_BLOCK;
+    const int64_t scaled_by_one = has_scales(type) ? group : Q8_BLOCK;
     float scale = 1.0f;
     for (int64_t i = 0; i < n; i++) {
         if (i % scaled_by_one == 0)

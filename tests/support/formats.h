@@ -43,7 +43,8 @@ bool is_narrowed(const struct format *f, float x, uint16_t half);
  * narrowed to, the bits of a NaN included. */
 bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
 
-/* A row of n elements of any type as binary32. TYPE_I8 has a scale for each `group` of them. */
+/* A row of n elements of any type as binary32. Where has_scales, there is a scale for each `group`
+ * of them. */
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 

@@ -30,7 +30,7 @@ enum {
     MOST_PAGES = 160,
 };
 
-static const uint64_t SEED = 12, IN_PLACE_SEED = 13;
+static const uint64_t SEED = 12, IN_PLACE_SEED = 13, BLOCK_SEED = 20;
 
 enum place { ROWS, TILES, PAGES, TILES_IN_PAGES, HEADS_INSIDE };
 
@@ -51,7 +51,7 @@ static void draw_dim(struct append *a, uint64_t *random)
     static const int64_t any[] = {1, 3, 7, 15, 17, 31, 33, 63, 65, 129};
     const bool is_even = a->rope || golden_one_in(random, 2);
     a->dim = is_even ? even[random_below(random, 12)] : any[random_below(random, 10)];
-    if (a->dst == ATTNKIT_Q8_0)
+    if (block_elements((enum type)a->dst) > 1)
         a->dim = 32 * (1 + random_below(random, 5));
     if (a->rope && golden_one_in(random, 2))
         a->rope_dim = 2 * (1 + random_below(random, a->dim / 2));
@@ -101,6 +101,32 @@ static struct append draw_append(const struct golden_kind *kind, int number)
     draw_rows(&a, &random);
     draw_angles(&a, &random);
     return a;
+}
+
+/* To blocks that have no tiles. */
+static struct append draw_block_append(int number)
+{
+    static const enum place places[] = {ROWS, PAGES, HEADS_INSIDE};
+    static const int64_t pages[] = {1, 3, 16};
+    uint64_t random = golden_random(BLOCK_SEED, number);
+    struct append a = {.seed = random_bits(&random),
+                       .src = (attnkit_type)(number % SRC_TYPES),
+                       .dst = number / SRC_TYPES % 2 ? ATTNKIT_Q5_0 : ATTNKIT_Q4_0,
+                       .rope = (attnkit_rope)(number / SRC_TYPES / 2 % ROPES),
+                       .place = places[random_below(&random, 3)],
+                       .is_usual = !golden_one_in(&random, 4)};
+    if (a.place == PAGES)
+        a.page_size = pages[random_below(&random, 3)];
+    draw_dim(&a, &random);
+    draw_rows(&a, &random);
+    draw_angles(&a, &random);
+    return a;
+}
+
+static struct append draw_case(const struct golden_kind *kind, int number)
+{
+    const bool has_blocks = strcmp(kind->name, "append-blocks") == 0;
+    return has_blocks ? draw_block_append(number) : draw_append(kind, number);
 }
 
 /* --- Memory ----------------------------------------------------------------------------------- */
@@ -294,7 +320,7 @@ static uint64_t hash_row(uint64_t hash, const struct append *a, const struct mem
 static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
 {
     (void)way;
-    const struct append a = draw_append(kind, number);
+    const struct append a = draw_case(kind, number);
     struct memory m;
     take_memory(&a, &m);
     run_append(&a, &m, isa ? isa : "scalar");
@@ -312,15 +338,15 @@ static uint64_t hash_of(const struct golden_kind *kind, int number, int way, con
 
 static unsigned needs(const struct golden_kind *kind, int number)
 {
-    const struct append a = draw_append(kind, number);
-    const bool to_f16 = a.dst == ATTNKIT_F16 || a.dst == ATTNKIT_Q8_0;
+    const struct append a = draw_case(kind, number);
+    const bool to_f16 = a.dst == ATTNKIT_F16 || block_elements((enum type)a.dst) > 1;
     const bool converts = a.rope || a.src != a.dst;
     return to_f16 && converts ? GOLDEN_F16_ROUNDING : 0;
 }
 
 static void print(const struct golden_kind *kind, int number)
 {
-    const struct append a = draw_append(kind, number);
+    const struct append a = draw_case(kind, number);
     printf("# B%d H%d, %d rows of %d in %d, types %d %d, groups of %d, place %d, page %d%s%s\n",
            (int)a.batch, (int)a.heads, (int)a.len, (int)a.dim, (int)a.capacity, a.src, a.dst,
            (int)a.group, a.place, (int)a.page_size, a.has_lens ? ", lens" : "",
@@ -332,6 +358,7 @@ static void print(const struct golden_kind *kind, int number)
 static const struct golden_kind kinds[] = {
     {"append", 600, 1, hash_of, needs, print, NULL},
     {"rotate", 90, 1, hash_of, needs, print, NULL},
+    {"append-blocks", 108, 1, hash_of, needs, print, NULL},
 };
 
 const struct golden_kinds golden_append = {kinds, sizeof kinds / sizeof kinds[0]};

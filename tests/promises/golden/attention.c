@@ -23,7 +23,9 @@ static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
 {
     if (type == ATTNKIT_Q8_0)
         return 32 * (1 + random_below(random, 3));
-    if (type == ATTNKIT_I8 && golden_one_in(random, 2)) {
+    if (type >= ATTNKIT_Q4_0 && type < ATTNKIT_F8_E4M3)
+        return type == ATTNKIT_Q1_0 ? 128 : 64 * (1 + random_below(random, 2));
+    if ((type == ATTNKIT_I8 || type == ATTNKIT_F8_E4M3) && golden_one_in(random, 2)) {
         *group = PICK(groups, random);
         return *group * (1 + random_below(random, 64 / *group));
     }
@@ -141,6 +143,21 @@ static void describe_i8(int number, struct golden_attention *w)
 static void describe_q8_0(int number, struct golden_attention *w)
 {
     describe_type(number, ATTNKIT_Q8_0, 5, w);
+}
+
+/* K and V of the types without tiles, each with each. */
+static void describe_blocks(int number, struct golden_attention *w)
+{
+    enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
+    uint64_t random = begin(w, 19, number);
+    draw_types(w, &random);
+    w->k = (attnkit_type)(FIRST + number % TYPES);
+    w->v = (attnkit_type)(FIRST + number / TYPES % TYPES);
+    draw_layout(w, number % LAYOUTS, &random);
+    w->tiled = false;
+    draw_shape(w, number, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
 }
 
 /* --- Masks ------------------------------------------------------------------------------------ */
@@ -362,6 +379,7 @@ static const struct golden_kind kinds[] = {
     {"attention-options", 500, 1, hash_of, needs, print, describe_options},
     {"attention-bias-scales", 210, 1, hash_of, needs, print, describe_bias_scales},
     {"attention-cells", 240, 1, hash_of, needs, print, describe_cells},
+    {"attention-blocks", 256, 1, hash_of, needs, print, describe_blocks},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -8,6 +8,7 @@
 
 #include "kernels/scalar/scalar.h"
 #include "tests/promises/golden/call.h"
+#include "tests/support/blocks.h"
 #include "tests/support/formats.h"
 #include "tests/support/random.h"
 
@@ -75,10 +76,36 @@ static void draw_bytes(char *row, int64_t count, uint64_t *random)
         row[i] = (char)(random_below(random, 255) - 127);
 }
 
+struct scale_source {
+    enum golden_numbers numbers;
+    uint64_t *random;
+};
+
+static uint16_t draw_half(void *source)
+{
+    const struct scale_source *const from = source;
+    return f16_from_float(draw_scale(from->numbers, from->random));
+}
+
+/* Of a type without tiles; a NaN of 8 bit floating point becomes 0. */
+static void draw_packed(enum type type, int64_t dim, struct scale_source from, char *row)
+{
+    for (int64_t i = 0; i < bytes_of(type, dim); i++) {
+        row[i] = (char)random_below(from.random, 256);
+        if (type == TYPE_F8_E4M3 && (row[i] & 0x7f) == 0x7f)
+            row[i] = 0;
+    }
+    block_put_halves(type, row, dim, draw_half, &from);
+}
+
 static void draw_row(enum type type, int64_t dim, enum golden_numbers numbers, uint64_t *random,
                      char *row)
 {
     float x[MOST_DIM];
+    if (is_only_widened(type)) {
+        draw_packed(type, dim, (struct scale_source){numbers, random}, row);
+        return;
+    }
     switch (type) {
     case TYPE_I8:
         draw_bytes(row, dim, random);
@@ -148,7 +175,7 @@ static void store_rows(struct golden_call *c, attnkit_tensor *t, attnkit_tensor 
                          .tiled = tiled};
     store_plane(c, t, &rows);
     fill(&rows, dim, false, golden_stream(&c->what, tensor));
-    if (t->type != ATTNKIT_I8)
+    if (!has_scales((enum type)t->type))
         return;
     const int64_t count = group ? dim / group : 1;
     struct plane floats = {.call = c, .type = TYPE_F32, .row_bytes = 4 * count, .tiled = tiled};

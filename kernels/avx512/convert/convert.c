@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit, byte and block types to binary32 and back, 16 elements at a time. Bound by loads
- * and stores, but for the division of each element that becomes a byte.
+ * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 16 elements at a time. Bound
+ * by loads and stores, but for the division of each element that becomes a byte.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -16,26 +16,49 @@ static inline uint16_t f16_from_float(float x)
         _mm512_cvtps_ph(_mm512_set1_ps(x), _MM_FROUND_TO_NEAREST_INT), 0);
 }
 
-static inline __m512 scaled(const enum type type, __m512 x, float scale)
+/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
+ * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here.
+ */
+static inline __m256i f16_from_e4m3(__m128i bytes)
 {
-    return type == TYPE_I8 ? _mm512_mul_ps(x, _mm512_set1_ps(scale)) : x;
+    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+    const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16((short)0xbf80));
+    const __m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3f80));
+    const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
+    return _mm256_mask_blend_epi16(is_nan, half, _mm256_or_si256(half, _mm256_set1_epi16(0x7e00)));
 }
 
-/* Elements times `scale`, which other types than TYPE_I8 do without. */
+static inline __attribute__((always_inline)) __m512
+load_elements(const enum type type, const void *row, int64_t at, int64_t n)
+{
+    if (type != TYPE_F8_E4M3)
+        return load_as_f32(type, row, at, n);
+    const __m128i bytes = _mm_maskz_loadu_epi8(first_mask(n), (const char *)row + at);
+    return _mm512_mul_ps(_mm512_cvtph_ps(f16_from_e4m3(bytes)), _mm512_set1_ps(256.0f));
+}
+
+static inline __m512 scaled(const enum type type, __m512 x, float scale)
+{
+    return has_scales(type) ? _mm512_mul_ps(x, _mm512_set1_ps(scale)) : x;
+}
+
+/* Elements times `scale`, which types without scales do without. */
 static inline __attribute__((always_inline)) void
 widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
 {
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR)
-        _mm512_storeu_ps(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
+        _mm512_storeu_ps(out + i, scaled(type, load_elements(type, row, i, VECTOR), scale));
     if (i < n)
-        store_first(out + i, n - i, scaled(type, load_as_f32(type, row, i, n - i), scale));
+        store_first(out + i, n - i, scaled(type, load_elements(type, row, i, n - i), scale));
 }
 
-static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
+static inline __attribute__((always_inline)) void widen_groups(const enum type type,
+                                                               const char *row, const float *scales,
+                                                               int64_t group, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i += group)
-        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
+        widen_elements(type, row + i, *scales++, group, out + i);
 }
 
 static void widen_q8_0(const char *block, int64_t n, float *out)
@@ -61,11 +84,16 @@ void attnkit_avx512_widen(enum type type, const void *row, const float *scales, 
         widen_elements(TYPE_BF16, row, 1.0f, n, out);
         break;
     case TYPE_I8:
-        widen_i8(row, scales, group, n, out);
+        widen_groups(TYPE_I8, row, scales, group, n, out);
         break;
     case TYPE_Q8_0:
         widen_q8_0(row, n, out);
         break;
+    case TYPE_F8_E4M3:
+        widen_groups(TYPE_F8_E4M3, row, scales, group, n, out);
+        break;
+    default:
+        attnkit_avx512_widen_blocks(type, row, n, out);
     }
 }
 
@@ -153,6 +181,8 @@ void attnkit_avx512_widen_tile(enum type type, const void *tile, const float *sc
     case TYPE_Q8_0:
         widen_tile(TYPE_Q8_0, tile, scales, group, n, out);
         break;
+    default:
+        __builtin_trap();
     }
 }
 
@@ -277,5 +307,7 @@ void attnkit_avx512_narrow(enum type type, const float *x, int64_t n, int64_t gr
     case TYPE_Q8_0:
         narrow_q8_0(x, n, row);
         break;
+    default:
+        attnkit_avx512_narrow_blocks(type, x, n, row);
     }
 }

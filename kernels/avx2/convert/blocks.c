@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of blocks with less than a byte for an element to binary32 and, of two types, back, 32
+ * elements at a time: their integers become signed bytes in a ymm, by a shift, a table or a
+ * comparison of bits, and then four ymm of binary32. Some 25 instructions for 32 elements, bound by
+ * the four conversions, a shuffle each, and the four stores; four ymm are live, and the constants.
+ */
+#include "kernels/avx2/avx2.h"
+#include "kernels/blocks.h"
+
+static inline __m256 half_everywhere(const char *from)
+{
+    short half;
+    memcpy(&half, from, sizeof half);
+    return _mm256_cvtph_ps(_mm_set1_epi16(half));
+}
+
+/* All bits of byte i where bit i is set. */
+static inline __m256i bytes_from_bits(const char *from)
+{
+    int bits;
+    memcpy(&bits, from, sizeof bits);
+    const __m256i own = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
+                                           0x0303030303030303); /* the byte with bit i */
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), own);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
+}
+
+/* Integers of 4 bits of a unit, as bytes. */
+static inline __m256i quads(const char *from)
+{
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)from);
+    const __m256i both =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
+    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+}
+
+/* Of 2 bits: a byte goes to the lowest one of four, and shifts bring the others' bits there. */
+static inline __m256i pairs(const char *from)
+{
+    const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
+    const __m256i two = _mm256_or_si256(four, _mm256_slli_epi32(four, 12));
+    const __m256i all = _mm256_or_si256(two, _mm256_slli_epi32(two, 6));
+    return _mm256_and_si256(all, _mm256_set1_epi8(3));
+}
+
+/* What the elements of a unit are before they are scaled, as signed bytes. */
+static inline __attribute__((always_inline)) __m256i integers(const enum type type,
+                                                              const char *block, int64_t unit)
+{
+    const char *const from = block + integers_at(type, unit);
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IQ4_NL_VALUES));
+    const __m256i one = _mm256_set1_epi8(1);
+    switch (type) {
+    case TYPE_Q4_0:
+        return _mm256_sub_epi8(quads(from), _mm256_set1_epi8(8));
+    case TYPE_Q5_0: { /* q - 16 is q with all upper bits set */
+        const __m256i fifth = bytes_from_bits(block + fifth_bits_at(type));
+        return _mm256_or_si256(quads(from), _mm256_andnot_si256(fifth, _mm256_set1_epi8(-16)));
+    }
+    case TYPE_Q5_1: {
+        const __m256i fifth = bytes_from_bits(block + fifth_bits_at(type));
+        return _mm256_or_si256(quads(from), _mm256_and_si256(fifth, _mm256_set1_epi8(16)));
+    }
+    case TYPE_IQ4_NL:
+        return _mm256_shuffle_epi8(values, quads(from));
+    case TYPE_Q1_0: /* 1 where the bit is set, -1 where it is not */
+        return _mm256_or_si256(_mm256_andnot_si256(bytes_from_bits(from), _mm256_set1_epi8(-1)),
+                               one);
+    case TYPE_Q2_0:
+        return _mm256_sub_epi8(pairs(from), one);
+    default:
+        return quads(from);
+    }
+}
+
+static inline __attribute__((always_inline)) void
+widen_unit(const enum type type, __m256i bytes, __m256 scale, __m256 minimum, float *out)
+{
+    const __m128i low = _mm256_castsi256_si128(bytes), high = _mm256_extracti128_si256(bytes, 1);
+    const __m128i eighths[] = {low, _mm_srli_si128(low, VECTOR), high,
+                               _mm_srli_si128(high, VECTOR)};
+    for (int i = 0; i < UNIT / VECTOR; i++) {
+        const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eighths[i]));
+        const __m256 x =
+            has_minimum(type) ? _mm256_fmadd_ps(q, scale, minimum) : _mm256_mul_ps(q, scale);
+        _mm256_storeu_ps(out + i * VECTOR, x);
+    }
+}
+
+static inline __attribute__((always_inline)) void widen(const enum type type, const char *block,
+                                                        int64_t n, float *out)
+{
+    const int64_t units = block_elements(type) / UNIT;
+    for (int64_t i = 0; i < n; i += units * UNIT, block += block_bytes(type)) {
+        const __m256 scale = half_everywhere(block);
+        const __m256 minimum = has_minimum(type) ? half_everywhere(block + MINIMUM_AT) : scale;
+        for (int64_t unit = 0; unit < units; unit++)
+            widen_unit(type, integers(type, block, unit), scale, minimum, out + i + unit * UNIT);
+    }
+}
+
+void attnkit_avx2_widen_blocks(enum type type, const char *row, int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+        widen(TYPE_Q4_0, row, n, out);
+        break;
+    case TYPE_Q4_1:
+        widen(TYPE_Q4_1, row, n, out);
+        break;
+    case TYPE_Q5_0:
+        widen(TYPE_Q5_0, row, n, out);
+        break;
+    case TYPE_Q5_1:
+        widen(TYPE_Q5_1, row, n, out);
+        break;
+    case TYPE_IQ4_NL:
+        widen(TYPE_IQ4_NL, row, n, out);
+        break;
+    case TYPE_Q1_0:
+        widen(TYPE_Q1_0, row, n, out);
+        break;
+    case TYPE_Q2_0:
+        widen(TYPE_Q2_0, row, n, out);
+        break;
+    default:
+        __builtin_trap();
+    }
+}
+
+/* The first element of the largest magnitude. As integers, magnitudes have the order of the
+ * numbers, and NaN comes last. */
+static inline float largest_of(const float *x)
+{
+    enum { PARTS = UNIT / VECTOR };
+    __m256i magnitude[PARTS], most = _mm256_setzero_si256();
+    for (int i = 0; i < PARTS; i++) {
+        const __m256i bits = _mm256_loadu_si256((const __m256i *)(x + i * VECTOR));
+        magnitude[i] = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+        most = _mm256_max_epi32(most, magnitude[i]);
+    }
+    most = _mm256_max_epi32(most, _mm256_permute2x128_si256(most, most, 1));
+    most = _mm256_max_epi32(most, _mm256_shuffle_epi32(most, _MM_SHUFFLE(1, 0, 3, 2)));
+    most = _mm256_max_epi32(most, _mm256_shuffle_epi32(most, _MM_SHUFFLE(2, 3, 0, 1)));
+    uint32_t is_largest = 0;
+    for (int i = 0; i < PARTS; i++) {
+        const __m256 equal = _mm256_castsi256_ps(_mm256_cmpeq_epi32(magnitude[i], most));
+        is_largest |= (uint32_t)_mm256_movemask_ps(equal) << i * VECTOR;
+    }
+    return x[__builtin_ctz(is_largest)];
+}
+
+/* The integers of VECTOR elements. */
+static inline __attribute__((always_inline)) __m256i integers_from(const enum type type,
+                                                                   const float *x, float factor)
+{
+    const float zero = (float)zero_integer(type);
+    /* No product where there is no factor: that of an infinity and 0 is NaN. */
+    const __m256 product = factor == 0.0f
+                               ? _mm256_setzero_ps()
+                               : _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(factor));
+    const __m256i q = _mm256_cvttps_epi32(_mm256_add_ps(product, _mm256_set1_ps(zero + 0.5f)));
+    return _mm256_min_epi32(q, _mm256_set1_epi32(2 * zero_integer(type) - 1));
+}
+
+/* The integers of 16 elements as bytes. */
+static inline __attribute__((always_inline)) __m128i bytes_from(const enum type type,
+                                                                const float *x, float factor)
+{
+    const __m256i a = integers_from(type, x, factor);
+    const __m256i b = integers_from(type, x + VECTOR, factor);
+    const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xd8);
+    return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+
+/* Bit i: bit 4 of byte i. */
+static inline uint32_t fifth_bits(__m128i bytes)
+{
+    return (uint32_t)_mm_movemask_epi8(_mm_slli_epi16(bytes, 3));
+}
+
+static inline __attribute__((always_inline)) void narrow_block(const enum type type, const float *x,
+                                                               char *block)
+{
+    const float scale = largest_of(x) / (float)-zero_integer(type), factor = factor_of(scale);
+    const __m128i low = bytes_from(type, x, factor);
+    const __m128i high = bytes_from(type, x + UNIT / 2, factor);
+    const __m128i four = _mm_set1_epi8(15);
+    const __m128i packed =
+        _mm_or_si128(_mm_and_si128(low, four), _mm_slli_epi16(_mm_and_si128(high, four), 4));
+    const float plain = isnan(scale) ? NAN : scale;
+    const __m128i half = _mm256_cvtps_ph(_mm256_set1_ps(plain), _MM_FROUND_TO_NEAREST_INT);
+    const uint16_t bits = (uint16_t)_mm_extract_epi16(half, 0);
+    memcpy(block, &bits, sizeof bits);
+    if (has_fifth_bits(type)) {
+        const uint32_t fifth = fifth_bits(low) | fifth_bits(high) << UNIT / 2;
+        memcpy(block + fifth_bits_at(type), &fifth, sizeof fifth);
+    }
+    _mm_storeu_si128((__m128i *)(block + integers_at(type, 0)), packed);
+}
+
+void attnkit_avx2_narrow_blocks(enum type type, const float *x, int64_t n, char *row)
+{
+    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
+        if (type == TYPE_Q4_0)
+            narrow_block(TYPE_Q4_0, x + i, row);
+        else if (type == TYPE_Q5_0)
+            narrow_block(TYPE_Q5_0, x + i, row);
+        else
+            __builtin_trap();
+    }
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of blocks with less than a byte for an element to binary32 and, of two types, back, 32
+ * elements at a time: their integers become signed bytes in a ymm, by a shift, a table or masks of
+ * bits, and then two zmm of binary32. Some 17 instructions for 32 elements, bound by the two
+ * conversions and the two stores; two zmm are live, and the constants.
+ */
+#include "kernels/avx512/avx512.h"
+#include "kernels/blocks.h"
+
+static inline __m512 half_everywhere(const char *from)
+{
+    short half;
+    memcpy(&half, from, sizeof half);
+    return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+}
+
+static inline __mmask32 mask_at(const char *from)
+{
+    uint32_t bits;
+    memcpy(&bits, from, sizeof bits);
+    return bits;
+}
+
+/* Integers of 4 bits of a unit, as bytes. */
+static inline __m256i quads(const char *from)
+{
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)from);
+    const __m256i both =
+        _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
+    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+}
+
+/* Of 2 bits: a byte goes to the lowest one of four, and shifts bring the others' bits there. */
+static inline __m256i pairs(const char *from)
+{
+    const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
+    const __m256i two = _mm256_or_si256(four, _mm256_slli_epi32(four, 12));
+    const __m256i all = _mm256_or_si256(two, _mm256_slli_epi32(two, 6));
+    return _mm256_and_si256(all, _mm256_set1_epi8(3));
+}
+
+/* What the elements of a unit are before they are scaled, as signed bytes. */
+static inline __attribute__((always_inline)) __m256i integers(const enum type type,
+                                                              const char *block, int64_t unit)
+{
+    const char *const from = block + integers_at(type, unit);
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IQ4_NL_VALUES));
+    const __m256i sixteen = _mm256_set1_epi8(16), one = _mm256_set1_epi8(1);
+    switch (type) {
+    case TYPE_Q4_0:
+        return _mm256_sub_epi8(quads(from), _mm256_set1_epi8(8));
+    case TYPE_Q5_0: {
+        const __mmask32 fifth = mask_at(block + fifth_bits_at(type));
+        return _mm256_mask_sub_epi8(quads(from), ~fifth, quads(from), sixteen);
+    }
+    case TYPE_Q5_1: {
+        const __mmask32 fifth = mask_at(block + fifth_bits_at(type));
+        return _mm256_mask_add_epi8(quads(from), fifth, quads(from), sixteen);
+    }
+    case TYPE_IQ4_NL:
+        return _mm256_shuffle_epi8(values, quads(from));
+    case TYPE_Q1_0:
+        return _mm256_mask_blend_epi8(mask_at(from), _mm256_set1_epi8(-1), one);
+    case TYPE_Q2_0:
+        return _mm256_sub_epi8(pairs(from), one);
+    default:
+        return quads(from);
+    }
+}
+
+static inline __attribute__((always_inline)) void
+widen_unit(const enum type type, __m256i bytes, __m512 scale, __m512 minimum, float *out)
+{
+    const __m128i halves[] = {_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1)};
+    for (int i = 0; i < UNIT / VECTOR; i++) {
+        const __m512 q = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(halves[i]));
+        const __m512 x =
+            has_minimum(type) ? _mm512_fmadd_ps(q, scale, minimum) : _mm512_mul_ps(q, scale);
+        _mm512_storeu_ps(out + i * VECTOR, x);
+    }
+}
+
+static inline __attribute__((always_inline)) void widen(const enum type type, const char *block,
+                                                        int64_t n, float *out)
+{
+    const int64_t units = block_elements(type) / UNIT;
+    for (int64_t i = 0; i < n; i += units * UNIT, block += block_bytes(type)) {
+        const __m512 scale = half_everywhere(block);
+        const __m512 minimum = has_minimum(type) ? half_everywhere(block + MINIMUM_AT) : scale;
+        for (int64_t unit = 0; unit < units; unit++)
+            widen_unit(type, integers(type, block, unit), scale, minimum, out + i + unit * UNIT);
+    }
+}
+
+void attnkit_avx512_widen_blocks(enum type type, const char *row, int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+        widen(TYPE_Q4_0, row, n, out);
+        break;
+    case TYPE_Q4_1:
+        widen(TYPE_Q4_1, row, n, out);
+        break;
+    case TYPE_Q5_0:
+        widen(TYPE_Q5_0, row, n, out);
+        break;
+    case TYPE_Q5_1:
+        widen(TYPE_Q5_1, row, n, out);
+        break;
+    case TYPE_IQ4_NL:
+        widen(TYPE_IQ4_NL, row, n, out);
+        break;
+    case TYPE_Q1_0:
+        widen(TYPE_Q1_0, row, n, out);
+        break;
+    case TYPE_Q2_0:
+        widen(TYPE_Q2_0, row, n, out);
+        break;
+    default:
+        __builtin_trap();
+    }
+}
+
+/* The first element of the largest magnitude. As integers, magnitudes have the order of the
+ * numbers, and NaN comes last. */
+static inline float largest_of(const float *x)
+{
+    __m512i magnitude[UNIT / VECTOR];
+    for (int i = 0; i < UNIT / VECTOR; i++)
+        magnitude[i] =
+            _mm512_and_si512(_mm512_loadu_si512(x + i * VECTOR), _mm512_set1_epi32(0x7fffffff));
+    const int most = _mm512_reduce_max_epi32(_mm512_max_epi32(magnitude[0], magnitude[1]));
+    const uint32_t low = _mm512_cmpeq_epi32_mask(magnitude[0], _mm512_set1_epi32(most));
+    const uint32_t high = _mm512_cmpeq_epi32_mask(magnitude[1], _mm512_set1_epi32(most));
+    return x[__builtin_ctz(low | high << VECTOR)];
+}
+
+/* The integers of VECTOR elements. */
+static inline __attribute__((always_inline)) __m512i integers_from(const enum type type,
+                                                                   const float *x, float factor)
+{
+    const float zero = (float)zero_integer(type);
+    /* No product where there is no factor: that of an infinity and 0 is NaN. */
+    const __mmask16 is_told = factor == 0.0f ? 0 : 0xffff;
+    const __m512 product = _mm512_maskz_mul_ps(is_told, _mm512_loadu_ps(x), _mm512_set1_ps(factor));
+    const __m512i q = _mm512_cvttps_epi32(_mm512_add_ps(product, _mm512_set1_ps(zero + 0.5f)));
+    return _mm512_min_epi32(q, _mm512_set1_epi32(2 * zero_integer(type) - 1));
+}
+
+static inline __attribute__((always_inline)) void narrow_block(const enum type type, const float *x,
+                                                               char *block)
+{
+    const float scale = largest_of(x) / (float)-zero_integer(type), factor = factor_of(scale);
+    const __m512i low = integers_from(type, x, factor);
+    const __m512i high = integers_from(type, x + VECTOR, factor);
+    const __m512i four = _mm512_set1_epi32(15);
+    const __m512i packed = _mm512_or_si512(_mm512_and_si512(low, four),
+                                           _mm512_slli_epi32(_mm512_and_si512(high, four), 4));
+    const float plain = isnan(scale) ? NAN : scale;
+    const __m256i half = _mm512_cvtps_ph(_mm512_set1_ps(plain), _MM_FROUND_TO_NEAREST_INT);
+    const uint16_t bits = (uint16_t)_mm256_extract_epi16(half, 0);
+    memcpy(block, &bits, sizeof bits);
+    if (has_fifth_bits(type)) {
+        const __m512i fifth = _mm512_set1_epi32(16);
+        const uint32_t mask = (uint32_t)_mm512_test_epi32_mask(low, fifth) |
+                              (uint32_t)_mm512_test_epi32_mask(high, fifth) << VECTOR;
+        memcpy(block + fifth_bits_at(type), &mask, sizeof mask);
+    }
+    _mm_storeu_si128((__m128i *)(block + integers_at(type, 0)), _mm512_cvtepi32_epi8(packed));
+}
+
+void attnkit_avx512_narrow_blocks(enum type type, const float *x, int64_t n, char *row)
+{
+    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
+        if (type == TYPE_Q4_0)
+            narrow_block(TYPE_Q4_0, x + i, row);
+        else if (type == TYPE_Q5_0)
+            narrow_block(TYPE_Q5_0, x + i, row);
+        else
+            __builtin_trap();
+    }
+}

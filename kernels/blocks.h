@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is where in the blocks of ggml with less than a byte for an element, for the blocks.c of
+ * every instruction set. A block is a binary16 scale; with a minimum, a binary16 minimum; where
+ * integers have 5 bits, 32 bits that are the fifth ones, that of element i in bit i; and the
+ * integers. Integers of 4 bits are in 16 bytes, those of the first 16 elements in the lower halves.
+ * Integers of 2 bits and of 1 are in the order of the elements, from the lowest bits of a byte on.
+ */
+#ifndef ATTNKIT_BLOCKS_H
+#define ATTNKIT_BLOCKS_H
+
+#include "kernels/kernels.h"
+
+enum { UNIT = 32 }; /* elements that are unpacked together: a block, or a part of it */
+
+static inline bool has_minimum(const enum type type)
+{
+    return type == TYPE_Q4_1 || type == TYPE_Q5_1;
+}
+
+static inline bool has_fifth_bits(const enum type type)
+{
+    return type == TYPE_Q5_0 || type == TYPE_Q5_1;
+}
+
+/* Bits of an integer without the fifth. */
+static inline int bits_of_integer(const enum type type)
+{
+    return type == TYPE_Q1_0 ? 1 : type == TYPE_Q2_0 ? 2 : 4;
+}
+
+enum { MINIMUM_AT = 2 };
+
+static inline int64_t fifth_bits_at(const enum type type)
+{
+    return has_minimum(type) ? 4 : 2;
+}
+
+/* Where the integers of unit `unit` begin. */
+static inline int64_t integers_at(const enum type type, int64_t unit)
+{
+    return fifth_bits_at(type) + (has_fifth_bits(type) ? 4 : 0) +
+           unit * UNIT * bits_of_integer(type) / 8;
+}
+
+/* What the 16 integers of TYPE_IQ4_NL stand for. */
+#define IQ4_NL_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+
+/* Of TYPE_Q4_0 and TYPE_Q5_0, which can be written: the integer that is 0. The integers go from the
+ * one that stands for the largest magnitude, 0, to twice this less 1. */
+static inline int zero_integer(const enum type type)
+{
+    return type == TYPE_Q4_0 ? 8 : 16;
+}
+
+/* What elements are multiplied by before they are rounded: 1 / scale, or 0 where no integer but 0
+ * can be told, because the scale is 0, too small or not finite. */
+static inline float factor_of(float scale)
+{
+    const float factor = 1.0f / scale;
+    return fabsf(factor) < INFINITY ? factor : 0.0f;
+}
+
+#endif

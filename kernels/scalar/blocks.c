@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of blocks with less than a byte for an element to binary32 and, of two types, back, an
+ * element at a time: what the blocks.c of every other folder has to give, bit by bit.
+ */
+#include "kernels/blocks.h"
+#include "kernels/scalar/scalar.h"
+
+static float half_at(const char *from)
+{
+    uint16_t half;
+    memcpy(&half, from, sizeof half);
+    return float_from_f16(half);
+}
+
+static uint32_t word_at(const char *from)
+{
+    uint32_t word;
+    memcpy(&word, from, sizeof word);
+    return word;
+}
+
+/* The bits of integer i of a unit. */
+static inline int packed_integer(const enum type type, const char *block, int64_t unit, int i)
+{
+    const unsigned char *const bytes = (const unsigned char *)block + integers_at(type, unit);
+    const int bits = bits_of_integer(type);
+    if (bits < 4)
+        return bytes[i * bits / 8] >> i * bits % 8 & ((1 << bits) - 1);
+    const int low = bytes[i % 16] >> i / 16 * 4 & 15;
+    const uint32_t fifth = has_fifth_bits(type) ? word_at(block + fifth_bits_at(type)) >> i & 1 : 0;
+    return low | (int)fifth << 4;
+}
+
+/* What it stands for. */
+static inline int integer(const enum type type, int packed)
+{
+    static const int8_t values[] = {IQ4_NL_VALUES};
+    switch (type) {
+    case TYPE_Q4_0:
+    case TYPE_Q5_0:
+        return packed - zero_integer(type);
+    case TYPE_IQ4_NL:
+        return values[packed];
+    case TYPE_Q1_0:
+        return packed ? 1 : -1;
+    case TYPE_Q2_0:
+        return packed - 1;
+    default:
+        return packed;
+    }
+}
+
+static inline void widen_block(const enum type type, const char *block, float *out)
+{
+    const float scale = half_at(block), minimum = half_at(block + MINIMUM_AT);
+    for (int64_t i = 0; i < block_elements(type); i++) {
+        const int packed = packed_integer(type, block, i / UNIT, (int)(i % UNIT));
+        const float q = (float)integer(type, packed);
+        out[i] = has_minimum(type) ? fmaf(q, scale, minimum) : q * scale;
+    }
+}
+
+static inline void widen(const enum type type, const char *block, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += block_elements(type), block += block_bytes(type))
+        widen_block(type, block, out + i);
+}
+
+void attnkit_scalar_widen_blocks(enum type type, const char *row, int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+        widen(TYPE_Q4_0, row, n, out);
+        break;
+    case TYPE_Q4_1:
+        widen(TYPE_Q4_1, row, n, out);
+        break;
+    case TYPE_Q5_0:
+        widen(TYPE_Q5_0, row, n, out);
+        break;
+    case TYPE_Q5_1:
+        widen(TYPE_Q5_1, row, n, out);
+        break;
+    case TYPE_IQ4_NL:
+        widen(TYPE_IQ4_NL, row, n, out);
+        break;
+    case TYPE_Q1_0:
+        widen(TYPE_Q1_0, row, n, out);
+        break;
+    case TYPE_Q2_0:
+        widen(TYPE_Q2_0, row, n, out);
+        break;
+    default:
+        __builtin_trap();
+    }
+}
+
+/* The first element of the largest magnitude; a NaN is larger than all others. */
+static float largest_of(const float *x)
+{
+    float largest = x[0];
+    for (int i = 1; i < UNIT; i++)
+        if ((bits_from_float(x[i]) & 0x7fffffff) > (bits_from_float(largest) & 0x7fffffff))
+            largest = x[i];
+    return largest;
+}
+
+static inline void narrow_block(const enum type type, const float *x, char *block)
+{
+    const int zero = zero_integer(type);
+    const float scale = largest_of(x) / (float)-zero, factor = factor_of(scale);
+    const uint16_t half = f16_from_float(plain_nan(scale));
+    unsigned char packed[UNIT / 2] = {0};
+    uint32_t fifth = 0;
+    for (int i = 0; i < UNIT; i++) {
+        const float shifted = factor == 0.0f ? (float)zero : x[i] * factor + ((float)zero + 0.5f);
+        const uint32_t q =
+            shifted < (float)(2 * zero) ? (uint32_t)shifted : 2u * (uint32_t)zero - 1;
+        packed[i % 16] |= (unsigned char)((q & 15) << i / 16 * 4);
+        fifth |= q >> 4 << i;
+    }
+    memcpy(block, &half, sizeof half);
+    if (has_fifth_bits(type))
+        memcpy(block + fifth_bits_at(type), &fifth, sizeof fifth);
+    memcpy(block + integers_at(type, 0), packed, sizeof packed);
+}
+
+void attnkit_scalar_narrow_blocks(enum type type, const float *x, int64_t n, char *row)
+{
+    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
+        if (type == TYPE_Q4_0)
+            narrow_block(TYPE_Q4_0, x + i, row);
+        else if (type == TYPE_Q5_0)
+            narrow_block(TYPE_Q5_0, x + i, row);
+        else
+            __builtin_trap();
+    }
+}
