@@ -46,7 +46,13 @@ static inline int64_t integers_at(const enum type type, int64_t unit)
 /* What the 16 integers of TYPE_IQ4_NL stand for. */
 #define IQ4_NL_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 
-/* Of TYPE_Q4_0 and TYPE_Q5_0, which can be written: the integer that is 0. The integers go from the
+/* Whether there is a rule by which binary32 becomes this type, blocks or not. */
+static inline bool can_be_written(enum type type)
+{
+    return !is_only_widened(type) || type == TYPE_Q4_0 || type == TYPE_Q5_0;
+}
+
+/* Of TYPE_Q4_0 and TYPE_Q5_0: the integer that is 0. The integers go from the
  * one that stands for the largest magnitude, 0, to twice this less 1. */
 static inline int zero_integer(const enum type type)
 {
@@ -59,6 +65,13 @@ static inline float factor_of(float scale)
 {
     const float factor = 1.0f / scale;
     return fabsf(factor) < INFINITY ? factor : 0.0f;
+}
+
+/* Vectors make binary16 of TYPE_F8_E4M3 first, which is 2^-8 times the number: whether a scale
+ * cannot be multiplied by 2^8, so that this takes a product of its own. */
+static inline bool is_too_large_for_e4m3(float scale)
+{
+    return fabsf(scale) < INFINITY && !(fabsf(scale) < 0x1p120f);
 }
 
 #endif

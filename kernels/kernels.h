@@ -114,11 +114,18 @@ static inline bool has_scales(enum type type)
     return type == TYPE_I8 || type == TYPE_F8_E4M3;
 }
 
-/* Whether rows of K and V are all that is stored as this type, and are read by `widen` alone: there
- * are no tiles of it and no matrices, and decode tiles get binary32. */
+/* Whether rows of K and V are all that is stored as this type, and are read by `widen` and `unpack`
+ * alone: there are no tiles of it and no matrices, and decode tiles get another type. */
 static inline bool is_only_widened(enum type type)
 {
     return type >= TYPE_Q4_0;
+}
+
+/* Whether its blocks are those of TYPE_Q8_0 but for fewer bits, and more elements to a scale. */
+static inline bool is_unpacked(enum type type)
+{
+    return type == TYPE_Q4_0 || type == TYPE_Q5_0 || type == TYPE_IQ4_NL || type == TYPE_Q1_0 ||
+           type == TYPE_Q2_0;
 }
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order.
@@ -356,6 +363,10 @@ struct kernels {
      * for scales and group. Of several NaN that meet, any may come out. */
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
+
+    /* So many rows of a type that is_unpacked, as TYPE_Q8_0 and without gaps: `to` is aligned to 2
+     * bytes. */
+    void (*unpack)(enum type type, const struct rows *rows, int count, void *to);
 
     /* The TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. No type that
      * is_only_widened. */

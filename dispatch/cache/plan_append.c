@@ -12,6 +12,7 @@
 #include "dispatch/common/fp_modes.h"
 #include "dispatch/common/ints.h"
 #include "dispatch/common/versioned.h"
+#include "kernels/blocks.h"
 
 static const struct version args_version = VERSION_OF(attnkit_append_args, rotation);
 static const struct version rotation_version = VERSION_OF(attnkit_rotation, positions);
@@ -95,12 +96,6 @@ static struct pages pages_of(const attnkit_pages *pages)
 {
     return (struct pages){pages->block_table, pages->block_table_stride, pages->page_size,
                           pages->pages};
-}
-
-/* Whether there is a rule by which binary32 becomes this type. */
-static bool can_be_written(enum type type)
-{
-    return !is_only_widened(type) || type == TYPE_Q4_0 || type == TYPE_Q5_0;
 }
 
 static attnkit_status check_storage(const struct append_request *r, char *message)

@@ -139,6 +139,14 @@ static bool is_readable(const struct cache *c)
            c->scale_group == c->dim;
 }
 
+/* What rows become for a decode tile that cannot: the fewer bytes, the more of them stay near. */
+static enum type readable_type(const struct cache *c)
+{
+    if (is_readable(c))
+        return c->type;
+    return is_unpacked(c->type) ? TYPE_Q8_0 : TYPE_F32;
+}
+
 static int64_t unreadable_floats(const struct cache *c)
 {
     return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
@@ -269,18 +277,88 @@ static int keys_of_block(struct key_range keys)
 
 static struct key_rows describe(const struct cache *c, const struct row_list *list)
 {
-    return (struct key_rows){is_readable(c) ? c->type : TYPE_F32,
-                             c->tiled,
-                             c->dim,
-                             c->scale_group,
-                             list->row,
-                             c->scales && is_readable(c) ? list->scales : NULL};
+    const enum type type = readable_type(c);
+    const bool scaled = c->scales && is_readable(c);
+    return (struct key_rows){type,           c->tiled,  c->dim,
+                             c->scale_group, list->row, scaled ? list->scales : NULL};
 }
 
-/* K or V of a block, and no rows after it. */
+/* The place of a key's row in scratch, without gaps. */
+static char *readable_row(const struct widening *w, int key)
+{
+    return (char *)w->wide + key * bytes_of(readable_type(w->c), w->c->dim);
+}
+
+static void make_run_readable(const struct widening *w, int key, int count)
+{
+    const struct cache *const c = w->c;
+    const struct rows rows = {key_row(w->a, c, w->batch, w->kv_head, w->first + key).data,
+                              c->stride.row, c->dim};
+    if (readable_type(c) == TYPE_Q8_0)
+        w->kernels->unpack(c->type, &rows, count, readable_row(w, key));
+    else
+        for (int i = key; i < key + count; i++)
+            widen_row(w, i, i);
+}
+
+/* Whether the row of the key `count` keys on is where rows at one stride have it. */
+static bool is_in_order(const struct widening *w, int key, int count)
+{
+    if (!has_cells(w->a))
+        return true;
+    const int32_t *const cell = cells_from(w->a, w->first + key);
+    return cell[count] == cell[0] + count;
+}
+
+/* How many keys from this one on are seen, at most `most`, whose rows are at one stride. */
+static int keys_in_run(const struct widening *w, struct key_set seen, int key, int most)
+{
+    const struct pages *const pages = &w->a->pages;
+    const int64_t left = pages->table ? pages->size - (w->first + key) % pages->size : most;
+    int count = 0;
+    while (count < most && count < left && has_key(seen, key + count) && is_in_order(w, key, count))
+        count++;
+    return count;
+}
+
+/* Asks the second cache for rows of keys, which no hardware foresees where they are read block by
+ * block. */
+static inline __attribute__((always_inline)) void
+ask_for_rows(const struct widening *w, struct key_range keys, int key, int end)
+{
+    const int64_t line = 64, bytes = bytes_of(w->c->type, w->c->dim);
+    for (int i = key; i < end; i++) {
+        const char *const row = key_row(w->a, w->c, keys.batch, keys.kv_head, keys.first + i).data;
+        for (int64_t at = 0; at < bytes; at += line)
+            __builtin_prefetch(row + at, 0, 2);
+    }
+}
+
+/* The rows of the keys that are seen, `count` places in all, and meanwhile a request for those of
+ * `next`, if there are any. */
+static void make_readable(const struct widening *w, struct key_set seen, int count,
+                          struct key_range next, struct row_list *list)
+{
+    enum { STEP = 8 }; /* keys between requests */
+    const int ahead = next.first < next.end ? keys_of_block(next) : 0;
+    for (int i = 0; i < count; i++)
+        list->row[i] = readable_row(w, i);
+    for (int i = 0; i < count; i += STEP) {
+        const int end = i + STEP < count ? i + STEP : count;
+        ask_for_rows(w, next, i, end < ahead ? end : ahead);
+        for (int key = i; key < end;) {
+            const int run = keys_in_run(w, seen, key, end - key);
+            if (run > 0)
+                make_run_readable(w, key, run);
+            key += run > 0 ? run : 1;
+        }
+    }
+}
+
+/* K or V of a block, and no rows after it. `next` is for those that a decode tile cannot read. */
 static struct key_rows point(const struct attention *a, const struct kernels *kernels,
                              const struct cache *c, struct key_range keys, struct key_set seen,
-                             struct row_list *list, float *wide)
+                             struct key_range next, struct row_list *list, float *wide)
 {
     const int count = whole_tiles(c, keys_of_block(keys));
     const struct key_rows rows = describe(c, list);
@@ -288,11 +366,7 @@ static struct key_rows point(const struct attention *a, const struct kernels *ke
         point_in_place(a, kernels, c, keys, count, list);
     } else {
         const struct widening w = {a, kernels, c, keys.batch, keys.kv_head, keys.first, wide};
-        for (int i = 0; i < count; i++) {
-            list->row[i] = (const char *)wide_row(&w, i);
-            if (has_key(seen, i))
-                widen_row(&w, i, i);
-        }
+        make_readable(&w, seen, count, next, list);
     }
     repeat_last(&rows, list, count);
     return rows;
@@ -368,7 +442,8 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
 {
     if (a->k.tiled) /* a window may begin inside a tile */
         next.first = next.first / TILE_KEYS * TILE_KEYS;
-    point(a, kernels, &a->k, next, key_set_of(0, 0), &room->k[room->next], NULL);
+    point(a, kernels, &a->k, next, key_set_of(0, 0), (struct key_range){0}, &room->k[room->next],
+          NULL);
     block->next_keys = whole_tiles(&a->k, keys_of_block(next));
     room->known = next;
 }
@@ -406,11 +481,12 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block)
 {
+    const struct key_range asked = block->far ? next : (struct key_range){0};
     if (is_same(room->known, keys))
         block->k = describe(&a->k, &room->k[room->next]);
     else
-        block->k = point(a, kernels, &a->k, keys, seen, &room->k[room->next], room->wide.k);
-    block->v = point(a, kernels, &a->v, keys, seen, &room->v, room->wide.v);
+        block->k = point(a, kernels, &a->k, keys, seen, asked, &room->k[room->next], room->wide.k);
+    block->v = point(a, kernels, &a->v, keys, seen, asked, &room->v, room->wide.v);
     leave_out_unseen(a, seen, keys_of_block(keys), room, block);
     room->next = !room->next;
     room->known = (struct key_range){0};

@@ -14,6 +14,7 @@ const struct kernels attnkit_avx2 = {
     .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = attnkit_avx2_exp2,
     .widen = attnkit_avx2_widen,
+    .unpack = attnkit_avx2_unpack,
     .widen_tile = attnkit_avx2_widen_tile,
     .narrow = attnkit_avx2_narrow,
     .rotate = attnkit_avx2_rotate,

@@ -266,6 +266,7 @@ void attnkit_avx512_exp2(const float *x, float *y, size_t n);
 void attnkit_avx512_widen(enum type type, const void *row, const float *scales, int64_t group,
                           int64_t n, float *out);
 void attnkit_avx512_widen_blocks(enum type type, const char *row, int64_t n, float *out);
+void attnkit_avx512_unpack(enum type type, const struct rows *rows, int count, void *to);
 void attnkit_avx512_narrow_blocks(enum type type, const float *x, int64_t n, char *row);
 void attnkit_avx512_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
                                int64_t n, float *out);

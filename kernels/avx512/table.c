@@ -14,6 +14,7 @@ const struct kernels attnkit_avx512 = {
     .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = attnkit_avx512_exp2,
     .widen = attnkit_avx512_widen,
+    .unpack = attnkit_avx512_unpack,
     .widen_tile = attnkit_avx512_widen_tile,
     .narrow = attnkit_avx512_narrow,
     .rotate = attnkit_avx512_rotate,

@@ -15,6 +15,7 @@ const struct kernels attnkit_neon = {
     .f32_matrix_rows = MATRIX_ROWS,
     .exp2 = attnkit_neon_exp2,
     .widen = attnkit_neon_widen,
+    .unpack = attnkit_neon_unpack,
     .widen_tile = attnkit_neon_widen_tile,
     .narrow = attnkit_neon_narrow,
     .rotate = attnkit_neon_rotate,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element to binary32 and, of two types, back, an
- * element at a time: what the blocks.c of every other folder has to give, bit by bit.
+ * Rows of blocks with less than a byte for an element to binary32, to TYPE_Q8_0 and, of two types,
+ * back, an element at a time: what the blocks.c of every other folder has to give, bit by bit.
  */
 #include "kernels/blocks.h"
 #include "kernels/scalar/scalar.h"
@@ -90,6 +90,47 @@ void attnkit_scalar_widen_blocks(enum type type, const char *row, int64_t n, flo
         break;
     case TYPE_Q2_0:
         widen(TYPE_Q2_0, row, n, out);
+        break;
+    default:
+        __builtin_trap();
+    }
+}
+
+static inline void unpack_row(const enum type type, const char *row, int64_t n, char *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t in_block = i % block_elements(type);
+        const char *const block = row + bytes_of(type, i - in_block);
+        const int packed = packed_integer(type, block, in_block / UNIT, (int)(i % UNIT));
+        char *const unit = to + i / UNIT * Q8_BLOCK_BYTES;
+        memcpy(unit, block, sizeof(uint16_t));
+        unit[sizeof(uint16_t) + i % UNIT] = (char)integer(type, packed);
+    }
+}
+
+static inline void unpack(const enum type type, const struct rows *rows, int count, char *to)
+{
+    for (int r = 0; r < count; r++, to += bytes_of(TYPE_Q8_0, rows->dim))
+        unpack_row(type, rows->first + r * rows->stride, rows->dim, to);
+}
+
+void attnkit_scalar_unpack(enum type type, const struct rows *rows, int count, void *to)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+        unpack(TYPE_Q4_0, rows, count, to);
+        break;
+    case TYPE_Q5_0:
+        unpack(TYPE_Q5_0, rows, count, to);
+        break;
+    case TYPE_IQ4_NL:
+        unpack(TYPE_IQ4_NL, rows, count, to);
+        break;
+    case TYPE_Q1_0:
+        unpack(TYPE_Q1_0, rows, count, to);
+        break;
+    case TYPE_Q2_0:
+        unpack(TYPE_Q2_0, rows, count, to);
         break;
     default:
         __builtin_trap();

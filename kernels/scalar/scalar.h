@@ -195,6 +195,7 @@ static inline float tile_element(const enum type type, struct key_row tile, int6
 void attnkit_scalar_widen(enum type type, const void *row, const float *scales, int64_t group,
                           int64_t n, float *out);
 void attnkit_scalar_widen_blocks(enum type type, const char *row, int64_t n, float *out);
+void attnkit_scalar_unpack(enum type type, const struct rows *rows, int count, void *to);
 void attnkit_scalar_narrow_blocks(enum type type, const float *x, int64_t n, char *row);
 void attnkit_scalar_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
                                int64_t n, float *out);

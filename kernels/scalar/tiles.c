@@ -399,6 +399,7 @@ const struct kernels attnkit_scalar = {
     .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
+    .unpack = attnkit_scalar_unpack,
     .widen_tile = attnkit_scalar_widen_tile,
     .narrow = attnkit_scalar_narrow,
     .rotate = attnkit_scalar_rotate,

@@ -196,6 +196,15 @@ static void make_strided(struct call *c)
     set_strides(&storage->v_scales, KV_HEADS, rows, 4);
 }
 
+/* With a scale for each tensor, as vLLM keeps them. */
+static void make_e4m3(struct call *c)
+{
+    make_bytes(c);
+    c->args.k.type = c->args.v.type = ATTNKIT_F8_E4M3;
+    c->groups.storage.k_scale_group = 0;
+    c->groups.storage.k_scales.layout = c->groups.storage.v_scales.layout = ATTNKIT_STRIDED;
+}
+
 static void make_strided_bytes(struct call *c)
 {
     make_bytes(c);
@@ -654,6 +663,21 @@ static void bad_strides_of_scales_are_refused(void **state)
          {SET(groups.storage.v_scales.strides[0], -(INT64_C(1) << 60))}},
     };
     expect_call_refusals(far, COUNT(far), make_strided_bytes, ATTNKIT_OVERFLOW);
+}
+
+/* The same as a scale for each key, all alike; and with one for each head. */
+static void one_scale_serves_a_tensor(void **state)
+{
+    (void)state;
+    static const float scales[] = {0.25f, 3.0f, 0.25f, 0.25f};
+    struct call *c = made_call(make_e4m3);
+    memcpy(c->k_scales + MARGIN, scales, sizeof scales);
+    memcpy(c->v_scales + MARGIN, scales, sizeof scales);
+    expect_result(c);
+    c->groups.storage.k_scales.strides[1] = c->groups.storage.v_scales.strides[1] = 4;
+    expect_result(c);
+    c->groups.storage.v_scales.data = NULL;
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "v_scales is NULL");
 }
 
 static void scales_may_repeat_overlap_and_go_backwards(void **state)
@@ -1425,6 +1449,7 @@ int main(void)
         cmocka_unit_test(elements_at_odd_addresses_are_refused),
         cmocka_unit_test(strides_of_parts_of_an_element_are_refused),
         cmocka_unit_test(bad_strides_of_scales_are_refused),
+        cmocka_unit_test(one_scale_serves_a_tensor),
         cmocka_unit_test(scales_may_repeat_overlap_and_go_backwards),
         cmocka_unit_test(strides_of_absent_scales_are_not_looked_at),
         cmocka_unit_test(fields_of_pages_without_a_table_are_refused),

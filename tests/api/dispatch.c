@@ -350,7 +350,7 @@ static void exec_isa_wins_over_the_variable(void **state)
 
 typedef void (*entry)(void);
 
-enum { ENTRIES = 33 };
+enum { ENTRIES = 34 };
 
 _Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
@@ -358,17 +358,18 @@ _Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIE
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
 {
     const entry all[ENTRIES] = {
-        (entry)k->exp2,         (entry)k->widen,         (entry)k->widen_tile,
-        (entry)k->narrow,       (entry)k->rotate,        (entry)k->pack_q,
-        (entry)k->scores,       (entry)k->softmax,       (entry)k->adjust,
-        (entry)k->weighted_v,   (entry)k->fold,          (entry)k->finish,
-        (entry)k->decode,       (entry)k->decode_finish, (entry)k->head_scores,
-        (entry)k->head_out,     (entry)k->nonzero,       (entry)k->widen_matrix,
-        (entry)k->product,      (entry)k->few_product,   (entry)k->same_ids,
-        (entry)k->unmasked,     (entry)k->bias_line,     (entry)k->keep_line,
-        (entry)k->compact_line, (entry)k->spread_line,   (entry)k->mean,
-        (entry)k->multiply,     (entry)k->begin_total,   (entry)k->finish_total,
-        (entry)k->fold_row,     (entry)k->quotient_row,  (entry)k->fill_pointers};
+        (entry)k->exp2,         (entry)k->widen,        (entry)k->unpack,
+        (entry)k->widen_tile,   (entry)k->narrow,       (entry)k->rotate,
+        (entry)k->pack_q,       (entry)k->scores,       (entry)k->softmax,
+        (entry)k->adjust,       (entry)k->weighted_v,   (entry)k->fold,
+        (entry)k->finish,       (entry)k->decode,       (entry)k->decode_finish,
+        (entry)k->head_scores,  (entry)k->head_out,     (entry)k->nonzero,
+        (entry)k->widen_matrix, (entry)k->product,      (entry)k->few_product,
+        (entry)k->same_ids,     (entry)k->unmasked,     (entry)k->bias_line,
+        (entry)k->keep_line,    (entry)k->compact_line, (entry)k->spread_line,
+        (entry)k->mean,         (entry)k->multiply,     (entry)k->begin_total,
+        (entry)k->finish_total, (entry)k->fold_row,     (entry)k->quotient_row,
+        (entry)k->fill_pointers};
     memcpy(entries, all, sizeof all);
 }
 

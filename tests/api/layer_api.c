@@ -352,6 +352,9 @@ static void caches_are_checked(void **state)
     c->attention.k.type = c->attention.v.type = ATTNKIT_Q8_0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "head_dim is 8: must be a multiple of 32");
     c = small_layer();
+    c->attention.k.type = c->attention.v.type = ATTNKIT_F8_E4M3;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "attention->k as dst of an append: dst.type is 12");
+    c = small_layer();
     c->attention.k.layout = c->attention.v.layout = ATTNKIT_STRIDED;
     c->attention.lse.data = NULL;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "attention->k as dst of an append: dst.strides are");
@@ -601,6 +604,8 @@ static void weights_are_checked(void **state)
     c = small_layer();
     c->weights.packed_type = ATTNKIT_I8;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 3");
+    c->weights.packed_type = ATTNKIT_Q5_0;
+    expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 7");
     c = small_layer();
     c->weights.w_type = ATTNKIT_Q8_0;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 0: must be ATTNKIT_Q8_0");

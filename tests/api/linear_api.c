@@ -371,7 +371,8 @@ static void unknown_flags_and_types_are_unsupported(void **state)
         {"w.type is 3: must be", SET(pack.w.type, ATTNKIT_I8), unsupported},
         {"w.type is -1: must be", SET(pack.w.type, -1), unsupported},
         {"packed_type is 3: must be", SET(pack.packed_type, ATTNKIT_I8), unsupported},
-        {"packed_type is 5: must be", SET(pack.packed_type, 5), unsupported},
+        {"packed_type is 5: must be", SET(pack.packed_type, ATTNKIT_Q4_0), unsupported},
+        {"packed_type is 12: must be", SET(pack.packed_type, ATTNKIT_F8_E4M3), unsupported},
         {"packed_type is 0: must be ATTNKIT_Q8_0 (4), as w.type is", SET(pack.w.type, ATTNKIT_Q8_0),
          unsupported},
     };

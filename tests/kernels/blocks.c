@@ -138,6 +138,58 @@ static void groups_of_e4m3_have_their_scales(const struct kernels *kernels)
     }
 }
 
+/* As blocks of TYPE_Q8_0, which widen to the same; and no byte outside them. */
+static void blocks_are_unpacked(const struct kernels *kernels)
+{
+    uint64_t random = 1;
+    for (int b = 0; b < BLOCK_FORMATS; b++)
+        for (int pattern = 0; pattern < PATTERNS && is_unpacked(block_formats[b].type);
+             pattern += 13) {
+            const struct block_format *const f = &block_formats[b];
+            char block[32];
+            unsigned char got[MAX_BLOCK / UNIT * Q8_BLOCK_BYTES + 2];
+            float out[MAX_BLOCK];
+            draw_block(f, (uint16_t)pattern, &random, block);
+            memset(got, PATTERN, sizeof got);
+            const struct rows rows = {block, f->bytes, f->elements};
+            kernels->unpack(f->type, &rows, 1, got);
+            scalar->widen(TYPE_Q8_0, got, NULL, 0, f->elements, out);
+            for (int i = 0; i < f->elements; i++)
+                if (!is_same(out[i], block_element(f, block, i)))
+                    fail_msg("%s, scale %04x, element %d: %a, not %a", f->name, (unsigned)pattern,
+                             i, (double)out[i], (double)block_element(f, block, i));
+            for (size_t i = (size_t)bytes_of(TYPE_Q8_0, f->elements); i < sizeof got; i++)
+                assert_int_equal(got[i], PATTERN);
+        }
+}
+
+/* At a stride that is no multiple of a block, and backwards. */
+static void rows_are_unpacked_one_after_the_other(const struct kernels *kernels)
+{
+    enum { ROWS = 5, DIM = 256, STRIDE = 200 };
+    char stored[ROWS * STRIDE];
+    uint64_t random = 1;
+    for (size_t i = 0; i < sizeof stored; i++)
+        stored[i] = (char)random_bits(&random);
+    for (int b = 0; b < BLOCK_FORMATS; b++)
+        for (int count = 0; count <= ROWS && is_unpacked(block_formats[b].type); count++)
+            for (int backwards = 0; backwards < 2; backwards++) {
+                const enum type type = block_formats[b].type;
+                const int64_t size = bytes_of(TYPE_Q8_0, DIM);
+                char got[ROWS * DIM * 2], expected[ROWS * DIM * 2];
+                const struct rows rows = {stored + (backwards ? (ROWS - 1) * STRIDE : 0),
+                                          backwards ? -STRIDE : STRIDE, DIM};
+                memset(got, PATTERN, sizeof got);
+                memset(expected, PATTERN, sizeof expected);
+                kernels->unpack(type, &rows, count, got);
+                for (int r = 0; r < count; r++) {
+                    const struct rows one = {rows.first + r * rows.stride, 0, DIM};
+                    scalar->unpack(type, &one, 1, expected + r * size);
+                }
+                assert_memory_equal(got, expected, sizeof got);
+            }
+}
+
 /* --- The bytes of ggml ------------------------------------------------------------------------ */
 
 static const struct {
@@ -304,8 +356,17 @@ static void keeps_bounds(const struct kernels *kernels, enum type type, int64_t 
     kernels->widen(type, stored, &scale, n, n, (float *)(void *)wide);
     expect_only(3, wide, expected, n * 4);
     expect_only(1, stored, row, size);
-    if (type != TYPE_Q4_0 && type != TYPE_Q5_0)
+    if (is_unpacked(type)) {
+        char unpacked[MAX_ROW / UNIT * Q8_BLOCK_BYTES];
+        scalar->unpack(type, &(struct rows){row, size, n}, 1, unpacked);
+        unsigned char *const to = place(3, at_end, offset / 2 * 2, bytes_of(TYPE_Q8_0, n));
+        kernels->unpack(type, &(struct rows){(char *)stored, size, n}, 1, to);
+        expect_only(3, to, unpacked, bytes_of(TYPE_Q8_0, n));
+        expect_only(1, stored, row, size);
+    }
+    if (!can_be_written(type))
         return;
+    place(3, at_end, offset / 4 * 4, n * 4);
     memcpy(wide, x, (size_t)n * 4);
     memset(stored, PATTERN, (size_t)size);
     kernels->narrow(type, (float *)(void *)wide, n, 0, stored, NULL);
@@ -336,6 +397,8 @@ static const struct check {
     {"every integer widens", every_integer_widens},
     {"every byte of e4m3 is scaled", every_byte_of_e4m3_is_scaled},
     {"groups of e4m3 have their scales", groups_of_e4m3_have_their_scales},
+    {"blocks are unpacked", blocks_are_unpacked},
+    {"rows are unpacked one after the other", rows_are_unpacked_one_after_the_other},
     {"blocks widen as in ggml", blocks_widen_as_in_ggml},
     {"rows are written as in ggml", rows_are_written_as_in_ggml},
     {"random rows are written", random_rows_are_written},

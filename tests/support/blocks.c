@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/blocks.h"
 #include "kernels/scalar/scalar.h"
 #include "tests/support/formats.h"
 
@@ -161,7 +162,7 @@ void store_row(enum type type, const float *x, int64_t n, int64_t group, void *r
     if (type == TYPE_F8_E4M3) {
         for (int64_t i = 0; i < n; i += group)
             store_e4m3(x + i, group, &scales[i / group], (uint8_t *)row + i);
-    } else if (f && type != TYPE_Q4_0 && type != TYPE_Q5_0) {
+    } else if (f && !can_be_written(type)) {
         for (int64_t i = 0; i < n; i += f->elements)
             store_block(f, x + i, (char *)row + i / f->elements * f->bytes);
     } else {

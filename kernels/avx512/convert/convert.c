@@ -4,6 +4,7 @@
  * by loads and stores, but for the division of each element that becomes a byte.
  */
 #include "kernels/avx512/avx512.h"
+#include "kernels/blocks.h"
 
 static inline float float_from_f16(uint16_t half)
 {
@@ -16,49 +17,75 @@ static inline uint16_t f16_from_float(float x)
         _mm512_cvtps_ph(_mm512_set1_ps(x), _MM_FROUND_TO_NEAREST_INT), 0);
 }
 
-/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
- * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here.
- */
-static inline __m256i f16_from_e4m3(__m128i bytes)
-{
-    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
-    const __m256i half = _mm256_and_si256(wide, _mm256_set1_epi16((short)0xbf80));
-    const __m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3f80));
-    const __mmask16 is_nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
-    return _mm256_mask_blend_epi16(is_nan, half, _mm256_or_si256(half, _mm256_set1_epi16(0x7e00)));
-}
-
-static inline __attribute__((always_inline)) __m512
-load_elements(const enum type type, const void *row, int64_t at, int64_t n)
-{
-    if (type != TYPE_F8_E4M3)
-        return load_as_f32(type, row, at, n);
-    const __m128i bytes = _mm_maskz_loadu_epi8(first_mask(n), (const char *)row + at);
-    return _mm512_mul_ps(_mm512_cvtph_ps(f16_from_e4m3(bytes)), _mm512_set1_ps(256.0f));
-}
-
 static inline __m512 scaled(const enum type type, __m512 x, float scale)
 {
-    return has_scales(type) ? _mm512_mul_ps(x, _mm512_set1_ps(scale)) : x;
+    return type == TYPE_I8 ? _mm512_mul_ps(x, _mm512_set1_ps(scale)) : x;
 }
 
-/* Elements times `scale`, which types without scales do without. */
+/* Elements times `scale`, which other types than TYPE_I8 do without. */
 static inline __attribute__((always_inline)) void
 widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
 {
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR)
-        _mm512_storeu_ps(out + i, scaled(type, load_elements(type, row, i, VECTOR), scale));
+        _mm512_storeu_ps(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
     if (i < n)
-        store_first(out + i, n - i, scaled(type, load_elements(type, row, i, n - i), scale));
+        store_first(out + i, n - i, scaled(type, load_as_f32(type, row, i, n - i), scale));
 }
 
-static inline __attribute__((always_inline)) void widen_groups(const enum type type,
-                                                               const char *row, const float *scales,
-                                                               int64_t group, int64_t n, float *out)
+static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i += group)
-        widen_elements(type, row + i, *scales++, group, out + i);
+        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
+}
+
+/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
+ * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here:
+ * only then the sum carries into bit 14. */
+static inline __m512i f16_from_e4m3(__m256i bytes)
+{
+    enum { A_OR_NOT_B_WHERE_C = 0x72 }; /* a, or where c is set not b */
+    const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
+    const __m512i ones = _mm512_or_si512(wide, _mm512_set1_epi16((short)0xc000));
+    const __m512i carried = _mm512_add_epi16(ones, _mm512_set1_epi16(0x80));
+    return _mm512_ternarylogic_epi32(wide, carried, _mm512_set1_epi16(0x4000), A_OR_NOT_B_WHERE_C);
+}
+
+static inline __m512 product(__m256i halves, float scale, const bool apart)
+{
+    const __m512 x = _mm512_cvtph_ps(halves);
+    const __m512 whole = apart ? _mm512_mul_ps(x, _mm512_set1_ps(256.0f)) : x;
+    return _mm512_mul_ps(whole, _mm512_set1_ps(scale));
+}
+
+/* `scale` is 2^8 times the scale, unless it is `apart` from this power of two. */
+static inline __attribute__((always_inline)) void
+widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out)
+{
+    enum { BOTH = 2 * VECTOR };
+    int64_t i = 0;
+    for (; i + BOTH <= n; i += BOTH) {
+        const __m512i half = f16_from_e4m3(_mm256_loadu_si256((const __m256i *)(row + i)));
+        const __m256i high = _mm512_extracti64x4_epi64(half, 1);
+        _mm512_storeu_ps(out + i, product(_mm512_castsi512_si256(half), scale, apart));
+        _mm512_storeu_ps(out + i + VECTOR, product(high, scale, apart));
+    }
+    for (; i < n; i += VECTOR) {
+        const __m128i bytes = _mm_maskz_loadu_epi8(first_mask(n - i), row + i);
+        const __m512i half = f16_from_e4m3(_mm256_castsi128_si256(bytes));
+        store_first(out + i, n - i, product(_mm512_castsi512_si256(half), scale, apart));
+    }
+}
+
+static void widen_f8(const char *row, const float *scales, int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        const float scale = *scales++;
+        if (is_too_large_for_e4m3(scale))
+            widen_e4m3(row + i, scale, true, group, out + i);
+        else
+            widen_e4m3(row + i, scale * 256.0f, false, group, out + i);
+    }
 }
 
 static void widen_q8_0(const char *block, int64_t n, float *out)
@@ -84,13 +111,13 @@ void attnkit_avx512_widen(enum type type, const void *row, const float *scales, 
         widen_elements(TYPE_BF16, row, 1.0f, n, out);
         break;
     case TYPE_I8:
-        widen_groups(TYPE_I8, row, scales, group, n, out);
+        widen_i8(row, scales, group, n, out);
         break;
     case TYPE_Q8_0:
         widen_q8_0(row, n, out);
         break;
     case TYPE_F8_E4M3:
-        widen_groups(TYPE_F8_E4M3, row, scales, group, n, out);
+        widen_f8(row, scales, group, n, out);
         break;
     default:
         attnkit_avx512_widen_blocks(type, row, n, out);

@@ -4,6 +4,7 @@
  * tiles of K to binary32, 4 elements of 4 keys at a time. Bound by loads and stores, but for the
  * division of each element that becomes a byte.
  */
+#include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
 
 static inline float float_from_f16(uint16_t half)
@@ -16,51 +17,72 @@ static inline uint16_t f16_from_float(float x)
     return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
 }
 
-/* Bytes of TYPE_F8_E4M3, from the low one on, as binary16 of 2^-8 times the number: the exponents
- * differ by 8, and both have numbers without a hidden bit. All bits set but the sign, the one NaN
- * there, become one here. */
-static inline float16x4_t f16_from_e4m3(int8x8_t bytes)
-{
-    const int16x4_t wide = vshl_n_s16(vget_low_s16(vmovl_s8(bytes)), 7);
-    const uint16x4_t half = vand_u16(vreinterpret_u16_s16(wide), vdup_n_u16(0xbf80));
-    const uint16x4_t magnitude = vand_u16(half, vdup_n_u16(0x3f80));
-    const uint16x4_t is_nan = vceq_u16(magnitude, vdup_n_u16(0x3f80));
-    return vreinterpret_f16_u16(vorr_u16(half, vand_u16(is_nan, vdup_n_u16(0x7e00))));
-}
-
-static inline __attribute__((always_inline)) float32x4_t
-load_elements(const enum type type, const void *row, int64_t at, int n)
-{
-    if (type != TYPE_F8_E4M3)
-        return load_as_f32(type, row, at, n);
-    uint64_t bytes = 0;
-    memcpy(&bytes, (const char *)row + at, (size_t)n);
-    return vmulq_n_f32(vcvt_f32_f16(f16_from_e4m3(vcreate_s8(bytes))), 256.0f);
-}
-
 static inline float32x4_t scaled(const enum type type, float32x4_t x, float scale)
 {
-    return has_scales(type) ? vmulq_n_f32(x, scale) : x;
+    return type == TYPE_I8 ? vmulq_n_f32(x, scale) : x;
 }
 
-/* Elements times `scale`, which types without scales do without. */
+/* Elements times `scale`, which other types than TYPE_I8 do without. */
 static inline __attribute__((always_inline)) void
 widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
 {
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR)
-        vst1q_f32(out + i, scaled(type, load_elements(type, row, i, VECTOR), scale));
+        vst1q_f32(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
     if (i < n)
-        store_n(out + i, scaled(type, load_elements(type, row, i, lanes_at(i, n)), scale),
+        store_n(out + i, scaled(type, load_as_f32(type, row, i, lanes_at(i, n)), scale),
                 lanes_at(i, n));
 }
 
-static inline __attribute__((always_inline)) void widen_groups(const enum type type,
-                                                               const char *row, const float *scales,
-                                                               int64_t group, int64_t n, float *out)
+static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i += group)
-        widen_elements(type, row + i, *scales++, group, out + i);
+        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
+}
+
+/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
+ * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here:
+ * only then the sum carries into bit 14. */
+static inline float16x8_t f16_from_e4m3(int8x8_t bytes)
+{
+    const uint16x8_t wide = vreinterpretq_u16_s16(vshll_n_s8(bytes, 7)); /* bit 14: the sign */
+    const uint16x8_t ones = vorrq_u16(wide, vdupq_n_u16(0xc000));
+    const uint16x8_t carried = vaddq_u16(ones, vdupq_n_u16(0x80));
+    return vreinterpretq_f16_u16(vbslq_u16(vdupq_n_u16(0x4000), vmvnq_u16(carried), wide));
+}
+
+static inline float32x4_t product(float32x4_t x, float scale, const bool apart)
+{
+    return vmulq_n_f32(apart ? vmulq_n_f32(x, 256.0f) : x, scale);
+}
+
+/* `scale` is 2^8 times the scale, unless it is `apart` from this power of two. */
+static inline __attribute__((always_inline)) void
+widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out)
+{
+    enum { BOTH = 2 * VECTOR };
+    for (int64_t i = 0; i < n; i += BOTH) {
+        const int left = n - i < BOTH ? (int)(n - i) : BOTH;
+        uint64_t bytes = 0;
+        memcpy(&bytes, row + i, (size_t)left);
+        const float16x8_t half = f16_from_e4m3(vcreate_s8(bytes));
+        store_n(out + i, product(vcvt_f32_f16(vget_low_f16(half)), scale, apart),
+                left < VECTOR ? left : VECTOR);
+        if (left > VECTOR)
+            store_n(out + i + VECTOR, product(vcvt_high_f32_f16(half), scale, apart),
+                    left - VECTOR);
+    }
+}
+
+static void widen_f8(const char *row, const float *scales, int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        const float scale = *scales++;
+        if (is_too_large_for_e4m3(scale))
+            widen_e4m3(row + i, scale, true, group, out + i);
+        else
+            widen_e4m3(row + i, scale * 256.0f, false, group, out + i);
+    }
 }
 
 static void widen_q8_0(const char *block, int64_t n, float *out)
@@ -86,13 +108,13 @@ void attnkit_neon_widen(enum type type, const void *row, const float *scales, in
         widen_elements(TYPE_BF16, row, 1.0f, n, out);
         break;
     case TYPE_I8:
-        widen_groups(TYPE_I8, row, scales, group, n, out);
+        widen_i8(row, scales, group, n, out);
         break;
     case TYPE_Q8_0:
         widen_q8_0(row, n, out);
         break;
     case TYPE_F8_E4M3:
-        widen_groups(TYPE_F8_E4M3, row, scales, group, n, out);
+        widen_f8(row, scales, group, n, out);
         break;
     default:
         attnkit_neon_widen_blocks(type, row, n, out);

@@ -47,9 +47,10 @@ size_t sequences_bytes(const struct sequences *s)
 }
 
 const struct storage storages[STORAGES] = {
-    {ATTNKIT_F32, false, false}, {ATTNKIT_F32, true, false},  {ATTNKIT_F32, false, true},
-    {ATTNKIT_F16, true, true},   {ATTNKIT_BF16, false, true}, {ATTNKIT_I8, true, false},
-    {ATTNKIT_I8, false, true},   {ATTNKIT_Q8_0, true, true},  {ATTNKIT_Q8_0, false, false},
+    {ATTNKIT_F32, false, false}, {ATTNKIT_F32, true, false},   {ATTNKIT_F32, false, true},
+    {ATTNKIT_F16, true, true},   {ATTNKIT_BF16, false, true},  {ATTNKIT_I8, true, false},
+    {ATTNKIT_I8, false, true},   {ATTNKIT_Q8_0, true, true},   {ATTNKIT_Q8_0, false, false},
+    {ATTNKIT_Q4_0, true, false}, {ATTNKIT_Q5_0, false, false},
 };
 
 void cached_layer_begin(struct cached_layer *c, const struct sequences *s,

@@ -41,7 +41,7 @@ struct storage {
     bool paged, tiled;
 };
 
-enum { STORAGES = 9 };
+enum { STORAGES = 11 };
 extern const struct storage storages[STORAGES];
 
 /* A cache, empty at first, and the attention of some sequences with it. */
