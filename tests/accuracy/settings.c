@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/scalar/scalar.h"
+#include "tests/support/blocks.h"
 #include "tests/support/formats.h"
 #include "tests/support/random.h"
 
@@ -200,10 +200,12 @@ void setting_free(struct setting *s)
 /* --- K and V of other types ------------------------------------------------------------------- */
 
 const struct storage storages[STORAGES] = {
-    {"f16", ATTNKIT_F16, 0},
-    {"bf16", ATTNKIT_BF16, 0},
-    {"i8", ATTNKIT_I8, 32},
-    {"q8_0", ATTNKIT_Q8_0, 0},
+    {"f16", ATTNKIT_F16, 0, 20261421},       {"bf16", ATTNKIT_BF16, 0, 20261421},
+    {"i8", ATTNKIT_I8, 32, 20261421},        {"q8_0", ATTNKIT_Q8_0, 0, 20261421},
+    {"q4_0", ATTNKIT_Q4_0, 0, 20261441},     {"q4_1", ATTNKIT_Q4_1, 0, 20261421},
+    {"q5_0", ATTNKIT_Q5_0, 0, 20261441},     {"q5_1", ATTNKIT_Q5_1, 0, 20261431},
+    {"iq4_nl", ATTNKIT_IQ4_NL, 0, 20261431}, {"q1_0", ATTNKIT_Q1_0, 0, 20261421},
+    {"q2_0", ATTNKIT_Q2_0, 0, 20261421},     {"f8_e4m3", ATTNKIT_F8_E4M3, 32, 20261421},
 };
 
 static void *store(const struct storage *as, int64_t group, const float *rows, int64_t count,
@@ -214,8 +216,8 @@ static void *store(const struct storage *as, int64_t group, const float *rows, i
     char *const stored = malloc((size_t)(count * row_bytes));
     assert_non_null(stored);
     for (int64_t i = 0; i < count; i++)
-        attnkit_scalar_narrow(type, rows + i * dim, dim, group, stored + i * row_bytes,
-                              scales ? scales + i * groups : NULL);
+        store_row(type, rows + i * dim, dim, group, stored + i * row_bytes,
+                  scales ? scales + i * groups : NULL);
     return stored;
 }
 

@@ -23,7 +23,7 @@ struct distribution {
 
 enum {
     DISTRIBUTIONS = 12,
-    STORAGES = 4,
+    STORAGES = 12,
 };
 
 extern const struct distribution distributions[DISTRIBUTIONS];
@@ -59,6 +59,7 @@ struct storage {
     const char *name;
     attnkit_type type;
     int64_t group; /* elements that share a scale, or all of a shorter row; 0 for no scales */
+    uint64_t seed; /* of the data that are stored */
 };
 
 extern const struct storage storages[STORAGES];
