@@ -114,10 +114,22 @@ class Smoke(unittest.TestCase):
                 done = self.bench("--shape", shape, "--type", kv, "--isa", "scalar", "--quick")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertRegex(done.stdout, rf"(?m)^decode/{kv}/scalar/{shape} .* GB/s .* %")
+        shape = "B2_H4_2_L1x9_D128_pad_token"
+        for kv in ("q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q1_0", "q2_0", "f8_e4m3"):
+            done = self.bench("--shape", shape, "--type", kv, "--isa", "scalar", "--quick")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, rf"(?m)^decode/{kv}/scalar/{shape} .* GB/s .* %")
+        done = self.bench("--shape", "B1_H1_L1x16_D32_tiles", "--type", "q4_0", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q4_0", done.stdout)
+        done = self.bench("--shape", "R3_I64_O24", "--type", "q5_0", "--quick")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("must be ATTNKIT_F32 (0), ATTNKIT_F16 (1)", done.stdout)
 
     def test_the_bytes_of_a_decode(self):
         keys = 2 * (16 + 15)  # of both KV heads; the second batch entry has 15/16 of 16
-        for kv, key in (("f32", 4 * 96), ("bf16", 2 * 96), ("i8", 96 + 2 * 4), ("q8_0", 3 * 34)):
+        for kv, key in (("f32", 4 * 96), ("bf16", 2 * 96), ("i8", 96 + 2 * 4), ("q8_0", 3 * 34),
+                        ("q4_0", 3 * 18), ("q5_1", 3 * 24), ("f8_e4m3", 96 + 2 * 4)):
             done = self.bench("--shape", "B2_H4_2_L1x16_D32x64_pad", "--type", kv, "--isa", "scalar",
                               "--quick", "--json", "result.json")
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -63,7 +63,9 @@ static bool add_given_shape(const struct bench_options *options, struct plan *pl
     struct row row = {.isa = plan->isa, .quick = QUICK};
     int64_t threads = 1;
     if (options->type && !type_parse(options->type, &row.type))
-        return complain("--type is '%s': must be f32, f16, bf16, i8 or q8_0", options->type);
+        return complain("--type is '%s': must be f32, f16, bf16, i8, q8_0, q4_0, q4_1, q5_0, q5_1, "
+                        "iq4_nl, q1_0, q2_0 or f8_e4m3",
+                        options->type);
     if (options->threads && !parse_integer("--threads", options->threads, 1, MAX_THREADS, &threads))
         return false;
     row.threads = (int)threads;
@@ -337,7 +339,8 @@ int main(int argc, char **argv)
          &values.history},
         {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
         {"--type", "TYPE",
-         "of K and V and of matrices of --shape: f16, bf16, i8, q8_0; without it f32",
+         "of K and V and of matrices of --shape: f16, bf16, i8, q8_0; without it f32. Of K and V\n"
+         "in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0, f8_e4m3",
          &values.type},
         {"--isa", "NAME", "only this instruction set; of --shape, without it the best",
          &values.isa},

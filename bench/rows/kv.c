@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/blocks.h"
+
 /* ------------------------------------------------------------------------------- the places */
 
 /* In bytes of {batch, head, row}, without gaps. */
@@ -141,6 +143,29 @@ size_t kv_append_workspace(const struct kv_part *part)
     return (size_t)(17 * part->dim + 128);
 }
 
+/* Scales and minima of blocks: 2^-6. */
+static void put_halves(enum type type, char *block)
+{
+    static const uint16_t halves[] = {0x2400, 0x2400};
+    memcpy(block, halves, has_minimum(type) ? sizeof halves : sizeof halves[0]);
+}
+
+/* Rows of a type that no append writes: any integers, or numbers below 32. */
+static void fill_unwritten(const struct row *row, const struct kv *kv, const struct kv_part *part,
+                           const float *source)
+{
+    const enum type type = (enum type)row->type;
+    const int64_t count = (int64_t)source_floats(&row->shape, part), block = block_elements(type);
+    char *const rows = kv->copies.memory + part->rows;
+    float *const scales = scales_of(row, kv->copies.memory, part);
+    for (int64_t i = 0; i < bytes_of(type, count); i++)
+        rows[i] = (char)((int)(source[i] * 128.0f) & (type == TYPE_F8_E4M3 ? 0xe7 : 0xff));
+    for (int64_t i = 0; i < count && block > 1; i += block)
+        put_halves(type, rows + bytes_of(type, i));
+    for (int64_t i = 0; scales && i < count / part->dim; i++)
+        scales[i] = 0.0625f;
+}
+
 static bool fill(const struct row *row, const struct kv *kv, const struct kv_part *part,
                  uint64_t seed, struct result *result)
 {
@@ -151,8 +176,11 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
                                .workspace = malloc(kv_append_workspace(part)),
                                .workspace_size = kv_append_workspace(part)};
     const attnkit_append_args args = kv_append_args(row, kv, part, source);
+    const enum type type = (enum type)row->type;
     if (!source || !exec.workspace)
         row_fails(result, "no memory for K and V");
+    else if (!can_be_written(type))
+        fill_unwritten(row, kv, part, source);
     else if (attnkit_append(&args, &exec, message) != ATTNKIT_OK)
         row_fails(result, "%s", message);
     free(source);

@@ -170,11 +170,12 @@ double shape_flops(const struct shape *shape)
     return 2.0 * (double)(shape->head_dim + shape->value_dim) * (double)shape->q_heads * pairs;
 }
 
-static const char *const types[] = {[ATTNKIT_F32] = "f32",
-                                    [ATTNKIT_F16] = "f16",
-                                    [ATTNKIT_BF16] = "bf16",
-                                    [ATTNKIT_I8] = "i8",
-                                    [ATTNKIT_Q8_0] = "q8_0"};
+static const char *const types[] = {
+    [ATTNKIT_F32] = "f32",        [ATTNKIT_F16] = "f16",   [ATTNKIT_BF16] = "bf16",
+    [ATTNKIT_I8] = "i8",          [ATTNKIT_Q8_0] = "q8_0", [ATTNKIT_Q4_0] = "q4_0",
+    [ATTNKIT_Q4_1] = "q4_1",      [ATTNKIT_Q5_0] = "q5_0", [ATTNKIT_Q5_1] = "q5_1",
+    [ATTNKIT_IQ4_NL] = "iq4_nl",  [ATTNKIT_Q1_0] = "q1_0", [ATTNKIT_Q2_0] = "q2_0",
+    [ATTNKIT_F8_E4M3] = "f8_e4m3"};
 
 bool type_parse(const char *text, attnkit_type *type)
 {
@@ -198,7 +199,7 @@ int64_t type_row_bytes(attnkit_type type, int64_t dim)
 
 int64_t type_scale_bytes(attnkit_type type)
 {
-    return type == ATTNKIT_I8 ? (int64_t)sizeof(float) : 0;
+    return has_scales((enum type)type) ? (int64_t)sizeof(float) : 0;
 }
 
 double shape_kv_bytes(const struct shape *shape, attnkit_type type)

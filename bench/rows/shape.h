@@ -7,13 +7,11 @@
  *   H32_8      query heads, KV heads; H12 if they are as many
  *   L448x1500  query rows, keys; L2048 if they are as many
  *   D64x128    head_dim, value_dim; D64 if they are equal
- *   _M4096     a layer: rows of 4096 elements in and out; where there are more keys than rows, those
- *              before the rows' own are in its cache
- *   _causal    a row sees the keys up to its own, the last row all of them
- *   _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys, with 8 entries 78 %
- *              on average
- *   _token     K and V, or the cache, are [batch][keys][heads][dim], not [batch][heads][keys][dim]
- *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
+ *   _M4096     a layer: rows of 4096 elements in and out; where there are more keys than rows,
+ * those before the rows' own are in its cache _causal    a row sees the keys up to its own, the
+ * last row all of them _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys,
+ * with 8 entries 78 % on average _token     K and V, or the cache, are [batch][keys][heads][dim],
+ * not [batch][heads][keys][dim] _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
  *   _window512 a row sees the 512 keys up to its own, whose places are as with _causal
  *
  * and, not of a layer, at most one of
@@ -92,12 +90,12 @@ double shape_flops(const struct shape *shape);
 /* Bytes of K and V, of this type, with their scales, of the keys that rows see. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
-/* "f32", "f16", "bf16", "i8", "q8_0". False: text is none of them. */
+/* "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. False: text is none of them. */
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
-/* Bytes of a row of K or V, and of its scale if that lies elsewhere: ATTNKIT_I8 has one for the
- * whole row. */
+/* Bytes of a row of K or V, and of its scale if that lies elsewhere: ATTNKIT_I8 and F8_E4M3 have
+ * one for the whole row. */
 int64_t type_row_bytes(attnkit_type type, int64_t dim);
 int64_t type_scale_bytes(attnkit_type type);
 

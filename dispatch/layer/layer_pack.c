@@ -45,7 +45,7 @@ static attnkit_status check_dims(const struct description *d, char *message)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least 1",
                           dims[i].name, (long long)dims[i].value);
     if (d->type < ATTNKIT_F32 || d->type > ATTNKIT_Q8_0)
-        return refuse(message, ATTNKIT_UNSUPPORTED, "packed_type is %lld: not known",
+        return refuse(message, ATTNKIT_UNSUPPORTED, "packed_type is %lld: not a type of matrices",
                       (long long)d->type);
     if (d->q_heads % d->kv_heads != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,

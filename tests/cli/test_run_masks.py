@@ -480,10 +480,20 @@ def to_bytes(array, group, scale_type):
     return (np.rint(groups / scale) * scale).reshape(array.shape)
 
 
+def to_packed(array, zero):
+    """Rounded to integers of a block of 32, of which `zero` is 0."""
+    blocks = array.reshape(*array.shape[:-1], -1, 32)
+    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
+    scale = largest / np.float32(-zero)
+    integers = np.minimum(np.trunc(blocks * (np.float32(1) / scale) + np.float32(zero + 0.5)), 2 * zero - 1)
+    return ((integers - zero) * scale.astype(np.float16).astype(np.float32)).reshape(array.shape)
+
+
 class Types(RunTest):
     CONVERSIONS = {"f32": np.float32, "f16": np.float16, "bf16": to_bf16,
                    "i8": lambda a: to_bytes(a, a.shape[-1], np.float32),
-                   "q8_0": lambda a: to_bytes(a, 32, np.float16)}
+                   "q8_0": lambda a: to_bytes(a, 32, np.float16),
+                   "q4_0": lambda a: to_packed(a, 8), "q5_0": lambda a: to_packed(a, 16)}
 
     def setUp(self):
         super().setUp()
@@ -529,8 +539,16 @@ class Types(RunTest):
     def test_blocks_that_do_not_fit(self):
         self.save(normal(3, 20), normal(5, 20), normal(5, 32))
         self.refuse(r"cannot convert k\.npy: dim is 20.*32", "--kv-type", "q8_0")
+        self.refuse(r"cannot convert k\.npy: dim is 20.*32 for ATTNKIT_Q4_0", "--kv-type", "q4_0")
         self.save(normal(3, 32), normal(5, 32), normal(5, 33))
         self.refuse(r"cannot convert v\.npy: dim is 33.*32", "--kv-type", "q8_0")
+        self.refuse(r"cannot convert v\.npy: dim is 33.*32 for ATTNKIT_Q5_0", "--kv-type", "q5_0")
+
+    def test_types_that_are_not_written(self):
+        self.save(normal(3, 128), normal(5, 128), normal(5, 128))
+        for name in ("q4_1", "q5_1", "iq4_nl", "q1_0", "q2_0", "f8_e4m3"):
+            self.refuse(rf"cannot convert k\.npy: dst\.type is \d+: ATTNKIT_{name.upper()} is read by attention, "
+                        "but not written", "--kv-type", name)
 
     def test_no_keys(self):
         for name in self.CONVERSIONS:

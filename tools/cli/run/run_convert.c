@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-/* Bytes of a row; dim is a multiple of 32 where the type has blocks of so many. */
+/* Bytes of a row; dim is a multiple of 32 where the type has blocks of so many. 0 for a type that
+ * attnkit_append does not write, as it will say. */
 static size_t row_bytes(attnkit_type type, size_t dim)
 {
     switch (type) {
@@ -20,6 +21,10 @@ static size_t row_bytes(attnkit_type type, size_t dim)
         return dim;
     case ATTNKIT_Q8_0:
         return dim / 32 * 34;
+    case ATTNKIT_Q4_0:
+        return dim / 32 * 18;
+    case ATTNKIT_Q5_0:
+        return dim / 32 * 22;
     }
     return 0;
 }

@@ -166,7 +166,9 @@ static bool read_scores(const struct run_options *options, struct run *run)
 /* The words are in the order of the library's numbers. */
 static bool read_types(const struct run_options *options, struct run *run)
 {
-    static const char *const cache_types[] = {"f32", "f16", "bf16", "i8", "q8_0", NULL};
+    static const char *const cache_types[] = {"f32",  "f16",  "bf16",    "i8",   "q8_0",
+                                              "q4_0", "q4_1", "q5_0",    "q5_1", "iq4_nl",
+                                              "q1_0", "q2_0", "f8_e4m3", NULL};
     static const char *const out_types[] = {"f32", "f16", "bf16", NULL};
     static const char *const kinds[] = {"softmax", "biased", "capped", "scaled", NULL};
     int cache = 0, out = 0, kind = 0;
