@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <float.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -607,6 +608,61 @@ static void run_by_own_threads(struct call *c, const char *isa, int64_t threads)
     free(exec.workspace);
 }
 
+struct task {
+    void (*run)(void *arg, int64_t i);
+    void *arg;
+    int64_t i;
+};
+
+static void *run_task(void *arg)
+{
+    const struct task *const task = arg;
+    task->run(task->arg, task->i);
+    return NULL;
+}
+
+/* All tasks at once, each on a thread of its own. */
+static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), void *arg)
+{
+    enum { MOST = 8 };
+    pthread_t threads[MOST];
+    struct task tasks[MOST];
+    (void)pool;
+    assert_true(n <= MOST);
+    for (int64_t i = 0; i < n; i++) {
+        tasks[i] = (struct task){run, arg, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, run_task, &tasks[i]), 0);
+    }
+    for (int64_t i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+}
+
+/* Each thread lists the keys of the entries that it works on, in memory of its own. */
+static void threads_at_once_change_no_bit(void **state)
+{
+    static struct cells cells;
+    char message[ATTNKIT_MESSAGE_SIZE];
+    for (int i = 0; i < ORDERS * ROW_COUNTS; i++) {
+        const struct order *const order = &orders[i / ROW_COUNTS];
+        struct call *const dense = new_call(KIND_CAUSAL, row_counts[i % ROW_COUNTS]);
+        find_cells(order, &cells);
+        struct call *const c = in_cells(dense, &cells), *const again = call_like(c);
+        attnkit_exec exec = {.size = sizeof exec, .isa = *state, .parallel_for = at_once};
+        call_run(c, *state);
+        for (exec.threads = 2; exec.threads <= 8; exec.threads += 3) {
+            attnkit_attention_workspace(&again->args, &exec, &exec.workspace_size, NULL);
+            exec.workspace = malloc(exec.workspace_size);
+            if (attnkit_attention(&again->args, &exec, message) != ATTNKIT_OK)
+                fail_msg("%s", message);
+            demand_same(c, again, order, "threads at once");
+            free(exec.workspace);
+        }
+        call_free(again);
+        call_free(c);
+        call_free(dense);
+    }
+}
+
 /* By a plan for more entries, keys and threads. */
 static void run_by_plan(struct call *c, const char *isa)
 {
@@ -675,6 +731,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(far_indices_have_the_bits_of_near_ones),
         cmocka_unit_test(empty_cells_need_no_memory),
         cmocka_unit_test(threads_and_plans_change_no_bit),
+        cmocka_unit_test(threads_at_once_change_no_bit),
     };
     return promises_main("cells", promises, sizeof promises / sizeof promises[0], argc, argv);
 }
