@@ -91,8 +91,9 @@ typedef struct attnkit_kv_storage {
      * kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv, first_key and states.
      * Cost: each thread looks at each number of each entry once or twice, at one or two cycles for
      * a number. Where 128 keys lie in 128 cells one after the other, nothing more. Elsewhere
-     * decoding finds each row by its address, and calls with many query rows copy K and V, and the
-     * columns of masks, 128 keys at a time. A cache that keeps its first keys for ever and goes
+     * decoding finds each row by its address, and where no two keys are neighbours takes 1.2 to 1.8
+     * times as long; calls with many query rows copy K and V, and the columns of masks, 128 keys at
+     * a time, which takes up to a tenth longer. A cache that keeps its first keys for ever and goes
      * round with all others has indices too far apart: there pages of one key do it. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
