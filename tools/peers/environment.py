@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import columns
+import llamacpp
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = Path(sys.argv[0]).name
@@ -60,6 +61,14 @@ def advice_without(name):
         "To go on with what this Python has: --no-venv, for peers.py with --only attnkit,numpy"
 
 
+def words_of(package):
+    """What pip is told; of the one with a hash, which is built from source, the file with that hash."""
+    name, *options = package.split()
+    if not any(option.startswith("--hash=") for option in options):
+        return [name, *options]
+    return [str(llamacpp.sdist()), *(option for option in options if not option.startswith("--hash="))]
+
+
 def install(venv, sections, advice):
     """All that is not yet there, a peer at a time."""
     stamp = venv / STAMP
@@ -69,8 +78,9 @@ def install(venv, sections, advice):
         if not missing:
             continue
         check_space(venv, name, advice)
-        names, words = [package.split()[0] for package in missing], " ".join(missing).split()
+        names = [package.split()[0] for package in missing]
         print(f"{PROGRAM}: installs {', '.join(names)}", file=sys.stderr)
+        words = [word for package in missing for word in words_of(package)]
         done = subprocess.run([str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps",
                                "--no-cache-dir", "--disable-pip-version-check", *words])
         if done.returncode:

