@@ -12,15 +12,16 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROOMS = ("bench", "dispatch", "docs", "examples", "include", "kernels", "tests", "tools")
+ROOMS = ("bench", "dispatch", "docs", "examples", "ggml", "include", "kernels", "tests", "tools")
 WITH_INCLUDES = (".c", ".h", ".cc", ".cpp", ".hpp", ".in")
 COUNTED = (".c", ".h", ".cc", ".cpp", ".hpp", ".py")
 MOST_FILES = 22  # side by side
-OUTSIDE = {"bench", "examples", "tests", "tools"}  # of the library
+OUTSIDE = {"bench", "examples", "ggml", "tests", "tools"}  # of the library
 FORBIDDEN = {
     "include": OUTSIDE | {"dispatch", "kernels"},
     "kernels": OUTSIDE | {"dispatch"},
     "dispatch": OUTSIDE,
+    "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
     "examples": set(ROOMS),  # what a reader copies is compiled far from here
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)
@@ -136,6 +137,12 @@ class Rules(unittest.TestCase):
             for name in ("kernels/a.c", "kernels/avx2/a.h", "kernels/attention/b.c"):
                 self.fails(name, f'"{room}/{header}"', f"kernels/ includes nothing of {room}/")
         self.fails("kernels/a.c", "<dispatch/cpu/isa.h>", "kernels/ includes nothing of dispatch/")
+
+    def test_the_backend_of_ggml_includes_the_public_header(self):
+        self.write("ggml/op.h", "")
+        self.passes("ggml/a.cpp", '"ggml/op.h"', "<attnkit.hpp>", "<ggml.h>")
+        self.fails("ggml/a.cpp", '"dispatch/cpu/isa.h"', "ggml/ includes nothing of dispatch/")
+        self.fails("dispatch/a.c", '"ggml/op.h"', "dispatch/ includes nothing of ggml/")
 
     def test_dispatch_includes_nothing_outside_the_library(self):
         self.passes("dispatch/a.c", '"kernels/attention/keys.h"', '"dispatch/cpu/isa.h"')

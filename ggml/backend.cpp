@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit, and is loaded by a program of
+// ggml's that does not know it (GGML_BACKEND_PATH). It is an accelerator beside the CPU backend, in
+// whose buffers it works: nothing is copied. What it does not take it leaves to the CPU backend,
+// and says so, once for each reason, in ggml's log.
+#define GGML_BACKEND_DL // before ggml's headers: the function that a program looks up, exported
+#define GGML_BACKEND_SHARED
+#define GGML_BACKEND_BUILD
+#include <ggml-backend-impl.h>
+#include <ggml-backend.h>
+#include <ggml-cpu.h>
+#include <ggml-impl.h>
+#include <ggml.h>
+
+#include "ggml/op.h"
+#include "ggml/plans.h"
+#include "ggml/probe.h"
+#include "ggml/team.h"
+
+#include <attnkit.hpp>
+
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace attnkit_ggml
+{
+
+namespace
+{
+
+constexpr char name[] = "ATTNKIT";
+
+// ------------------------------------------------------------------------------ computing an op
+
+// What a backend owns: a program has one for each of its contexts.
+struct state {
+    explicit state(bool by_openmp) : threads(by_openmp)
+    {
+    }
+
+    team threads;
+    attnkit_ggml::plans plans;
+    attnkit::workspace scratch;
+};
+
+void compute(state &s, const ggml_tensor *op)
+{
+    op_shape shape;
+    std::string reason;
+    if (!describe(op, shape, reason))
+        throw attnkit::error(ATTNKIT_UNSUPPORTED, reason.c_str());
+    const attnkit_exec exec = s.threads.exec();
+    const planned &found = s.plans.find(shape, exec.threads);
+    attnkit_attention_group_data groups;
+    found.plan.run(addresses(op, found.slopes, groups), s.scratch, exec);
+}
+
+bool is_to_compute(const ggml_tensor *node)
+{
+    return (node->flags & GGML_TENSOR_FLAG_COMPUTE) && node->op == GGML_OP_FLASH_ATTN_EXT;
+}
+
+ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph)
+{
+    state &s = *static_cast<state *>(backend->context);
+    try {
+        for (int i = 0; i < ggml_graph_n_nodes(graph); i++)
+            if (is_to_compute(ggml_graph_node(graph, i)))
+                compute(s, ggml_graph_node(graph, i));
+    } catch (const std::bad_alloc &) {
+        GGML_LOG_ERROR("attnkit: no memory for the workspace of FLASH_ATTN_EXT\n");
+        return GGML_STATUS_ALLOC_FAILED;
+    } catch (const std::exception &problem) {
+        GGML_LOG_ERROR("attnkit: FLASH_ATTN_EXT failed: %s\n", problem.what());
+        return GGML_STATUS_FAILED;
+    }
+    return GGML_STATUS_SUCCESS;
+}
+
+// ------------------------------------------------------------------------------- which ops
+
+// A program asks many times. `reason` begins with what is said once, and goes on in parentheses
+// with the first op that it was said of.
+void say_once(const std::string &reason)
+{
+    static std::mutex mutex;
+    static std::set<std::string> said;
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (said.insert(reason.substr(0, reason.find(" ("))).second)
+        GGML_LOG_WARN("attnkit: FLASH_ATTN_EXT is left to the CPU backend: %s\n", reason.c_str());
+}
+
+bool takes(const ggml_tensor *op)
+{
+    op_shape shape;
+    std::string reason;
+    if (describe(op, shape, reason))
+        return true;
+    say_once(reason);
+    return false;
+}
+
+bool supports_op(ggml_backend_dev_t, const ggml_tensor *op)
+{
+    switch (op->op) {
+    case GGML_OP_NONE:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE:
+        return true; // nothing is computed
+    case GGML_OP_FLASH_ATTN_EXT:
+        return takes(op);
+    default:
+        return false;
+    }
+}
+
+// ---------------------------------------------------------------------------------- backend
+
+// A backend is told how many threads it may use before each graph.
+void set_n_threads(ggml_backend_t backend, int threads)
+{
+    static_cast<state *>(backend->context)->threads.set_threads(threads);
+}
+
+// Whether ggml's CPU backend says that it runs its threads by OpenMP.
+bool cpu_has_openmp()
+{
+    ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
+    const auto features = reinterpret_cast<ggml_backend_get_features_t>(
+        cpu ? ggml_backend_reg_get_proc_address(cpu, "ggml_backend_get_features") : nullptr);
+    for (auto *f = features ? features(cpu) : nullptr; f && f->name; f++)
+        if (std::strcmp(f->name, "OPENMP") == 0)
+            return std::strcmp(f->value, "0") != 0;
+    return false;
+}
+
+ggml_guid_t guid()
+{
+    static ggml_guid id = {0x61, 0x74, 0x74, 0x6e, 0x6b, 0x69, 0x74, 0x2e,
+                           0x67, 0x67, 0x6d, 0x6c, 0x2e, 0x43, 0x50, 0x55};
+    return &id;
+}
+
+ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
+{
+    const bool by_openmp = cpu_has_openmp();
+    if (by_openmp && !knows_openmp())
+        GGML_LOG_WARN("attnkit: ggml has OpenMP, which this backend was built without: its threads "
+                      "wait for those of ggml\n");
+    ggml_backend *const backend = new ggml_backend{};
+    backend->guid = guid();
+    backend->iface.get_name = [](ggml_backend_t) { return name; };
+    backend->iface.free = [](ggml_backend_t b) {
+        delete static_cast<state *>(b->context);
+        delete b;
+    };
+    backend->iface.graph_compute = compute_graph;
+    backend->device = device;
+    backend->context = new state(by_openmp && knows_openmp());
+    return backend;
+}
+
+// ----------------------------------------------------------------------------------- device
+
+// "attnkit 0.1.0, avx512", or why it cannot run.
+const char *description(ggml_backend_dev_t)
+{
+    static const std::string text = [] {
+        const std::string version = std::string("attnkit ") + attnkit_version() + ", ";
+        try {
+            return version + attnkit::isa_choose().prefill;
+        } catch (const attnkit::error &problem) {
+            return version + problem.what();
+        }
+    }();
+    return text.c_str();
+}
+
+// Its memory is the CPU backend's.
+void no_memory(ggml_backend_dev_t, size_t *free, size_t *total)
+{
+    *free = *total = 0;
+}
+
+void properties(ggml_backend_dev_t device, ggml_backend_dev_props *props)
+{
+    *props = ggml_backend_dev_props{};
+    props->name = name;
+    props->description = description(device);
+    props->type = GGML_BACKEND_DEVICE_TYPE_ACCEL;
+    props->caps.buffer_from_host_ptr = true;
+    props->caps.mmap_support = true;
+}
+
+ggml_backend_device_i device_interface()
+{
+    ggml_backend_device_i made = {};
+    made.get_name = [](ggml_backend_dev_t) { return name; };
+    made.get_description = description;
+    made.get_memory = no_memory;
+    made.get_type = [](ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_ACCEL; };
+    made.get_props = properties;
+    made.init_backend = init_backend;
+    made.get_buffer_type = [](ggml_backend_dev_t) { return ggml_backend_cpu_buffer_type(); };
+    made.buffer_from_host_ptr = [](ggml_backend_dev_t, void *memory, size_t size, size_t) {
+        return ggml_backend_cpu_buffer_from_ptr(memory, size);
+    };
+    made.supports_op = supports_op;
+    made.supports_buft = [](ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
+        return ggml_backend_buft_is_host(type);
+    };
+    return made;
+}
+
+// --------------------------------------------------------------------------------- registry
+
+ggml_backend_dev_t device(ggml_backend_reg_t reg, size_t)
+{
+    static ggml_backend_device made = {device_interface(), reg, nullptr};
+    return &made;
+}
+
+void *function(ggml_backend_reg_t, const char *wanted)
+{
+    return std::strcmp(wanted, "ggml_backend_set_n_threads") == 0
+               ? reinterpret_cast<void *>(set_n_threads)
+               : nullptr;
+}
+
+ggml_backend_reg make_registry()
+{
+    ggml_backend_reg made = {};
+    made.api_version = GGML_BACKEND_API_VERSION;
+    made.iface.get_name = [](ggml_backend_reg_t) { return name; };
+    made.iface.get_device_count = [](ggml_backend_reg_t) -> size_t { return 1; };
+    made.iface.get_device = device;
+    made.iface.get_proc_address = function;
+    return made;
+}
+
+ggml_backend_reg_t registry()
+{
+    static ggml_backend_reg made = make_registry();
+    if (!is_built_for_this_ggml()) {
+        GGML_LOG_ERROR("attnkit: built for ggml %s, whose tensors are others than those of ggml %s "
+                       "here: build it with the sources of that one (docs/llamacpp.md)\n",
+                       ATTNKIT_GGML_VERSION, ggml_version());
+        return nullptr;
+    }
+    if (std::strcmp(ggml_version(), ATTNKIT_GGML_VERSION) != 0)
+        GGML_LOG_WARN("attnkit: built for ggml %s, runs with ggml %s\n", ATTNKIT_GGML_VERSION,
+                      ggml_version());
+    return &made;
+}
+
+} // namespace
+
+} // namespace attnkit_ggml
+
+GGML_BACKEND_DL_IMPL(attnkit_ggml::registry)

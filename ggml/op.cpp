@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml names dimensions from the
+// innermost one: q is [batch][q_heads][q_len][head_dim] with the sizes ne[3] .. ne[0] and the
+// strides nb[3] .. nb[0]. The result lies as [batch][q_len][q_heads][value_dim]. The mask is a bias
+// of all heads, which max_bias multiplies by a slope for each. Nothing is copied.
+#include "ggml/op.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace attnkit_ggml
+{
+
+namespace
+{
+
+// Types of K and V.
+constexpr struct {
+    ggml_type ggml;
+    attnkit_type attnkit;
+} types[] = {
+    {GGML_TYPE_F32, ATTNKIT_F32},
+    {GGML_TYPE_F16, ATTNKIT_F16},
+    {GGML_TYPE_BF16, ATTNKIT_BF16},
+    {GGML_TYPE_Q8_0, ATTNKIT_Q8_0},
+};
+
+// The parameters of the op, as ggml_flash_attn_ext() stores them.
+struct op_params {
+    float scale, max_bias, softcap;
+};
+
+op_params params_of(const ggml_tensor *op)
+{
+    op_params params;
+    std::memcpy(&params, op->op_params, sizeof params);
+    return params;
+}
+
+bool find_type(ggml_type wanted, attnkit_type &type)
+{
+    for (const auto &row : types)
+        if (row.ggml == wanted) {
+            type = row.attnkit;
+            return true;
+        }
+    return false;
+}
+
+// A dimension that is 1 where another number is wanted repeats.
+int64_t stride(const ggml_tensor *t, int dim, int64_t wanted)
+{
+    return t->ne[dim] == 1 && wanted != 1 ? 0 : static_cast<int64_t>(t->nb[dim]);
+}
+
+bool repeats(int64_t size, int64_t wanted)
+{
+    return size == wanted || size == 1;
+}
+
+bool has_adjacent_elements(const ggml_tensor *t)
+{
+    return t->nb[0] == ggml_type_size(t->type);
+}
+
+attnkit_tensor strided(const void *later, attnkit_type type, int64_t batch, int64_t head,
+                       int64_t row)
+{
+    return attnkit_tensor{later, {batch, head, row}, type, ATTNKIT_STRIDED};
+}
+
+// "K [128, 96, 8, 1] of q4_1"
+std::string described(const char *name, const ggml_tensor *t)
+{
+    std::string text = name;
+    for (int i = 0; i < GGML_MAX_DIMS; i++)
+        text += (i ? ", " : " [") + std::to_string(t->ne[i]);
+    return text + "] of " + ggml_type_name(t->type);
+}
+
+bool describe_row(const char *name, const ggml_tensor *t, std::string &reason)
+{
+    if (!has_adjacent_elements(t))
+        reason = std::string("the elements of a row of ") + name + " are not adjacent";
+    return has_adjacent_elements(t);
+}
+
+// K or V; `from` is its tensor, `heads` those that it stands for.
+bool describe_cache(const char *name, const ggml_tensor *from, int64_t heads, attnkit_tensor &to,
+                    std::string &reason)
+{
+    attnkit_type type;
+    if (!find_type(from->type, type)) {
+        reason = std::string("attnkit has no ") + name + " of " + ggml_type_name(from->type);
+        return false;
+    }
+    to = strided(ATTNKIT_LATER, type, from->nb[3], stride(from, 2, heads), from->nb[1]);
+    return describe_row(name, from, reason);
+}
+
+bool describe_tensors(const ggml_tensor *op, attnkit_attention_args &args, std::string &reason)
+{
+    const ggml_tensor *const q = op->src[0], *const k = op->src[1], *const v = op->src[2];
+    if (q->type != GGML_TYPE_F32 || op->type != GGML_TYPE_F32) {
+        reason = "q and the result must be f32";
+        return false;
+    }
+    if (k->ne[0] != q->ne[0] || k->ne[1] != v->ne[1] || k->ne[3] != q->ne[3] ||
+        v->ne[3] != q->ne[3]) {
+        reason = "the sizes of q, K and V do not fit";
+        return false;
+    }
+    if (!repeats(k->ne[2], args.kv_heads) || !repeats(v->ne[2], args.kv_heads)) {
+        reason = "K and V have different numbers of heads, neither of which is 1";
+        return false;
+    }
+    args.q = strided(ATTNKIT_LATER, ATTNKIT_F32, q->nb[3], q->nb[2], q->nb[1]);
+    args.out = strided(ATTNKIT_LATER, ATTNKIT_F32, op->nb[3], op->nb[1], op->nb[2]);
+    return describe_row("q", q, reason) && describe_row("the result", op, reason) &&
+           describe_cache("K", k, args.kv_heads, args.k, reason) &&
+           describe_cache("V", v, args.kv_heads, args.v, reason);
+}
+
+bool describe_mask(const ggml_tensor *op, op_shape &shape, std::string &reason)
+{
+    const ggml_tensor *const mask = op->src[3];
+    const attnkit_attention_args &args = shape.args;
+    if (!mask) {
+        if (shape.max_bias > 0)
+            reason = "max_bias without a mask";
+        return shape.max_bias == 0;
+    }
+    if (mask->type != GGML_TYPE_F16 || mask->ne[0] < args.kv_len || mask->ne[1] < args.q_len) {
+        reason = "the mask is not f16, or has fewer rows or columns than there are queries or keys";
+        return false;
+    }
+    if (!repeats(mask->ne[2], args.q_heads) || !repeats(mask->ne[3], args.batch)) {
+        reason = "the mask repeats otherwise than for all heads or all sequences";
+        return false;
+    }
+    shape.scores.bias = strided(ATTNKIT_LATER, ATTNKIT_F16, stride(mask, 3, args.batch),
+                                stride(mask, 2, args.q_heads), mask->nb[1]);
+    return describe_row("the mask", mask, reason);
+}
+
+bool describe_scores(const ggml_tensor *op, op_shape &shape, std::string &reason)
+{
+    const ggml_tensor *const sinks = op->src[4];
+    const op_params params = params_of(op);
+    shape.args.scale = params.scale;
+    shape.scores.softcap = params.softcap;
+    shape.max_bias = params.max_bias > 0 ? params.max_bias : 0;
+    if (shape.max_bias > 0)
+        shape.scores.bias_scales = static_cast<const float *>(ATTNKIT_LATER);
+    if (sinks) {
+        if (sinks->type != GGML_TYPE_F32 || sinks->ne[0] != shape.args.q_heads ||
+            !has_adjacent_elements(sinks)) {
+            reason = "the sinks are not adjacent f32, one for each head";
+            return false;
+        }
+        shape.scores.sinks = static_cast<const float *>(ATTNKIT_LATER);
+    }
+    return describe_mask(op, shape, reason);
+}
+
+// What attnkit itself has against it, before there are addresses.
+bool check(const op_shape &shape, std::string &reason)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    size_t bytes;
+    const attnkit_attention_args args = arguments(shape);
+    if (attnkit_attention_workspace(&args, nullptr, &bytes, message) == ATTNKIT_OK)
+        return true;
+    reason = message;
+    return false;
+}
+
+} // namespace
+
+bool describe(const ggml_tensor *op, op_shape &shape, std::string &reason)
+{
+    const ggml_tensor *const q = op->src[0], *const k = op->src[1], *const v = op->src[2];
+    std::memset(&shape, 0, sizeof shape); // the padding, too
+    shape.args.size = sizeof shape.args;
+    shape.scores.size = sizeof shape.scores;
+    shape.args.flags = ATTNKIT_SCALE_GIVEN;
+    shape.args.batch = q->ne[3];
+    shape.args.q_heads = q->ne[2];
+    shape.args.kv_heads = k->ne[2] > v->ne[2] ? k->ne[2] : v->ne[2];
+    shape.args.q_len = q->ne[1];
+    shape.args.kv_len = k->ne[1];
+    shape.args.head_dim = q->ne[0];
+    shape.args.value_dim = v->ne[0];
+    if (describe_tensors(op, shape.args, reason) && describe_scores(op, shape, reason) &&
+        check(shape, reason))
+        return true;
+    reason += " (first of " + described("q", q) + ", " + described("K", k) + ", " +
+              described("V", v) + ")";
+    return false;
+}
+
+attnkit_attention_args arguments(const op_shape &shape)
+{
+    attnkit_attention_args args = shape.args;
+    args.scores = &shape.scores;
+    return args;
+}
+
+// As ggml has it: powers of two numbers, one for the heads up to a power of two, one for the
+// others.
+std::vector<float> slopes(const op_shape &shape)
+{
+    std::vector<float> made;
+    if (shape.max_bias <= 0)
+        return made;
+    const int64_t heads = shape.args.q_heads;
+    int64_t whole = 1;
+    while (2 * whole <= heads)
+        whole *= 2;
+    const float base = std::pow(2.0f, -shape.max_bias / static_cast<float>(whole)),
+                between = std::pow(2.0f, -(shape.max_bias / 2.0f) / static_cast<float>(whole));
+    for (int64_t h = 0; h < heads; h++)
+        made.push_back(h < whole ? std::pow(base, static_cast<float>(h + 1))
+                                 : std::pow(between, static_cast<float>(2 * (h - whole) + 1)));
+    return made;
+}
+
+attnkit_attention_data addresses(const ggml_tensor *op, const std::vector<float> &slopes,
+                                 attnkit_attention_group_data &groups)
+{
+    attnkit_attention_group_data_init(&groups);
+    groups.bias = op->src[3] ? op->src[3]->data : nullptr;
+    groups.sinks = op->src[4] ? static_cast<const float *>(op->src[4]->data) : nullptr;
+    groups.bias_scales = slopes.empty() ? nullptr : slopes.data();
+    attnkit_attention_data data;
+    attnkit_attention_data_init(&data);
+    data.batch = op->src[0]->ne[3];
+    data.q_len = op->src[0]->ne[1];
+    data.kv_len = op->src[1]->ne[1];
+    data.q = op->src[0]->data;
+    data.k = op->src[1]->data;
+    data.v = op->src[2]->data;
+    data.out = op->data;
+    data.groups = &groups;
+    return data;
+}
+
+} // namespace attnkit_ggml

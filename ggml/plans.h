@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plans of the latest shapes of ops. All layers of a model have one or two, and keep them for
+// many tokens, because llama.cpp's cache grows by blocks.
+#ifndef ATTNKIT_GGML_PLANS_H
+#define ATTNKIT_GGML_PLANS_H
+
+#include "ggml/op.h"
+
+#include <attnkit.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace attnkit_ggml
+{
+
+struct planned {
+    planned(const op_shape &op, int64_t threads);
+
+    op_shape shape;
+    int64_t threads;
+    std::vector<float> slopes; // of each head; none without max_bias
+    attnkit::attention_plan plan;
+};
+
+class plans
+{
+  public:
+    // For so many threads; the reference holds until the next call. Throws attnkit::error.
+    const planned &find(const op_shape &shape, int64_t threads);
+
+  private:
+    std::array<std::unique_ptr<planned>, 4> kept_;
+    size_t oldest_ = 0;
+};
+
+} // namespace attnkit_ggml
+
+#endif // ATTNKIT_GGML_PLANS_H
