@@ -168,7 +168,7 @@ def check_loops(isa, folder):
 def figures(outputs):
     """The lines of the tests that a person wants to see."""
     for text in outputs.values():
-        wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF"
+        wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF|tests passed"
         for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
             say("    " + line)
 
@@ -336,6 +336,23 @@ def suite_pytorch():
     figures({"": output})
 
 
+def llamacpp_test(program, *options):
+    status, output = run([sys.executable, INTEROP / "llamacpp" / program, BUILD, *options], timeout=7200)
+    record_tap(f"llama.cpp: {program}", status, output)
+    figures({"": output})
+
+
+def suite_llamacpp():
+    """The backend for ggml: every case of llama.cpp's own test of attention, and odd ones."""
+    llamacpp_test("ops.py")
+    llamacpp_test("odd.py")
+
+
+def suite_llamacpp_part():
+    """The backend for ggml: 200 cases of llama.cpp's own test of attention, of all types."""
+    llamacpp_test("ops.py", "--part", 200)
+
+
 def suite_older():
     """`attnkit compare` with a revision from before workers, which it builds today's worker for."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
@@ -367,6 +384,8 @@ SUITES = {
     "speed": suite_speed,
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
+             "llamacpp": suite_llamacpp,  # builds ggml
+             "llamacpp_part": suite_llamacpp_part,  # that, too, but then takes seconds
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?

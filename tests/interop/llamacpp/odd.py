@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The backend for ggml where things are odd: ops that it computes as the CPU backend does or leaves to it
+with a line in the log (odd_ops.cpp), with ggml's threads by OpenMP and without, and headers of another
+ggml than the program has.
+
+    tests/interop/llamacpp/odd.py [BUILD]     prints TAP
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import builds
+
+API = "#define GGML_BACKEND_API_VERSION "
+
+
+def other_ggml(build, name, file, old, new):
+    """The headers of the pinned ggml with a change, as another version has them."""
+    source, made = builds.llamacpp.source() / "ggml", build / "llamacpp" / name
+    shutil.rmtree(made, ignore_errors=True)
+    (made / "src").mkdir(parents=True)
+    shutil.copytree(source / "include", made / "include")
+    for path in (source / "CMakeLists.txt", *(source / "src").glob("*.h")):
+        shutil.copy(path, made / path.relative_to(source))
+    text = (made / file).read_text()
+    assert text.count(old) == 1, f"{file} has not one {old!r}"
+    (made / file).write_text(text.replace(old, new))
+    return builds.backend(build, f"backend-{name}", made)
+
+
+def check_log(number, name, library, *wanted):
+    """What the log says when test-backend-ops loads it; not a word of a computed op."""
+    _, out, log = builds.output(builds.test_backend_ops(), "support", "-o", "FLASH_ATTN_EXT", "-b", "ATTNKIT",
+                                GGML_BACKEND_PATH=str(library))
+    ok = all(words in log for words in wanted) and "FLASH_ATTN_EXT(" not in out
+    print(("" if ok else log) + f"{'ok' if ok else 'not ok'} {number} - {name}", flush=True)
+    return ok
+
+
+def run_odd_ops(number, build, library, openmp):
+    status, out, log = builds.output(builds.program(build, "odd_ops", openmp), library)
+    name = "OpenMP" if openmp else "a pool"
+    failed = [line for line in out.splitlines() if not line.startswith("ok ")]
+    ok = status == 0 and len(failed) == 1 and failed[0].startswith("1..")
+    print(("" if ok else "\n".join([*failed, log, ""])) +
+          f"{'ok' if ok else 'not ok'} {number} - odd: ops on threads by {name}", flush=True)
+    return ok
+
+
+def main():
+    build = Path(sys.argv[1] if len(sys.argv) > 1 else builds.ROOT / "build")
+    library = builds.backend(build)
+    print("1..5")
+    ok = run_odd_ops(1, build, library, True)
+    ok &= run_odd_ops(2, build, library, False)
+    api = (builds.llamacpp.source() / "ggml/src/ggml-backend-impl.h").read_text().split(API)[1].split()[0]
+    newer = str(int(api) + 1)
+    ok &= check_log(3, "odd: another GGML_BACKEND_API_VERSION is refused, both named",
+                    other_ggml(build, "other-api", "src/ggml-backend-impl.h", API + api, API + newer),
+                    f"(backend: {newer}, current: {api})")
+    ok &= check_log(4, "odd: other numbers of ops are refused",
+                    other_ggml(build, "other-ops", "include/ggml.h", "GGML_OP_FLASH_ATTN_EXT,",
+                               "GGML_OP_OF_ANOTHER_GGML, GGML_OP_FLASH_ATTN_EXT,"),
+                    "built for ggml", "whose tensors are others")
+    ok &= check_log(5, "odd: tensors of another layout are refused",
+                    other_ggml(build, "other-tensors", "include/ggml.h", "int64_t ne[GGML_MAX_DIMS];",
+                               "int64_t another; int64_t ne[GGML_MAX_DIMS];"),
+                    "built for ggml", "whose tensors are others")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

