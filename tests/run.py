@@ -168,7 +168,7 @@ def check_loops(isa, folder):
 def figures(outputs):
     """The lines of the tests that a person wants to see."""
     for text in outputs.values():
-        wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF|tests passed"
+        wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF|tests passed|: error"
         for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
             say("    " + line)
 
@@ -343,9 +343,10 @@ def llamacpp_test(program, *options):
 
 
 def suite_llamacpp():
-    """The backend for ggml: every case of llama.cpp's own test of attention, and odd ones."""
+    """The backend for ggml: every case of llama.cpp's own test of attention, odd ones, whole models."""
     llamacpp_test("ops.py")
     llamacpp_test("odd.py")
+    llamacpp_test("models.py")
 
 
 def suite_llamacpp_part():

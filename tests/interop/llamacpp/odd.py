@@ -11,7 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
-import builds
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "llamacpp"))
+
+import builds  # noqa: E402
 
 API = "#define GGML_BACKEND_API_VERSION "
 
@@ -39,13 +41,14 @@ def check_log(number, name, library, *wanted):
     return ok
 
 
-def run_odd_ops(number, build, library, openmp):
-    status, out, log = builds.output(builds.program(build, "odd_ops", openmp), library)
-    name = "OpenMP" if openmp else "a pool"
+def run_odd_ops(number, build, library, plain):
+    status, out, log = builds.output(builds.ops_program(build, "tests/interop/llamacpp/odd_ops.cpp"), library,
+                                     LD_LIBRARY_PATH=str(builds.libraries(plain)))
     failed = [line for line in out.splitlines() if not line.startswith("ok ")]
     ok = status == 0 and len(failed) == 1 and failed[0].startswith("1..")
     print(("" if ok else "\n".join([*failed, log, ""])) +
-          f"{'ok' if ok else 'not ok'} {number} - odd: ops on threads by {name}", flush=True)
+          f"{'ok' if ok else 'not ok'} {number} - odd: ops on threads by {'a pool' if plain else 'OpenMP'}",
+          flush=True)
     return ok
 
 
@@ -53,8 +56,8 @@ def main():
     build = Path(sys.argv[1] if len(sys.argv) > 1 else builds.ROOT / "build")
     library = builds.backend(build)
     print("1..5")
-    ok = run_odd_ops(1, build, library, True)
-    ok &= run_odd_ops(2, build, library, False)
+    ok = run_odd_ops(1, build, library, False)
+    ok &= run_odd_ops(2, build, library, True)
     api = (builds.llamacpp.source() / "ggml/src/ggml-backend-impl.h").read_text().split(API)[1].split()[0]
     newer = str(int(api) + 1)
     ok &= check_log(3, "odd: another GGML_BACKEND_API_VERSION is refused, both named",

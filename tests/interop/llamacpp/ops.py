@@ -17,7 +17,9 @@ import re
 import sys
 from pathlib import Path
 
-import builds
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "llamacpp"))
+
+import builds  # noqa: E402
 
 OP = "FLASH_ATTN_EXT"
 BACKEND = "ATTNKIT"

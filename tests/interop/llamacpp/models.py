@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whole models with random weights on a stock llama.cpp, with the backend for ggml and without: how far
+the logits are from those of a cache of f32, the perplexity of a text of bytes, and whether one sequence
+has the same bits on any threads and in any ubatch. Products of a single row have other bits than those
+of several in stock builds, by llamafile's tiles: that is compared with a plain build.
+
+    tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
+
+Teacher-forced on the first bytes of docs/semantics.md; model.cpp has the models. In a cache whose cells
+go round (a sliding window without swa_full) the cell of a key depends on the ubatch, and with it the
+order of attnkit's sums: there it says what holds, but promises nothing.
+"""
+
+import array
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "llamacpp"))
+
+import builds  # noqa: E402
+
+TEXT = builds.ROOT / "docs" / "semantics.md"
+TOKENS = 2000
+VOCABULARY = 256
+MODELS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "mpt", "deepseek2")
+WITH_WINDOW = ("gemma2", "gemma3", "gpt-oss")
+SLACK = 1.01  # beside stock's error: both are that of a cache of f16, and differ by chance
+
+
+class Model:
+    """One of them; each run is a process of its own."""
+
+    def __init__(self, name, program, library, folder):
+        self.name, self.program, self.library, self.folder = name, program, library, folder
+
+    def run(self, ours, flash, kv, threads=1, ubatch=512, *more, plain=False):
+        """The logits. With the backend, no op may have been left to the CPU."""
+        out = self.folder / "logits"
+        environment = {"GGML_BACKEND_PATH": str(self.library)} if ours else {}
+        environment["LD_LIBRARY_PATH"] = str(builds.libraries(plain))
+        status, _, log = builds.output(self.program, self.name, TEXT, out, TOKENS, threads, ubatch, flash, kv,
+                                       *more, **environment)
+        if status != 0 or ours != ("loaded ATTNKIT backend" in log) or "left to the CPU" in log:
+            sys.exit(f"models.py: {self.name} failed\n{log}")
+        logits = array.array("f")
+        logits.frombytes(out.read_bytes())
+        return logits
+
+
+def error(got, wanted):
+    """The rms of the difference, in standard deviations of the logits."""
+    mean = math.fsum(wanted) / len(wanted)
+    difference = math.fsum((a - b) ** 2 for a, b in zip(got, wanted))
+    return math.sqrt(difference / math.fsum((b - mean) ** 2 for b in wanted))
+
+
+def perplexity(logits):
+    """Of each byte after those before it."""
+    text, loss = TEXT.read_bytes()[:TOKENS], 0.0
+    for i in range(TOKENS - 1):
+        row = logits[i * VOCABULARY:(i + 1) * VOCABULARY]
+        largest = max(row)
+        loss += largest + math.log(math.fsum(math.exp(x - largest) for x in row)) - row[text[i + 1]]
+    return math.exp(loss / (TOKENS - 1))
+
+
+class Report:
+    """TAP, and a table in its comments."""
+
+    def __init__(self, count):
+        print(f"1..{count}", flush=True)
+        self.number, self.failed = 0, 0
+
+    def check(self, name, ok):
+        self.number += 1
+        self.failed += not ok
+        print(f"{'ok' if ok else 'not ok'} {self.number} - {name}", flush=True)
+
+
+def compare_errors(model, report, ubatch):
+    """With a cache of f16: how far, and perplexities, stock's with fa off and on, ours."""
+    reference = model.run(False, 0, "f32", 1, ubatch)
+    runs = [model.run(*how, "f16", 1, ubatch) for how in ((False, 0), (False, 1), (True, 1))]
+    off, on, ours = (error(logits, reference) for logits in runs)
+    words = ", ".join(f"{name} {e:.3e} ({perplexity(logits):.3f})" for name, e, logits in
+                      zip(("fa off", "fa on", "attnkit"), (off, on, ours), runs))
+    print(f"# {model.name}: f16, ubatch {ubatch}: error (perplexity): {words}, f32 ({perplexity(reference):.3f})")
+    report.check(f"{model.name}: f16, ubatch {ubatch}: as near to f32 as stock's better mode",
+                 ours <= SLACK * min(off, on))
+    return reference
+
+
+def compare_q8_0(model, report, reference):
+    """Stock takes a quantised V with fa on alone."""
+    on, ours = (error(model.run(is_ours, 1, "q8_0"), reference) for is_ours in (False, True))
+    print(f"# {model.name}: q8_0: error: fa on {on:.3e}, attnkit {ours:.3e}")
+    report.check(f"{model.name}: q8_0: as near to f32 as stock", ours <= on)
+
+
+def compare_bits(model, report):
+    def runs(*settings, **more):
+        return [model.run(True, 1, "f16", *setting, **more) for setting in settings]
+    several = runs((1, 512), (2, 512), (3, 512), (1, 64), (2, 64), (3, 64))
+    single = runs((1, 1), (3, 1)) + runs((1, 1), (1, 64), (1, 512), plain=True)
+    report.check(f"{model.name}: the same bits on 1 to 3 threads, in ubatch 64 and 512", several.count(several[0]) == 6)
+    report.check(f"{model.name}: the same bits in ubatch 1, and without tiles in 64 and 512",
+                 single.count(single[0]) == 5)
+    if model.name in WITH_WINDOW:
+        ring = runs((1, 512, "cells-go-round"), (3, 512, "cells-go-round"), (1, 64, "cells-go-round"))
+        report.check(f"{model.name}: cells go round: the same bits on any threads", ring[0] == ring[1])
+        print(f"# {model.name}: cells go round: the bits of ubatch 512 are "
+              f"{'those' if ring[0] == ring[2] else 'not those'} of 64, and "
+              f"{'those' if ring[0] == several[0] else 'not those'} of a cache that keeps all cells")
+
+
+def main():
+    build, *models = sys.argv[1:] or [builds.ROOT / "build"]
+    models = models or MODELS
+    program = builds.model_program(Path(build), "tests/interop/llamacpp/model.cpp")
+    library = builds.backend(Path(build))
+    report = Report(5 * len(models) + len(set(models) & set(WITH_WINDOW)))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in models:
+            model = Model(name, program, library, Path(folder))
+            compare_q8_0(model, report, compare_errors(model, report, 512))
+            compare_errors(model, report, 1)
+            compare_bits(model, report)
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests and the speed of the backend for ggml run: stock builds of ggml and its test of operators,
+which stay in the user's cache folder, and in the build folder of attnkit the backend and programs of the tree.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT / "tools" / "peers"))
+
+import llamacpp  # noqa: E402
+
+COMPILER = ["c++", "-std=c++17", "-O1", "-pthread"]
+
+
+def libraries(plain=False):
+    """The folder of a stock ggml; of a plain one, which has threads of its own instead of OpenMP, and whose
+    products of many rows are those of each row, without llamafile's tiles."""
+    if not plain:
+        return llamacpp.built("ggml")
+    return llamacpp.built("ggml", "plain", ["-DGGML_OPENMP=OFF", "-DGGML_LLAMAFILE=OFF"])
+
+
+def compile_program(program, sources, folder, *more):
+    """Links with the ggml in a folder; with which it runs then says LD_LIBRARY_PATH."""
+    include = [f"-I{llamacpp.source() / path}" for path in ("ggml/include", "include")]
+    program.parent.mkdir(exist_ok=True)
+    llamacpp.run(f"compiling {program.name}", *COMPILER, *include, "-I", ROOT, "-o", program, *sources,
+                 "-L", folder, *more, "-lggml", "-lggml-cpu", "-lggml-base", f"-Wl,-rpath,{folder}")
+
+
+def test_backend_ops():
+    """llama.cpp's test of operators."""
+    folder = libraries()
+    program = llamacpp.folder() / "test-backend-ops"
+    with llamacpp.alone("test-backend-ops"):
+        if not program.exists():
+            part = program.with_suffix(".part")
+            compile_program(part, [llamacpp.source() / "tests" / "test-backend-ops.cpp"], folder)
+            part.rename(program)
+    return program
+
+
+def ops_program(build, source):
+    """A file of the tree that calls ggml."""
+    made = build / "llamacpp" / Path(source).stem
+    compile_program(made, [ROOT / source], libraries())
+    return made
+
+
+def model_program(build, source):
+    """A file of the tree that runs a model with random weights."""
+    made = build / "llamacpp" / Path(source).stem
+    compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama")
+    return made
+
+
+def backend(build, name="backend", ggml=None):
+    """libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit in a build folder."""
+    folder = build / "llamacpp" / name
+    llamacpp.run("cmake", "cmake", "-S", ROOT / "ggml", "-B", folder,
+                 f"-DGGML_SOURCE={ggml or llamacpp.source() / 'ggml'}",
+                 f"-DATTNKIT_LIBRARY={build / 'dispatch' / 'libattnkit.a'}")
+    llamacpp.run("the backend's build", "cmake", "--build", folder)
+    return folder / "libggml-attnkit.so"
+
+
+def output(*command, **environment):
+    """Status, stdout, stderr; `environment` is all that the program has."""
+    done = subprocess.run([str(word) for word in command], text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env={"PATH": "/usr/bin:/bin", **environment})
+    return done.returncode, done.stdout, done.stderr

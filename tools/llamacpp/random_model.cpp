@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What llama.cpp must know of a model, and numbers for its weights. The sizes are small, their
+// ratios those of real ones.
+#include "tools/llamacpp/random_model.h"
+
+#include <ggml-backend.h>
+#include <gguf.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <vector>
+
+namespace
+{
+
+constexpr uint32_t window = 300; // keys of a sliding window
+
+struct description {
+    std::map<std::string, uint32_t> integers; // keys of the architecture
+    std::map<std::string, float> numbers;
+};
+
+// What all models have, before their own.
+const description common = {
+    {{"context_length", 4096},
+     {"embedding_length", 256},
+     {"feed_forward_length", 512},
+     {"attention.head_count", 8},
+     {"attention.head_count_kv", 2},
+     {"vocab_size", random_vocabulary}},
+    {{"attention.layer_norm_rms_epsilon", 1e-5f}, {"attention.layer_norm_epsilon", 1e-5f}}};
+
+const std::map<std::string, description> architectures = {
+    {"llama", {{}, {}}},
+    {"qwen3", {{{"attention.key_length", 64}, {"attention.value_length", 64}}, {}}},
+    {"gemma2",
+     {{{"attention.sliding_window", window}},
+      {{"attn_logit_softcapping", 50}, {"final_logit_softcapping", 30}}}},
+    {"gemma3",
+     {{{"attention.sliding_window", window}, {"attention.sliding_window_pattern", 2}}, {}}},
+    {"gpt-oss",
+     {{{"attention.sliding_window", window},
+       {"attention.key_length", 64},
+       {"attention.value_length", 64},
+       {"expert_count", 4},
+       {"expert_used_count", 2},
+       {"expert_feed_forward_length", 128}},
+      {}}},
+    {"mpt", {{{"attention.head_count_kv", 8}}, {{"attention.max_alibi_bias", 8}}}},
+    {"deepseek2", // MLA: the cache has 128 + 32 elements of a key, the first 128 are its value
+     {{{"attention.head_count_kv", 1},
+       {"attention.q_lora_rank", 96},
+       {"attention.kv_lora_rank", 128},
+       {"attention.key_length", 160},
+       {"attention.value_length", 128},
+       {"attention.key_length_mla", 64},
+       {"attention.value_length_mla", 48},
+       {"rope.dimension_count", 32},
+       {"leading_dense_block_count", 1},
+       {"expert_count", 4},
+       {"expert_used_count", 2},
+       {"expert_shared_count", 1},
+       {"expert_feed_forward_length", 128}},
+      {}}},
+};
+
+void describe(gguf_context *metadata, const std::string &architecture, const description &d)
+{
+    for (const auto &[key, value] : d.integers)
+        gguf_set_val_u32(metadata, (architecture + "." + key).c_str(), value);
+    for (const auto &[key, value] : d.numbers)
+        gguf_set_val_f32(metadata, (architecture + "." + key).c_str(), value);
+}
+
+gguf_context *describe(const std::string &architecture, uint32_t layers)
+{
+    const auto found = architectures.find(architecture);
+    if (found == architectures.end())
+        fail("no architecture " + architecture);
+    gguf_context *const metadata = gguf_init_empty();
+    gguf_set_val_str(metadata, "general.architecture", architecture.c_str());
+    gguf_set_val_str(metadata, "tokenizer.ggml.model", "none");
+    describe(metadata, architecture, common);
+    describe(metadata, architecture, found->second);
+    gguf_set_val_u32(metadata, (architecture + ".block_count").c_str(), layers);
+    return metadata;
+}
+
+// A number of -1 .. 1 with a variance of 1/3, the same on every machine.
+float random_number(uint64_t &seed)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<float>(static_cast<int64_t>(seed >> 40) - (1 << 23)) / (1 << 23);
+}
+
+uint64_t seed_of(const char *name)
+{
+    uint64_t seed = 14695981039346656037u;
+    for (; *name; name++)
+        seed = (seed ^ static_cast<unsigned char>(*name)) * 1099511628211u;
+    return seed;
+}
+
+// Norms are near 1; what a matrix makes has the size of its input. Sharper scores than that come
+// from the projections of q and k.
+void set_weights(ggml_tensor *t, void *)
+{
+    const bool is_vector = t->ne[1] == 1, is_bias = std::strstr(t->name, ".bias") != nullptr;
+    const bool is_of_scores = std::strstr(t->name, "attn_q") || std::strstr(t->name, "attn_k");
+    const float center = is_vector && !is_bias ? 1 : 0;
+    const float width = is_vector || is_bias ? 0.1f
+                                             : (is_of_scores ? 2.5f : 1.7f) /
+                                                   std::sqrt(static_cast<float>(t->ne[0]));
+    uint64_t seed = seed_of(t->name);
+    std::vector<float> values(static_cast<size_t>(ggml_nelements(t)));
+    for (float &value : values)
+        value = center + width * random_number(seed);
+    ggml_backend_tensor_set(t, values.data(), 0, ggml_nbytes(t));
+}
+
+} // namespace
+
+void fail(const std::string &what)
+{
+    std::fprintf(stderr, "%s\n", what.c_str());
+    std::exit(1);
+}
+
+llama_model *random_model(const std::string &architecture, uint32_t layers)
+{
+    ggml_backend_load_all();
+    llama_backend_init();
+    gguf_context *const metadata = describe(architecture, layers);
+    llama_model *const model =
+        llama_model_init_from_user(metadata, set_weights, nullptr, llama_model_default_params());
+    if (!model)
+        fail("no model");
+    gguf_free(metadata);
+    return model;
+}
+
+ggml_type type_of(const std::string &name)
+{
+    for (int i = 0; i < GGML_TYPE_COUNT; i++)
+        if (ggml_type_name(static_cast<ggml_type>(i)) &&
+            name == ggml_type_name(static_cast<ggml_type>(i)))
+            return static_cast<ggml_type>(i);
+    fail("no type " + name);
+}

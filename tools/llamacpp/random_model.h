@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Models with random weights of f32, the same on every machine, by llama.cpp's own graphs: for
+// tests of the backend for ggml, and for its speed.
+#ifndef ATTNKIT_RANDOM_MODEL_H
+#define ATTNKIT_RANDOM_MODEL_H
+
+#include <ggml.h>
+#include <llama.h>
+
+#include <string>
+
+constexpr int random_vocabulary = 256; // tokens are bytes
+
+// Ends the program with a message.
+[[noreturn]] void fail(const std::string &what);
+
+// llama, qwen3, gemma2, gemma3, gpt-oss, mpt or deepseek2. Loads the backends that the environment
+// names before. llama has 8 query heads, 2 KV heads of 32 elements and rows of 256.
+llama_model *random_model(const std::string &architecture, uint32_t layers);
+
+// The one that ggml calls by this name.
+ggml_type type_of(const std::string &name);
+
+#endif // ATTNKIT_RANDOM_MODEL_H
