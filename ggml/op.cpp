@@ -24,6 +24,13 @@ constexpr struct {
     {GGML_TYPE_F16, ATTNKIT_F16},
     {GGML_TYPE_BF16, ATTNKIT_BF16},
     {GGML_TYPE_Q8_0, ATTNKIT_Q8_0},
+    {GGML_TYPE_Q4_0, ATTNKIT_Q4_0},
+    {GGML_TYPE_Q4_1, ATTNKIT_Q4_1},
+    {GGML_TYPE_Q5_0, ATTNKIT_Q5_0},
+    {GGML_TYPE_Q5_1, ATTNKIT_Q5_1},
+    {GGML_TYPE_IQ4_NL, ATTNKIT_IQ4_NL},
+    {GGML_TYPE_Q1_0, ATTNKIT_Q1_0},
+    {GGML_TYPE_Q2_0, ATTNKIT_Q2_0},
 };
 
 // The parameters of the op, as ggml_flash_attn_ext() stores them.
