@@ -145,7 +145,7 @@ static void draw_storage(struct drawn *c)
         c->kv_lens[b] = below(c, a->kv_len + 1);
     if (one_in(c, 3))
         c->groups.visibility.kv_lens.data = c->kv_lens;
-    if (one_in(c, 4))
+    if (one_in(c, 4) && !is_only_widened((enum type)a->k.type))
         a->k.layout |= ATTNKIT_TILED;
     if (one_in(c, 4))
         draw_pages(c);
