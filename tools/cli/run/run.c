@@ -89,8 +89,8 @@ int run_command(int argc, char **argv)
         {"--out-type", "TYPE", "of out: f32 (the default), f16, or bf16, written as float32",
          &values.out_type},
         {"--kv-type", "TYPE",
-         "convert k and v before attention: f32, f16, bf16, q8_0, q4_0, q5_0, or i8 with a\n"
-         "scale for each row",
+         "convert k and v before attention: f32, f16, bf16, q8_0, q4_0, q5_0, or i8\n"
+         "with a scale for each row",
          &values.kv_type},
         {"--key-index", "FILE",
          "row i of k and v is a cell of a cache whose keys lie in any order: int32 or\n"
