@@ -36,7 +36,7 @@ const description common = {
     {{"attention.layer_norm_rms_epsilon", 1e-5f}, {"attention.layer_norm_epsilon", 1e-5f}}};
 
 const std::map<std::string, description> architectures = {
-    {"llama", {{}, {}}},
+    {"llama", {{{"attention.key_length", 64}, {"attention.value_length", 64}}, {}}},
     {"qwen3", {{{"attention.key_length", 64}, {"attention.value_length", 64}}, {}}},
     {"gemma2",
      {{{"attention.sliding_window", window}},

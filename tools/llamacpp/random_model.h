@@ -16,7 +16,7 @@ constexpr int random_vocabulary = 256; // tokens are bytes
 [[noreturn]] void fail(const std::string &what);
 
 // llama, qwen3, gemma2, gemma3, gpt-oss, mpt or deepseek2. Loads the backends that the environment
-// names before. llama has 8 query heads, 2 KV heads of 32 elements and rows of 256.
+// names before. llama has 8 query heads, 2 KV heads of 64 elements.
 llama_model *random_model(const std::string &architecture, uint32_t layers);
 
 // The one that ggml calls by this name.

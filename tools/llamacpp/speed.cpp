@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The process of one candidate of tools/llamacpp_speed.py: a model with random weights behind a
+// cache of so many tokens, which prefills and decodes when it is told to.
+//
+//     speed LAYERS DEPTH THREADS FLASH KV_TYPE
+//
+// Prints "ready" when the cache is filled. Each line "prefill" of the input is 512 tokens more,
+// each line "decode" 16 tokens one by one; both are forgotten again. Answers with the milliseconds
+// of the prompt or of a token, by the clock and of the processor.
+#include "tools/llamacpp/random_model.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace
+{
+
+constexpr int prompt = 512, steps = 16;
+
+double milliseconds(clockid_t clock)
+{
+    timespec now;
+    clock_gettime(clock, &now);
+    return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
+}
+
+// Tokens from a position on; logits of the last one alone.
+void decode(llama_context *context, llama_batch &batch, int position, int count)
+{
+    batch.n_tokens = count;
+    for (int i = 0; i < count; i++) {
+        batch.token[i] = (position + i) * 7919 % random_vocabulary;
+        batch.pos[i] = position + i;
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = 0;
+        batch.logits[i] = i == count - 1;
+    }
+    if (llama_decode(context, batch) != 0)
+        fail("llama_decode failed");
+    llama_synchronize(context);
+}
+
+void forget(llama_context *context, int depth)
+{
+    llama_memory_seq_rm(llama_get_memory(context), 0, depth, -1);
+}
+
+void take_turns(llama_context *context, llama_batch &batch, int depth)
+{
+    for (char line[16]; std::fgets(line, sizeof line, stdin);) {
+        const bool is_prefill = std::strncmp(line, "prefill", 7) == 0;
+        const int calls = is_prefill ? 1 : steps;
+        const double clock = milliseconds(CLOCK_MONOTONIC),
+                     processor = milliseconds(CLOCK_PROCESS_CPUTIME_ID);
+        for (int i = 0; i < calls; i++)
+            decode(context, batch, depth + i, is_prefill ? prompt : 1);
+        std::printf("%.6f %.6f\n", (milliseconds(CLOCK_MONOTONIC) - clock) / calls,
+                    (milliseconds(CLOCK_PROCESS_CPUTIME_ID) - processor) / calls);
+        std::fflush(stdout);
+        forget(context, depth);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    if (argc != 6)
+        fail("LAYERS DEPTH THREADS FLASH KV_TYPE");
+    const int depth = std::atoi(argv[2]);
+    llama_model *const model = random_model("llama", static_cast<uint32_t>(std::atoi(argv[1])));
+    llama_context_params params = llama_context_default_params();
+    params.n_ctx = static_cast<uint32_t>(depth + 2 * prompt);
+    params.n_batch = params.n_ubatch = prompt;
+    params.n_threads = params.n_threads_batch = std::atoi(argv[3]);
+    params.flash_attn_type =
+        std::atoi(argv[4]) ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    params.type_k = params.type_v = type_of(argv[5]);
+    llama_context *const context = llama_init_from_model(model, params);
+    if (!context)
+        fail("no context");
+    llama_batch batch = llama_batch_init(prompt, 0, 1);
+    for (int first = 0; first < depth; first += prompt)
+        decode(context, batch, first, std::min(prompt, depth - first));
+    std::printf("ready\n");
+    std::fflush(stdout);
+    take_turns(context, batch, depth);
+    llama_batch_free(batch);
+    llama_free(context);
+    llama_model_free(model);
+    return 0;
+}

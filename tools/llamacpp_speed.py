@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""llama.cpp with the backend for ggml beside the same llama.cpp without, -fa on and off: a table.
+
+    tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
+
+A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes
+16 behind a cache of some depth. The candidates are processes of their own that take turns; the table has
+medians of processor time for one thread, and of the clock for several. docs/llamacpp.md says how to get
+the backend.
+"""
+
+import argparse
+import itertools
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "llamacpp"))
+
+import builds  # noqa: E402
+
+# Title -> with the backend, -fa on.
+CANDIDATES = {"fa off": (False, 0), "fa on": (False, 1), "attnkit": (True, 1)}
+
+
+class Candidate:
+    """A process, with its cache filled."""
+
+    def __init__(self, program, library, flash, options):
+        environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
+        if library:
+            environment["GGML_BACKEND_PATH"] = str(library)
+        layers, depth, threads, kv = options
+        self.process = subprocess.Popen([program, str(layers), str(depth), str(threads), str(flash), kv],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, env=environment)
+        self.clock = 1 if threads == 1 else 0
+        if self.process.stdout.readline() != "ready\n":
+            sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
+
+    def turn(self, what):
+        """Milliseconds."""
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline().split()[self.clock])
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def measure(program, library, options, rounds):
+    """What -> candidate -> the median of its turns. Stock takes a quantised V with -fa on alone."""
+    candidates = {title: Candidate(program, library if ours else None, flash, options)
+                  for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
+    times = {what: {title: [] for title in candidates} for what in ("prefill", "decode")}
+    for _, (what, of_each) in itertools.product(range(rounds + 1), times.items()):
+        for title, candidate in candidates.items():
+            of_each[title].append(candidate.turn(what))
+    for candidate in candidates.values():
+        candidate.end()
+    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first one warms
+            for what, of_each in times.items()}
+
+
+def numbers(text):
+    return [int(word) for word in text.split(",")]
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("build", nargs="?", type=Path, default=builds.ROOT / "build", help="attnkit's; build/ by default")
+    add("--depths", type=numbers, default=[0, 4096, 16384, 32768], help="tokens in the cache")
+    add("--threads", type=numbers, default=[1, 2])
+    add("--kv", type=lambda text: text.split(","), default=["f16", "q8_0"], help="types of the cache")
+    add("--layers", type=int, default=2)
+    add("--rounds", type=int, default=7)
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    program = builds.model_program(options.build, "tools/llamacpp/speed.cpp")
+    library = builds.backend(options.build)
+    print("| KV | threads | depth | | " + " | ".join(f"{title}, ms" for title in CANDIDATES) + " | faster |")
+    print("| --- | ---: | ---: | --- |" + " ---: |" * (len(CANDIDATES) + 1))
+    for kv, threads, depth in itertools.product(options.kv, options.threads, options.depths):
+        measured = measure(program, library, (options.layers, depth, threads, kv), options.rounds)
+        for what, of_each in measured.items():
+            stock = min(time for title, time in of_each.items() if title != "attnkit")
+            shown = " | ".join(f"{of_each[title]:.3f}" if title in of_each else "" for title in CANDIDATES)
+            print(f"| {kv} | {threads} | {depth} | {what} | {shown} | {stock / of_each['attnkit']:.2f}x |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
