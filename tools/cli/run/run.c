@@ -93,10 +93,10 @@ int run_command(int argc, char **argv)
          "with a scale for each row",
          &values.kv_type},
         {"--key-index", "FILE",
-         "row i of k and v is a cell of a cache whose keys lie in any order: int32 or\n"
-         "int64, [keys] or [batch, keys], the index of its key, -1 where it is empty.\n"
-         "Positions, --window and --alibi are by index; keys of masks, --kv-docs and\n"
-         "--weights are cells, and so is what --kv-len counts",
+         "row i of k and v is a cell of a cache whose keys lie in any order: int32\n"
+         "or int64, [keys] or [batch, keys], the index of its key, -1 where it is\n"
+         "empty. Positions, --window and --alibi are by index; keys of masks,\n"
+         "--kv-docs and --weights are cells, and so is what --kv-len counts",
          &values.key_index},
     };
     const int count = sizeof options / sizeof *options;
