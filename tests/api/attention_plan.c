@@ -245,7 +245,8 @@ static void memory_that_is_no_plan_is_refused(void **state)
     plan_linear_map(memory, other.size);
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
     /* And one that moved to where it is not aligned. */
-    char *const shifted = aligned_alloc(PLAN_ALIGNMENT, 2 * PLAN_ALIGNMENT + other.size);
+    const size_t room = (other.size / PLAN_ALIGNMENT + 2) * PLAN_ALIGNMENT;
+    char *const shifted = aligned_alloc(PLAN_ALIGNMENT, room);
     memcpy(shifted + 8, r.plan.memory, other.size);
     refuse_plan(&r, shifted + 8, ATTNKIT_BAD_ARGUMENT, words);
     free(shifted);
