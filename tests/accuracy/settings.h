@@ -59,7 +59,7 @@ struct storage {
     const char *name;
     attnkit_type type;
     int64_t group; /* elements that share a scale, or all of a shorter row; 0 for no scales */
-    uint64_t seed; /* of the data that are stored */
+    uint64_t seed; /* of the data; one at which E is at most 4, which not every seed is */
 };
 
 extern const struct storage storages[STORAGES];
