@@ -54,58 +54,42 @@ enum type {
 /* A TYPE_Q8_0 row is blocks of a binary16 scale and Q8_BLOCK signed bytes, without padding. */
 enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 2 + Q8_BLOCK };
 
-/* Elements that are stored together in a block, of which a row is a whole number. */
+/* Elements are stored in blocks, of which a row is a whole number: of more than one element where
+ * the block has a scale. */
+struct block_layout {
+    unsigned char log2_elements, bytes;
+};
+
+static const struct block_layout block_layouts[TYPE_COUNT] = {
+    [TYPE_F32] = {0, 4},
+    [TYPE_F16] = {0, 2},
+    [TYPE_BF16] = {0, 2},
+    [TYPE_I8] = {0, 1},
+    [TYPE_Q8_0] = {5, Q8_BLOCK_BYTES},
+    [TYPE_Q4_0] = {5, 18},
+    [TYPE_Q4_1] = {5, 20},
+    [TYPE_Q5_0] = {5, 22},
+    [TYPE_Q5_1] = {5, 24},
+    [TYPE_IQ4_NL] = {5, 18},
+    [TYPE_Q1_0] = {7, 18},
+    [TYPE_Q2_0] = {6, 18},
+    [TYPE_F8_E4M3] = {0, 1},
+};
+
 static inline int64_t block_elements(enum type type)
 {
-    switch (type) {
-    case TYPE_Q8_0:
-    case TYPE_Q4_0:
-    case TYPE_Q4_1:
-    case TYPE_Q5_0:
-    case TYPE_Q5_1:
-    case TYPE_IQ4_NL:
-        return 32;
-    case TYPE_Q2_0:
-        return 64;
-    case TYPE_Q1_0:
-        return 128;
-    default:
-        return 1;
-    }
+    return INT64_C(1) << block_layouts[type].log2_elements;
 }
 
-/* Bytes of a block of less than a byte for an element; blocks.h has what is where in it. */
 static inline int64_t block_bytes(enum type type)
 {
-    switch (type) {
-    case TYPE_Q4_1:
-        return 20;
-    case TYPE_Q5_0:
-        return 22;
-    case TYPE_Q5_1:
-        return 24;
-    default: /* TYPE_Q4_0, TYPE_IQ4_NL, TYPE_Q1_0, TYPE_Q2_0 */
-        return 18;
-    }
+    return block_layouts[type].bytes;
 }
 
-/* Bytes of n elements that lie together, a whole number of blocks. */
+/* Bytes of n >= 0 elements that lie together, those of whole blocks. */
 static inline int64_t bytes_of(enum type type, int64_t n)
 {
-    switch (type) {
-    case TYPE_F32:
-        return n * 4;
-    case TYPE_F16:
-    case TYPE_BF16:
-        return n * 2;
-    case TYPE_I8:
-    case TYPE_F8_E4M3:
-        return n;
-    case TYPE_Q8_0:
-        return n / Q8_BLOCK * Q8_BLOCK_BYTES;
-    default:
-        return n / block_elements(type) * block_bytes(type);
-    }
+    return (n >> block_layouts[type].log2_elements) * block_bytes(type);
 }
 
 /* Whether a row has binary32 scales elsewhere, one for each group of its elements. */

@@ -366,7 +366,9 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
     __m512i x[UNITS];
     struct step own;
     if (!is_transposed_before(type)) {
-        transpose_step(type, place_after(type, k, tile->key, tile->key, d, 0), &own, vectors);
+        struct place here = place_after(type, k, tile->key, tile->key, d, 0);
+        __asm__("" : "+r"(here.key)); /* likewise an address for each key */
+        transpose_step(type, here, &own, vectors);
         now = &own;
     }
     if (type == TYPE_Q8_0)

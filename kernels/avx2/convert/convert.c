@@ -2,6 +2,7 @@
  *
  * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 8 elements at a time. Bound
  * by loads and stores, but for the division of each element that becomes a byte.
+ * Types with scales have functions of their own: a short row of the others then saves no registers.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -32,7 +33,8 @@ widen_elements(const enum type type, const void *row, float scale, int64_t n, fl
         store_first(out + i, n - i, scaled(type, load_as_f32(type, row, i, n - i), scale));
 }
 
-static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
+static __attribute__((noinline)) void widen_i8(const int8_t *row, const float *scales,
+                                               int64_t group, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i += group)
         widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
@@ -77,7 +79,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-static void widen_f8(const char *row, const float *scales, int64_t group, int64_t n, float *out)
+static __attribute__((noinline)) void widen_f8(const char *row, const float *scales, int64_t group,
+                                               int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i += group) {
         const float scale = *scales++;
@@ -88,7 +91,7 @@ static void widen_f8(const char *row, const float *scales, int64_t group, int64_
     }
 }
 
-static void widen_q8_0(const char *block, int64_t n, float *out)
+static __attribute__((noinline)) void widen_q8_0(const char *block, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
         uint16_t scale;
@@ -297,7 +300,8 @@ static float zero_bytes(float scale, int64_t n, int8_t *bytes)
     return isnan(scale) ? NAN : scale;
 }
 
-static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, float *scales)
+static __attribute__((noinline)) void narrow_i8(const float *x, int64_t n, int64_t group,
+                                                int8_t *row, float *scales)
 {
     for (int64_t i = 0; i < n; i += group) {
         float scale = scale_of(x + i, group);
@@ -309,7 +313,7 @@ static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, flo
     }
 }
 
-static void narrow_q8_0(const float *x, int64_t n, char *block)
+static __attribute__((noinline)) void narrow_q8_0(const float *x, int64_t n, char *block)
 {
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
         uint16_t half = f16_from_float(scale_of(x + i, Q8_BLOCK));
