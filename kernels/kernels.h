@@ -164,6 +164,15 @@ struct key_rows {
     const float *const *scales;
 };
 
+/* Whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart, as those of
+ * a head in token-major order may. L1 then loses a line of a row before all steps through it are
+ * done. */
+static inline bool share_sets(const char *const *row)
+{
+    enum { APART = 2048 };
+    return row[1] != row[0] && (uintptr_t)(row[1] - row[0]) % APART == 0;
+}
+
 /* The scales of one of these rows, of TYPE_I8. */
 static inline const float *scales_of_row(const struct key_rows *rows, const char *const *row)
 {

@@ -269,15 +269,6 @@ struct lines {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart, as those of
- * a head in token-major order may. L1 then loses a line of a row before all steps through it are
- * done. */
-static inline bool share_sets(const char *const *key)
-{
-    enum { APART = 2048 };
-    return key[1] != key[0] && (uintptr_t)(key[1] - key[0]) % APART == 0;
-}
-
 static inline __attribute__((always_inline)) void take_lines(const char *const *key, int64_t at,
                                                              struct lines *lines, const int vectors)
 {

@@ -394,6 +394,38 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
     }
 }
 
+/* TYPE_F32: all whole lines of rows that share sets of the first cache, each of which is read once.
+ * Returns the elements that are done. Transposing a line at once keeps the FMAs waiting longer, by
+ * a tenth of the time where rows stay in that cache. */
+static inline __attribute__((always_inline)) int64_t add_lines(const struct tile *tile,
+                                                               __m512 s[][MAX_TILE],
+                                                               struct ahead *ahead,
+                                                               const int vectors, const int rows)
+{
+    const struct panel *const panel = tile->panel;
+    int64_t d = 0;
+    for (; d + VECTOR <= panel->block->k.dim; d += VECTOR) {
+        const char *const *key = tile->key;
+        __m512 line[MAX_TILE][VECTOR];
+        __asm__("" : "+r"(key)); /* as in add_step */
+        for (int j = 0; j < vectors; j++) {
+            for (int i = 0; i < VECTOR; i++)
+                line[j][i] = _mm512_loadu_ps((const float *)key[j * VECTOR + i] + d);
+            transpose(line[j]);
+        }
+        for (int i = 0; i < VECTOR; i++) {
+            if (i % UNITS == 0)
+                ask_ahead(ahead, false);
+            for (int r = 0; r < rows; r++) {
+                const __m512 q = _mm512_set1_ps(panel->q[r][d + i]);
+                for (int j = 0; j < vectors; j++)
+                    s[r][j] = _mm512_fmadd_ps(q, line[j][i], s[r][j]);
+            }
+        }
+    }
+    return d;
+}
+
 static __m512 load_any(const struct key_rows *k, const char *const *row, int64_t d, int64_t n)
 {
     switch (k->type) {
@@ -455,6 +487,8 @@ score_tile(const enum type type, const struct tile *tile, struct scores *scores,
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
+    if (type == TYPE_F32 && share_sets(tile->key))
+        d = add_lines(tile, s, ahead, vectors, rows);
     for (; d + step <= k->dim; d += step) {
         if (hints != NOTHING_NEAR)
             bring_near(place_after(type, k, tile->key, tile->next, d, 2), (int)(d / step % 2),
