@@ -290,17 +290,17 @@ static attnkit_status check_memory(const attnkit_layer_weights *w, const struct 
     struct tensor tensors[PARTS];
     struct memory memory[PARTS];
     const void *data[PARTS] = {packed};
-    tensors[0] = attnkit_matrix("packed", TYPE_F32, 1, 1);
+    attnkit_begin_matrix(&tensors[0], "packed", TYPE_F32, 1, 1);
     tensors[0].row_bytes = layer->bytes;
     tensors[0].alignment = MATRIX_ALIGNMENT;
     tensors[0].output = true;
     for (int i = 0; i < PROJECTIONS; i++) {
         const struct projection_shape *p = &layer->projection[i];
         const int b = 1 + PROJECTIONS + i;
-        tensors[1 + i] =
-            attnkit_matrix(source[i].w_name, (enum type)w->w_type, p->out_dim, p->in_dim);
-        tensors[b] = attnkit_matrix(source[i].b_name, (enum type)w->bias_type, p->has_bias ? 1 : 0,
-                                    p->out_dim);
+        attnkit_begin_matrix(&tensors[1 + i], source[i].w_name, (enum type)w->w_type, p->out_dim,
+                             p->in_dim);
+        attnkit_begin_matrix(&tensors[b], source[i].b_name, (enum type)w->bias_type,
+                             p->has_bias ? 1 : 0, p->out_dim);
         data[1 + i] = source[i].w;
         data[b] = source[i].b;
     }

@@ -129,8 +129,8 @@ static attnkit_status plan_rows(struct layer_plan *plan, enum own_tensor which,
 {
     const bool of_keys = which == OWN_KEY || which == OWN_VALUE;
     struct tensor *const t = &plan->own[which];
-    *t = attnkit_matrix(t->name, (enum type)theirs->type,
-                        of_keys ? plan->most.key_len : plan->most.q_len, dim);
+    attnkit_begin_matrix(t, t->name, (enum type)theirs->type,
+                         of_keys ? plan->most.key_len : plan->most.q_len, dim);
     t->count[0] = entries;
     t->output = which == OWN_OUT;
     return attnkit_plan_tensor(t, theirs, message);
@@ -162,15 +162,15 @@ static attnkit_status plan_arrays(struct layer_plan *plan, char *message)
     const struct layer_lengths *const most = &plan->most;
     const struct ints cached = {.narrow = has->narrow_cached};
     struct tensor *const own = plan->own;
-    own[OWN_MEAN] =
-        attnkit_matrix(own[OWN_MEAN].name, TYPE_F32, most->q_len, has->has_mean ? most->room : 0);
+    attnkit_begin_matrix(&own[OWN_MEAN], own[OWN_MEAN].name, TYPE_F32, most->q_len,
+                         has->has_mean ? most->room : 0);
     own[OWN_MEAN].count[0] = has->packed_q ? 1 : most->batch;
     own[OWN_MEAN].output = true;
-    own[OWN_PACKED] = attnkit_matrix(own[OWN_PACKED].name, TYPE_F32, 1, 1);
+    attnkit_begin_matrix(&own[OWN_PACKED], own[OWN_PACKED].name, TYPE_F32, 1, 1);
     own[OWN_PACKED].row_bytes = plan->layer.bytes;
     own[OWN_PACKED].alignment = MATRIX_ALIGNMENT;
-    own[OWN_CACHED] =
-        attnkit_matrix(own[OWN_CACHED].name, TYPE_F32, has->has_cache ? most->batch : 0, 1);
+    attnkit_begin_matrix(&own[OWN_CACHED], own[OWN_CACHED].name, TYPE_F32,
+                         has->has_cache ? most->batch : 0, 1);
     own[OWN_CACHED].row_bytes = own[OWN_CACHED].alignment = (int32_t)int_bytes(cached);
     attnkit_status status = attnkit_plan_dense(&own[OWN_MEAN], message);
     if (status == ATTNKIT_OK)

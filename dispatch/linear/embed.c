@@ -86,9 +86,9 @@ static attnkit_status plan_tensors(const attnkit_embed_args *args, struct embedd
 {
     struct tensor *const out = &e->tensors[OUT], *const table = &e->tensors[TABLE];
     struct tensor *const ids = &e->tensors[IDS];
-    *out = attnkit_matrix("out", e->out_type, e->count, e->dim);
-    *table = attnkit_matrix("table", e->table_type, e->vocab, e->dim);
-    *ids = attnkit_matrix("ids", TYPE_F32, e->count, 1);
+    attnkit_begin_matrix(out, "out", e->out_type, e->count, e->dim);
+    attnkit_begin_matrix(table, "table", e->table_type, e->vocab, e->dim);
+    attnkit_begin_matrix(ids, "ids", TYPE_F32, e->count, 1);
     out->output = true;
     ids->row_bytes = int_bytes(e->ids);
     ids->alignment = (int32_t)ids->row_bytes;

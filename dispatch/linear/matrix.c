@@ -7,9 +7,10 @@
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/message.h"
 
-struct tensor attnkit_matrix(const char *name, enum type type, int64_t rows, int64_t dim)
+void attnkit_begin_matrix(struct tensor *t, const char *name, enum type type, int64_t rows,
+                          int64_t dim)
 {
-    return (struct tensor){
+    *t = (struct tensor){
         .name = name,
         .count = {1, 1, rows},
         .row_bytes = bytes_of(type, dim),

@@ -10,8 +10,11 @@
 
 enum { MATRIX_ALIGNMENT = 64 /* bytes, of what is packed */ };
 
-/* A tensor [rows][dim] without strides; `name` is the one of the public field. */
-struct tensor attnkit_matrix(const char *name, enum type type, int64_t rows, int64_t dim);
+/* Begins a tensor [rows][dim], which has no strides yet; `name` is the one of the public field. In
+ * place, because a struct that is returned is read by vectors before its numbers have left the
+ * store queue, which keeps the processor waiting. */
+void attnkit_begin_matrix(struct tensor *t, const char *name, enum type type, int64_t rows,
+                          int64_t dim);
 
 /* Sets the strides, which are the caller's if the layout says so. */
 attnkit_status attnkit_plan_matrix(struct tensor *t, const attnkit_tensor *theirs, char *message);

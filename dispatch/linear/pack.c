@@ -61,8 +61,9 @@ static attnkit_status read_args(const attnkit_pack_args *theirs, attnkit_pack_ar
 static attnkit_status bind(const attnkit_pack_args *args, size_t bytes, struct packing *p,
                            char *message)
 {
-    struct tensor w = attnkit_matrix("w", (enum type)args->w.type, args->out_dim, args->in_dim);
-    struct tensor packed = attnkit_matrix("packed", TYPE_F32, 1, 1);
+    struct tensor w, packed;
+    attnkit_begin_matrix(&w, "w", (enum type)args->w.type, args->out_dim, args->in_dim);
+    attnkit_begin_matrix(&packed, "packed", TYPE_F32, 1, 1);
     packed.row_bytes = (int64_t)bytes;
     packed.alignment = MATRIX_ALIGNMENT;
     packed.output = true;

@@ -57,10 +57,10 @@ static attnkit_status plan_tensors(const attnkit_linear_args *args, struct linea
     const struct linear *l = &plan->l;
     struct tensor *const y = &plan->tensors[LINEAR_Y], *const x = &plan->tensors[LINEAR_X];
     struct tensor *const w = &plan->tensors[LINEAR_W], *const bias = &plan->tensors[LINEAR_BIAS];
-    *y = attnkit_matrix("y", l->y_type, l->rows, l->out_dim);
-    *x = attnkit_matrix("x", l->x_type, l->rows, l->in_dim);
-    *w = attnkit_matrix("w", l->w_type, matrix_tiles(l->out_dim), 1);
-    *bias = attnkit_matrix("bias", TYPE_F32, args->bias ? 1 : 0, l->out_dim);
+    attnkit_begin_matrix(y, "y", l->y_type, l->rows, l->out_dim);
+    attnkit_begin_matrix(x, "x", l->x_type, l->rows, l->in_dim);
+    attnkit_begin_matrix(w, "w", l->w_type, matrix_tiles(l->out_dim), 1);
+    attnkit_begin_matrix(bias, "bias", TYPE_F32, args->bias ? 1 : 0, l->out_dim);
     y->output = true;
     w->row_bytes = matrix_tile_bytes(l->w_type, l->in_dim);
     w->alignment = MATRIX_ALIGNMENT;

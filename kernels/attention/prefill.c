@@ -443,16 +443,18 @@ static int64_t last_end(const struct prefill *w)
 /* Whether rows may not see all keys of a block up to the end of what they see. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
+    if (!has_cells(w->a))
+        return w->a->extras.any;
     return w->a->extras.any || !all_have_cells(w->a, first, visible_in_block(last_end(w), first));
 }
 
 /* The keys of a block that rows see. */
-static struct key_set keys_of_block(const struct prefill *w, int64_t first)
+static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool masked)
 {
     const struct key_range keys = visible_part(w->visible, first, KEY_BLOCK);
     if (keys.first >= keys.end)
         return key_set_of(0, 0);
-    if (is_masked(w, first))
+    if (masked)
         return look(w, first);
     return key_set_of(0, visible_in_block(last_end(w), first));
 }
@@ -470,7 +472,8 @@ static void attend_blocks(struct prefill *w, int64_t first)
     const struct panel *last = &w->panel[w->panels - 1];
     const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
     for (int64_t key = first; key < end; key += KEY_BLOCK) {
-        const struct key_set keys = keys_of_block(w, key);
+        const bool masked = is_masked(w, key);
+        const struct key_set keys = keys_of_block(w, key, masked);
         if (is_empty(keys))
             continue;
         const struct block block =
@@ -484,7 +487,7 @@ static void attend_blocks(struct prefill *w, int64_t first)
             ahead.k = &next;
         }
         for (struct panel *p = first_to_see(w, key); p <= last; p++) {
-            if (is_masked(w, key))
+            if (masked)
                 attend_masked_block(w, p, key, &block, keys, ahead);
             else
                 attend_block(w, p, key, &block, ahead);
