@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/attention/keys.h"
+#include "kernels/attention/mask.h"
 
 bool attnkit_needs_wide(const struct attention *a)
 {
@@ -90,6 +91,31 @@ static int widen_tile(const struct widening *w, int tile, struct key_set keys, i
     return rows;
 }
 
+/* Prefetches rows of keys to the second cache: no hardware foresees those of a head that is read
+ * block by block, with other heads between its rows. */
+static inline __attribute__((always_inline)) void
+prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
+{
+    const int64_t line = 64, bytes = bytes_of(w->c->type, w->c->dim);
+    for (int i = key; i < end; i++) {
+        const char *const row = key_row(w->a, w->c, keys.batch, keys.kv_head, keys.first + i).data;
+        for (int64_t at = 0; at < bytes; at += line)
+            __builtin_prefetch(row + at, 0, 2);
+    }
+}
+
+static int keys_of_block(struct key_range keys)
+{
+    return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
+}
+
+/* How many keys the block after this one has. None where an address takes longer than a row. */
+static int keys_of_next(const struct widening *w, int64_t next)
+{
+    const int64_t left = sequence_keys(w->a, w->batch) - next;
+    return has_cells(w->a) || w->a->pages.table ? 0 : (int)clamp(left, 0, KEY_BLOCK);
+}
+
 static struct rows widen(const struct widening *w, struct key_set keys)
 {
     int rows = 0;
@@ -97,9 +123,15 @@ static struct rows widen(const struct widening *w, struct key_set keys)
     for (int key = first / TILE_KEYS * TILE_KEYS; key < end && w->c->tiled; key += TILE_KEYS)
         if (!is_empty(intersection_of(keys, key_set_of(key, key + TILE_KEYS))))
             rows = widen_tile(w, key, keys, rows);
-    for (int key = first; key < end && !w->c->tiled; key++)
+    const struct key_range next = {w->batch, w->kv_head, w->first + KEY_BLOCK,
+                                   w->first + 2 * KEY_BLOCK};
+    const int ahead = keys_of_next(w, next.first);
+    for (int key = first; key < end && !w->c->tiled; key++) {
+        if (key < ahead)
+            prefetch_rows(w, next, key, key + 1);
         if (has_key(keys, key))
             widen_row(w, key, rows++);
+    }
     return (struct rows){(const char *)w->wide, w->c->dim * (int64_t)sizeof *w->wide, w->c->dim};
 }
 
@@ -270,11 +302,6 @@ static int whole_tiles(const struct cache *c, int keys)
     return c->tiled ? (keys + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : keys;
 }
 
-static int keys_of_block(struct key_range keys)
-{
-    return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
-}
-
 static struct key_rows describe(const struct cache *c, const struct row_list *list)
 {
     const enum type type = readable_type(c);
@@ -321,19 +348,6 @@ static int keys_in_run(const struct widening *w, struct key_set seen, int key, i
     return count;
 }
 
-/* Asks the second cache for rows of keys, which no hardware foresees where they are read block by
- * block. */
-static inline __attribute__((always_inline)) void
-ask_for_rows(const struct widening *w, struct key_range keys, int key, int end)
-{
-    const int64_t line = 64, bytes = bytes_of(w->c->type, w->c->dim);
-    for (int i = key; i < end; i++) {
-        const char *const row = key_row(w->a, w->c, keys.batch, keys.kv_head, keys.first + i).data;
-        for (int64_t at = 0; at < bytes; at += line)
-            __builtin_prefetch(row + at, 0, 2);
-    }
-}
-
 /* The rows of the keys that are seen, `count` places in all, and meanwhile a request for those of
  * `next`, if there are any. */
 static void make_readable(const struct widening *w, struct key_set seen, int count,
@@ -345,7 +359,7 @@ static void make_readable(const struct widening *w, struct key_set seen, int cou
         list->row[i] = readable_row(w, i);
     for (int i = 0; i < count; i += STEP) {
         const int end = i + STEP < count ? i + STEP : count;
-        ask_for_rows(w, next, i, end < ahead ? end : ahead);
+        prefetch_rows(w, next, i, end < ahead ? end : ahead);
         for (int key = i; key < end;) {
             const int run = keys_in_run(w, seen, key, end - key);
             if (run > 0)
