@@ -223,6 +223,15 @@ static inline __m512 unspoilt(void)
     return _mm512_set1_ps(1.0f);
 }
 
+/* sum + *x * w in one instruction, which broadcasts x. On a Zen 4 it costs no more than one of
+ * registers, where a broadcast takes a cycle of its own. */
+static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
+                                                                     __m512 sum)
+{
+    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*x));
+    return sum;
+}
+
 static inline __m512 spoil(__m512 spoilt, __m512 x, __m512 y)
 {
     return _mm512_fmadd_ps(x, y, spoilt);

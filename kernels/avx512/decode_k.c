@@ -5,13 +5,14 @@
  *
  * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, a step of
  * 32 bytes of each of 16 keys at a time, as 8 vectors of 32-bit units, which are 1, 2 or 4 elements
- * each. This takes 8 loads, 8 inserts that load, and 24 shuffles, 32 of binary16; then an element
- * of all keys takes what widens it and an FMA per row. A tile is 2 vectors of keys, because the
- * chains of one leave the FMA ports waiting, and a broadcast of q serves both.
+ * each. This takes 8 loads, 8 inserts that load, and 24 shuffles; then an element of all keys takes
+ * what widens it and an FMA per row, which broadcasts q: an instruction of its own for it took a
+ * tenth of the time. A tile is 2 vectors of keys, because the chains of one leave the FMA ports
+ * waiting.
  *
  * Shuffles have one port, and before the FMAs of a step would leave the other one idle: but of
  * binary32, those of the next step are among them, and put it into memory. Registers: 8 of the next
- * step, 8 sums, 2 scales, 2 elements and a broadcast are 21 of 32 zmm, and constants.
+ * step, 8 sums, 2 scales and 2 elements are 20 of 32 zmm, and constants.
  *
  * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
  * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
@@ -59,7 +60,7 @@ struct place {
 };
 
 /* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. Of
- * TYPE_F16 it is element i of all keys, and then element i + UNITS. */
+ * TYPE_F16 it is element 2 i of all keys, and then element 2 i + 1. */
 struct step {
     __m512i unit[UNITS][MAX_TILE];
 };
@@ -92,6 +93,15 @@ static inline __attribute__((always_inline)) void interleave_pairs(const int bit
             interleave(bits, x + i, x + i + apart);
 }
 
+/* TYPE_F16: a and b are elements of 4 keys each, in 64 bits. Those at `at` and at + 4 of a, with
+ * those of b between, are an element of 16 keys; the next element comes after it. */
+static inline __m512i join_keys(__m512i a, const int at, __m512i b)
+{
+    const __m512i from =
+        _mm512_setr_epi64(at, at + 8, at + 4, at + 12, at + 1, at + 9, at + 5, at + 13);
+    return _mm512_permutex2var_epi64(a, from, b);
+}
+
 /* A part of the work on vector j of the keys; x is what goes on from part to part. */
 static inline __attribute__((always_inline)) void transpose_part(const enum type type,
                                                                  const int part, struct place place,
@@ -106,23 +116,20 @@ static inline __attribute__((always_inline)) void transpose_part(const enum type
             const char *const *const low = halves ? key + i : key + i % 4 + i / 4 * 8;
             x[i] = load_two(low, low + (halves ? 8 : 4), place.at);
         }
-        if (halves)
-            interleave_pairs(16, x, 1);
         break;
     case 1:
-        interleave_pairs(32, x, halves ? 2 : 1);
+        interleave_pairs(halves ? 16 : 32, x, 1);
         break;
     case 2:
-        interleave_pairs(64, x, halves ? 4 : 2);
+        interleave_pairs(halves ? 32 : 64, x, 2);
         break;
     default: /* the bits of an index are in reverse order by now */
-        for (int i = 0; i < UNITS && halves; i++)
-            step->unit[i / 4 + i / 2 % 2 * 2 + i % 2 * 4][j] =
-                _mm512_shuffle_i64x2(x[i], x[i], 0xd8);
-        for (int i = 0; i < 4 && !halves; i++) {
+        for (int i = 0; i < 4; i++) {
             const int unit = i / 2 + i % 2 * 2;
-            step->unit[unit][j] = _mm512_shuffle_i64x2(x[i], x[i + 4], 0x88);
-            step->unit[unit + 4][j] = _mm512_shuffle_i64x2(x[i], x[i + 4], 0xdd);
+            step->unit[unit][j] =
+                halves ? join_keys(x[i], 0, x[i + 4]) : _mm512_shuffle_i64x2(x[i], x[i + 4], 0x88);
+            step->unit[unit + 4][j] =
+                halves ? join_keys(x[i], 2, x[i + 4]) : _mm512_shuffle_i64x2(x[i], x[i + 4], 0xdd);
         }
         break;
     }
@@ -271,9 +278,8 @@ static inline __attribute__((always_inline)) __m512 widen_element(const enum typ
             e == 0 ? _mm512_slli_epi32(bits, 16)
                    : _mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000)));
     if (type == TYPE_F16) {
-        const int element = 2 * i + e;
-        const __m256i *const halves = (const __m256i *)&step->unit[element % UNITS][j];
-        return _mm512_cvtph_ps(_mm256_load_si256(halves + element / UNITS));
+        const __m256i *const halves = (const __m256i *)&step->unit[i][j];
+        return _mm512_cvtph_ps(_mm256_load_si256(halves + e));
     }
     return type == TYPE_Q8_0 ? widen_block(bits, e, scale) : widen_byte(bits, e, scale);
 }
@@ -386,9 +392,9 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
             for (int j = 0; j < vectors; j++)
                 element[j] = widen_element(type, now, i, e, j, scales->of[j]);
             for (int r = 0; r < rows; r++) {
-                const __m512 q = _mm512_set1_ps(panel->q[r][d + i * in_unit + e]);
+                const float *const q = panel->q[r] + d + i * in_unit + e;
                 for (int j = 0; j < vectors; j++)
-                    s[r][j] = _mm512_fmadd_ps(q, element[j], s[r][j]);
+                    s[r][j] = multiply_add_one(q, element[j], s[r][j]);
             }
         }
     }
@@ -417,9 +423,8 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct tile
             if (i % UNITS == 0)
                 ask_ahead(ahead, false);
             for (int r = 0; r < rows; r++) {
-                const __m512 q = _mm512_set1_ps(panel->q[r][d + i]);
                 for (int j = 0; j < vectors; j++)
-                    s[r][j] = _mm512_fmadd_ps(q, line[j][i], s[r][j]);
+                    s[r][j] = multiply_add_one(panel->q[r] + d + i, line[j][i], s[r][j]);
             }
         }
     }

@@ -3,8 +3,9 @@
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
  * v[key][c])), for V of any type, which is widened on the way. Called by decode.c.
  *
- * Lanes are value columns, 4 vectors of them. Registers: at most 16 sums, 4 weights, 1 of V and its
- * scale are 22 of 32 zmm. Bound by FMA, of which a quantised element takes one more, or by memory.
+ * Lanes are value columns, 4 vectors of them. Registers: at most 16 sums, 4 of V and its scale are
+ * 21 of 32 zmm; the FMA broadcasts the weight. Bound by FMA, of which a quantised element takes one
+ * more, or by memory.
  */
 #include "kernels/avx512/decode.h"
 
@@ -119,9 +120,7 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
         const int vectors, const int rows)
 {
     const char *const data = columns_of(row, columns);
-    __m512 p[PANEL_ROWS], x[MAX_COLUMNS], scale = _mm512_setzero_ps();
-    for (int r = 0; r < rows; r++)
-        p[r] = _mm512_set1_ps(weights[r]);
+    __m512 x[MAX_COLUMNS], scale = _mm512_setzero_ps();
     if (type == TYPE_I8)
         scale = _mm512_set1_ps(*scales);
     for (int j = 0; j < vectors; j++) {
@@ -132,8 +131,9 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
         else if (type != TYPE_BF16 || vectors == 1)
             x[j] = load_columns(type, data, columns->width, scale, j);
         for (int r = 0; r < rows; r++)
-            sum[r][j] = sees ? _mm512_mask3_fmadd_ps(p[r], x[j], sum[r][j], sees[r])
-                             : _mm512_fmadd_ps(p[r], x[j], sum[r][j]);
+            sum[r][j] =
+                sees ? _mm512_mask3_fmadd_ps(_mm512_set1_ps(weights[r]), x[j], sum[r][j], sees[r])
+                     : multiply_add_one(weights + r, x[j], sum[r][j]);
     }
 }
 

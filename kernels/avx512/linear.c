@@ -81,14 +81,6 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
     }
 }
 
-/* sum + *x * w in one instruction, which broadcasts x. */
-static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
-                                                                     __m512 sum)
-{
-    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*x));
-    return sum;
-}
-
 /* Input d of a group of rows. Large tiles broadcast the elements of half of the rows once for each
  * vector, by loads that their cycles have room for, and save the instruction of a broadcast. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
