@@ -38,6 +38,12 @@
  *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
  *     On any error it returns a status and a message, and the outputs are as they were.
  *   - A call needs at most 64 KB of stack.
+ *   - A call makes no system call, so that the strictest filter (seccomp) may be on while it runs.
+ *   - A call may be made in a signal handler that interrupted another one on the same thread, and
+ *     in the child of a fork, even one in the middle of a call or with other threads in calls.
+ *   - Copies of the library in one process, in files or namespaces of the loader of their own, do
+ *     not meet. Loaded and unloaded, it leaves no memory, mapping or descriptor behind.
+ *   - A set-uid program does not obey ATTNKIT_ISA of the environment, the only variable that is read.
  *
  * What it does not do
  *   - No backward pass. Asking for what is not there is an error, never a slow or a wrong answer.
