@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
 one that examples/attention.c compiles, that of attnkit.hpp the one in examples/attention.cpp, the three
-places that state the version agree, and every promise of docs/semantics.md names tests, which exist and
-are run."""
+places that state the version agree, README.md shows where things are before any long table, and every
+promise of docs/semantics.md names tests, which exist and are run."""
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+ROWS = 15
 
 
 def read(name):
@@ -40,12 +42,23 @@ def wrong_promises(page):
     return wrong
 
 
+def wrong_order(readme):
+    """Who opens the page first sees where things are, and no long table before that."""
+    before, heading, _ = readme.partition("\n## Where things are\n")
+    tables = re.findall(r"(?:^\|.*\n)+", before, re.M)
+    if not heading:
+        return ["README.md has no section 'Where things are'"]
+    return [f"README.md has a table of more than {ROWS} rows before 'Where things are'"
+            for table in tables if table.count("\n") - 2 > ROWS]
+
+
 def main():
     example, readme, header = read("examples/attention.c"), read("README.md"), read("include/attnkit.h")
     wrong = []
     blocks = re.findall(r"```c\n(.*?)```", readme, re.S)
-    if len(blocks) != 1 or blocks[0] not in example:
+    if len(blocks) != 1 or textwrap.indent(blocks[0], "    ") not in example:
         wrong.append("the C example of README.md is not the one in examples/attention.c")
+    wrong += wrong_order(readme)
     comment = re.sub(r"^ \* ?", "", header.split("*/")[0], flags=re.M)
     body = re.search(r"^    attnkit_attention_args args = .*?free\(exec.workspace\);\n", comment,
                      re.S | re.M)
