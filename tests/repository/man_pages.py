@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Each word of the command's help is on its man page, in the same order, and each option begins an item
+there; mandoc or groff has no warning about a page.
+
+    tests/repository/man_pages.py COMMAND PAGE.1...
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKERS = [["mandoc", "-Tlint", "-Wwarning"], ["groff", "-ww", "-man", "-z"]]
+
+
+def output_of(*command):
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.stdout if done.returncode == 0 else f"exit status {done.returncode}\n{done.stdout}"
+
+
+def text_of(page):
+    """Without requests of the formatter, fonts and escapes."""
+    lines = [re.sub(r"^\.(SH|TH|TP|PP|EX|EE|ad|nh)\b.*", "", line) for line in page.split("\n")]
+    text = re.sub(r"\\f[BIR]|\\&", "", "\n".join(lines))
+    for escape, character in ((r"\-", "-"), (r"\(aq", "'"), (r"\(ha", "^"), (r"\(ti", "~"),
+                              (r"\(ga", "`"), (r"\e", "\\")):
+        text = text.replace(escape, character)
+    return text
+
+
+def missing_words(helped, page):
+    """Paragraphs of the help whose words are not on the page one after the other."""
+    words = " ".join(text_of(page).split()).lower()
+    blocks = re.split(r"\n\n|\n(?=  -)", helped)
+    blocks[0] = blocks[0].partition(": ")[2]
+    return [block for block in blocks
+            if " ".join(block.replace("Exit codes: ", "").split()).lower() not in words]
+
+
+def wrong_with(command, path):
+    subcommand = path.stem.partition("-")[2]
+    helped = output_of(command, *([subcommand] if subcommand else []), "--help")
+    page = path.read_text()
+    wrong = []
+    # The overview has the environment after the exit codes, and the commands between them.
+    blocks = helped if subcommand else helped.replace("\nThe environment", "\n\nThe environment")
+    blocks = blocks if subcommand else re.sub(r"\n(?=  attnkit)", "\n\n", blocks)
+    wrong += [f"is without: {block!r}" for block in missing_words(blocks, page)]
+    options = re.findall(r"^  (-[-\w]+)", helped, re.M)
+    items = re.findall(r"^\.TP\n\\fB(\S+?)\\fR", page, re.M)
+    wrong += [f"has no item {option}" for option in options
+              if option.replace("-", r"\-") not in items]
+    if subcommand and len(options) < 2:
+        wrong.append("is of a help without options")
+    return [f"{path.name} {text}" for text in wrong]
+
+
+def warnings(paths):
+    checker = next((words for words in CHECKERS if shutil.which(words[0])), None)
+    if not checker:
+        print("neither mandoc nor groff is here to look at the pages")
+        return []
+    return [output for output in (output_of(*checker, path) for path in paths) if output]
+
+
+def main():
+    command, *paths = sys.argv[1:]
+    paths = [Path(path) for path in paths]
+    wrong = warnings(paths)
+    for path in paths:
+        wrong += wrong_with(command, path)
+    print("\n".join(wrong) or f"{len(paths)} man pages say what the help says")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

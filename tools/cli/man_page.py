@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a man page of the command from what its --help says, so that both say the same.
+
+    tools/cli/man_page.py COMMAND VERSION PAGE.1 [SUBCOMMAND]
+
+COMMAND is the program attnkit of a build. Help is a line "name: summary", paragraphs, blocks that are
+indented by 2, which are shown as they are, and options. A text beside an option may have lines that are
+indented further, which are shown as they are, too. A paragraph "Exit codes: ..." and the sentence on
+the environment get sections of their own. CHANGES.md has the date of the version.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SUBCOMMANDS = ["run", "layer", "info", "bench", "compare"]
+ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti", "`": r"\(ga"}
+WIDTH = 78  # of the lines of a page's source
+OPTION = re.compile(r"  (-[-\w]+) ?((?:\S+)?)(?: +(\S.*))?$")
+
+
+def escaped(text):
+    text = "".join(ESCAPES.get(c, c) for c in text)
+    return re.sub(r"^\.", r"\\&.", text)
+
+
+def filled(text):
+    """Running text, with the names of options in bold."""
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > WIDTH:
+            lines.append(line)
+            line = ""
+        line += (" " if line else "") + word
+    lines.append(line)
+    return [re.sub(r"(?<![\w\]])((?:\\-){2}[a-z][a-z\\-]*[a-z])", r"\\fB\1\\fR", escaped(line))
+            for line in lines]
+
+
+def as_it_is(lines):
+    indent = min(len(line) - len(line.lstrip()) for line in lines)
+    return [".EX", *(escaped(line[indent:]) for line in lines), ".EE"]
+
+
+def mixed(lines):
+    """Lines at the left margin are running text, the others are shown as they are."""
+    page, start = [], 0
+    for end in range(1, len(lines) + 1):
+        if end == len(lines) or lines[end].startswith(" ") != lines[start].startswith(" "):
+            part = lines[start:end]
+            page += as_it_is(part) if part[0].startswith(" ") else filled(" ".join(part))
+            start = end
+    return page
+
+
+def head(name, argument):
+    """The line above the text of an item."""
+    more = rf" \fI{escaped(argument)}\fR" if argument else ""
+    return [".TP", rf"\fB{escaped(name)}\fR{more}"]
+
+
+def items(lines, pattern):
+    """A list of what a line by the pattern begins: name, argument, lines of text. The text's column is
+    the one in which it begins beside the name, or else on the next line."""
+    found = []
+    for line in lines:
+        begin = pattern.match(line)
+        if begin:
+            name, argument, text = begin.groups()
+            column = begin.start(3) if text else None
+            found.append((name, argument, [text] if text else []))
+        else:
+            column = column or len(line) - len(line.lstrip())
+            found[-1][2].append(line[column:])
+    return found
+
+
+def listed(lines, pattern):
+    page = []
+    for name, argument, text in items(lines, pattern):
+        page += head(name, argument) + mixed(text)
+    return page
+
+
+def section(title, page):
+    return [f".SH {title}", *page] if page else []
+
+
+def synopsis(overview, subcommand):
+    """What the help of attnkit says of the subcommand's arguments."""
+    line = re.search(rf"^  (attnkit {subcommand}\b.*?)(?:  .*)?$", overview, re.M).group(1)
+    options = "" if "[options]" in line else " [options]"
+    name, _, rest = (line + options).partition(f" {subcommand} ")
+    return [rf"\fB{name} {subcommand}\fR {escaped(rest)}"]
+
+
+def description(paragraphs):
+    page = []
+    for lines in paragraphs:
+        if page:
+            page.append(".PP")
+        page += mixed(lines)
+    return page
+
+
+def page_of(text, overview, subcommand, version):
+    first, *paragraphs = [block.split("\n") for block in text.rstrip("\n").split("\n\n")]
+    summary = first[0].partition(": ")[2]
+    options, codes, environment, body = [], [], [], []
+    for lines in paragraphs:
+        if lines[0].startswith("Exit codes:"):
+            variable = next((i for i, line in enumerate(lines) if "environment" in line), len(lines))
+            codes = filled(" ".join(lines[:variable]).partition(": ")[2].capitalize())
+            environment = filled(" ".join(lines[variable:]))
+        elif lines[0].startswith("  -"):
+            options = listed(lines, OPTION)
+        elif lines[0].startswith("  attnkit"):
+            commands = re.compile(r"  (attnkit(?: [a-z-]+)?)(?: ((?:(?!  ).)+))?(?: {2,}(.*))?$")
+            options = listed(lines, commands)
+        else:
+            body.append(lines)
+    name = f"attnkit-{subcommand}" if subcommand else "attnkit"
+    others = [f"attnkit-{other}" for other in SUBCOMMANDS] if not subcommand else ["attnkit"] + [
+        f"attnkit-{other}" for other in SUBCOMMANDS if other != subcommand]
+    see = [rf"\fB{escaped(other)}\fR(1)" + ("," if other != others[-1] else "") for other in others]
+    return [
+        f'.TH {name.upper()} 1 "{date_of(version)}" "attnkit {version}" "attnkit"',
+        ".ad l", ".nh",  # ragged, without hyphens: names of options stay whole
+        *section("NAME", [f"{escaped(name)} \\- {escaped(summary)}"]),
+        *section("SYNOPSIS", synopsis(overview, subcommand) if subcommand else
+                 [r"\fBattnkit\fR \fICOMMAND\fR [options]"]),
+        *section("DESCRIPTION", description(body)),
+        *section("OPTIONS" if subcommand else "COMMANDS", options),
+        *section("EXIT STATUS", codes),
+        *section("ENVIRONMENT", environment),
+        *section("SEE ALSO", see)]
+
+
+def date_of(version):
+    changes = (Path(__file__).resolve().parents[2] / "CHANGES.md").read_text()
+    return re.search(rf"^## {re.escape(version)}, (\S+)$", changes, re.M).group(1)
+
+
+def help_of(command, *arguments):
+    return subprocess.run([command, *arguments, "--help"], text=True, check=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def main():
+    command, version, page, *subcommand = sys.argv[1:]
+    lines = page_of(help_of(command, *subcommand), help_of(command), "".join(subcommand), version)
+    Path(page).write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
