@@ -99,9 +99,9 @@ extern "C" {
  * Version. The library's is a string because it may differ from the header's.
  */
 
-#define ATTNKIT_VERSION_MAJOR 0
-#define ATTNKIT_VERSION_MINOR 1
-#define ATTNKIT_VERSION_PATCH 0
+#define ATTNKIT_VERSION_MAJOR 0 /* of this header */
+#define ATTNKIT_VERSION_MINOR 1 /* of this header */
+#define ATTNKIT_VERSION_PATCH 0 /* of this header */
 
 /* The version of the library that is linked: "0.1.0". */
 ATTNKIT_API const char *attnkit_version(void);
@@ -112,8 +112,9 @@ ATTNKIT_API const char *attnkit_version(void);
  * value, as in "kv_lens[3] is 4097: must be between 0 and kv_len (4096)"; on ATTNKIT_OK it is "".
  */
 
+/* What became of a call. */
 typedef enum attnkit_status {
-    ATTNKIT_OK = 0,
+    ATTNKIT_OK = 0,            /* it is done */
     ATTNKIT_BAD_ARGUMENT = 1,  /* a value that no version of the library accepts */
     ATTNKIT_UNSUPPORTED = 2,   /* a value that this version does not know or has no kernel for */
     ATTNKIT_OVERFLOW = 3,      /* sizes, strides or positions that leave 63 bits or the memory */
@@ -121,7 +122,7 @@ typedef enum attnkit_status {
     ATTNKIT_BAD_ISA = 5        /* a name that is unknown, or that this CPU cannot run */
 } attnkit_status;
 
-#define ATTNKIT_MESSAGE_SIZE 256
+#define ATTNKIT_MESSAGE_SIZE 256 /* bytes of a message, with the 0 at its end */
 
 /* The name of a status, such as "ATTNKIT_BAD_ARGUMENT"; never NULL. */
 ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
@@ -176,24 +177,24 @@ enum {
  * data is aligned to the element (2 bytes for blocks), and NULL only where there are no rows or the
  * tensor is optional. */
 typedef struct attnkit_tensor {
-    const void *data;
-    int64_t strides[3];
-    attnkit_type type;
-    uint32_t layout; /* 0: dense rows; else the bits above */
+    const void *data;   /* the first element */
+    int64_t strides[3]; /* bytes */
+    attnkit_type type;  /* of the elements */
+    uint32_t layout;    /* 0: dense rows; else the bits above */
 } attnkit_tensor;
 
 /* The width of an array of integers. */
 typedef int32_t attnkit_int_type;
 enum {
-    ATTNKIT_INT64 = 0,
-    ATTNKIT_INT32 = 1 /* signed, too */
+    ATTNKIT_INT64 = 0, /* signed */
+    ATTNKIT_INT32 = 1  /* signed, too */
 };
 
 /* An array of integers, of either width, read where it lies: lengths, offsets, cu_seqlens. */
 typedef struct attnkit_ints {
-    const void *data; /* NULL: there is none */
-    attnkit_int_type type;
-    int32_t reserved; /* 0 */
+    const void *data;      /* NULL: there is none */
+    attnkit_int_type type; /* of its elements */
+    int32_t reserved;      /* 0 */
 } attnkit_ints;
 
 /* Where query row 0 stands among the keys; a causal call must say it, nothing is guessed.
@@ -231,10 +232,11 @@ enum {
 #define ATTNKIT_CHUNK_KEYS 512 /* keys after which a softmax state starts afresh */
 #define ATTNKIT_TILE_KEYS 16   /* keys of a tile */
 
+/* What an attention call computes, and on what. */
 typedef struct attnkit_attention_args {
-    size_t size;    /* sizeof(attnkit_attention_args) */
-    uint32_t flags; /* of the bits above */
-    attnkit_align align;
+    size_t size;         /* sizeof(attnkit_attention_args) */
+    uint32_t flags;      /* of the bits above */
+    attnkit_align align; /* where the query rows stand among the keys */
 
     /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done.
      * kv_len = 0 is, too: out is 0, lse -infinity. */
@@ -295,7 +297,7 @@ typedef struct attnkit_exec {
     const char *isa;       /* NULL: the best one, or the one ATTNKIT_ISA names */
     int64_t threads;       /* shares the work is cut into; 0 means 1 */
     int64_t thread;        /* the share this call does; 0 with parallel_for */
-    /* Calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
+    /* parallel_for calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
     void (*parallel_for)(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
     void *pool; /* passed to parallel_for and barrier */
     /* With threads of your own: returns when all n threads have called it, as each of them does the
@@ -407,6 +409,7 @@ ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
  * as long as the variable has it.
  */
 
+/* An instruction set, and whether it runs here. */
 typedef struct attnkit_isa_info {
     size_t size;        /* sizeof(attnkit_isa_info), set by the caller */
     const char *name;   /* "scalar", "avx2", "avx512", "neon" */
@@ -422,6 +425,7 @@ ATTNKIT_API int32_t attnkit_isa_count(void);
 /* Fills info for index 0 .. count-1. */
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
+/* The instruction set of a call. */
 typedef struct attnkit_isa_choice {
     size_t size;         /* sizeof(attnkit_isa_choice), set by the caller */
     const char *prefill; /* the instruction set that runs many query rows */

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Appending to a KV cache, with rotation (RoPE) and conversion on the way.
+ * Appending to a KV cache: with rotation (RoPE) and conversion on the way.
  *
  * For batch entry b, head h and row i < lens[b], with r = starts[b] + i and p = positions[b] + i:
  *
@@ -55,18 +55,20 @@ enum {
     ATTNKIT_ROPE_HALF = 2         /* j and j + dim / 2 */
 };
 
+/* How rows are turned by their positions. */
 typedef struct attnkit_rotation {
-    size_t size; /* sizeof(attnkit_rotation) */
-    attnkit_rope kind;
-    uint32_t flags;   /* 0 */
-    int64_t dim;      /* elements of a row that are turned, even, at most the row; 0: all */
-    double base;      /* at least 1; 0 means 10000, or that there are tables */
-    const float *cos; /* [table_positions][dim / 2], dense; both tables or none */
-    const float *sin;
+    size_t size;             /* sizeof(attnkit_rotation) */
+    attnkit_rope kind;       /* which elements are a pair */
+    uint32_t flags;          /* 0 */
+    int64_t dim;             /* elements of a row that are turned, even, at most the row; 0: all */
+    double base;             /* at least 1; 0 means 10000, or that there are tables */
+    const float *cos;        /* [table_positions][dim / 2], dense; both tables or none */
+    const float *sin;        /* the same */
     int64_t table_positions; /* of the tables; 0 without */
     attnkit_ints positions;  /* [batch], position of row 0, not negative; none: starts */
 } attnkit_rotation;
 
+/* Which rows are appended, from where and to where. */
 typedef struct attnkit_append_args {
     size_t size; /* sizeof(attnkit_append_args) */
 
@@ -120,13 +122,15 @@ ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const
 
 /* Plan and run, as those of an attention: batch, len and exec.threads are upper bounds, and types,
  * strides and capacity are fixed, as are kind, dim and base of the rotation and the size of its
- * tables. */
+ * tables. attnkit_append_plan_size: bytes of a plan, whose memory is aligned to 16. */
 ATTNKIT_API size_t attnkit_append_plan_size(void);
 
+/* Writes a plan, as attnkit_attention_plan does. */
 ATTNKIT_API attnkit_status attnkit_append_plan(const attnkit_append_args *args,
                                                const attnkit_exec *exec, void *plan,
                                                size_t plan_size, char *message);
 
+/* Bytes of workspace that any run of the plan needs. */
 ATTNKIT_API attnkit_status attnkit_append_plan_workspace(const void *plan, size_t *bytes,
                                                          char *message);
 
@@ -146,6 +150,7 @@ typedef struct attnkit_append_data {
     const float *sin;
 } attnkit_append_data;
 
+/* Runs a plan. exec as for attnkit_attention_run. */
 ATTNKIT_API attnkit_status attnkit_append_run(const void *plan, const attnkit_append_data *data,
                                               const attnkit_exec *exec, char *message);
 

@@ -25,6 +25,7 @@ extern "C" {
  * The weights are packed once, into the caller's memory, which from then on describes the layer.
  */
 
+/* The matrices and biases of a layer, before they are packed. */
 typedef struct attnkit_layer_weights {
     size_t size; /* sizeof(attnkit_layer_weights) */
 
@@ -41,7 +42,8 @@ typedef struct attnkit_layer_weights {
      * [d_model], w_k [kv_heads * head_dim][d_key], w_v [kv_heads * value_dim][d_value],
      * w_o [d_out][q_heads * value_dim]; or, with the three input dims equal, instead of the first
      * three w_qkv, which has their rows one after the other, as in_proj_weight of PyTorch's
-     * MultiheadAttention. Biases have an element for each row; each may be NULL. */
+     * MultiheadAttention. The biases b_q, b_k, b_v and b_o have an element for each row; each may
+     * be NULL. */
     const void *w_q;
     const void *w_k;
     const void *w_v;
@@ -71,18 +73,19 @@ ATTNKIT_API attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weigh
 
 #define ATTNKIT_NO_APPEND 1u /* of flags: attend over the cache as it is */
 
+/* What a layer computes, and on what. */
 typedef struct attnkit_layer_args {
-    size_t size; /* sizeof(attnkit_layer_args) */
-    uint32_t flags;
+    size_t size;       /* sizeof(attnkit_layer_args) */
+    uint32_t flags;    /* ATTNKIT_NO_APPEND, or 0 */
     uint32_t reserved; /* 0 */
 
     const void *packed; /* what attnkit_layer_pack wrote */
-    size_t packed_size;
+    size_t packed_size; /* at least what attnkit_layer_packed_size says */
 
     /* batch or q_len of 0 are legal: there is no result, but new keys go into the cache. */
     int64_t batch;
     int64_t q_len;
-    int64_t kv_len;
+    int64_t kv_len; /* rows of key, 0 without key */
 
     /* x [batch][q_len][d_model], key [batch][kv_len][d_key], value [batch][kv_len][d_value], out
      * [batch][q_len][d_out], each of ATTNKIT_F32, F16 or BF16, key and value of the type of x.
@@ -133,13 +136,16 @@ ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const a
 
 /* Plan and run, as those of an attention: batch, q_len, kv_len (of key, and the room of a cache)
  * and exec.threads are upper bounds. One plan serves all layers whose packed weights describe the
- * same shapes and types; of packed weights, too, planning reads the description. */
+ * same shapes and types; of packed weights, too, planning reads the description.
+ * attnkit_layer_plan_size: bytes of a plan, whose memory is aligned to 16. */
 ATTNKIT_API size_t attnkit_layer_plan_size(void);
 
+/* Writes a plan, as attnkit_attention_plan does. */
 ATTNKIT_API attnkit_status attnkit_layer_plan(const attnkit_layer_args *args,
                                               const attnkit_exec *exec, void *plan,
                                               size_t plan_size, char *message);
 
+/* Bytes of workspace that any run of the plan needs. */
 ATTNKIT_API attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t *bytes,
                                                         char *message);
 
@@ -165,6 +171,7 @@ typedef struct attnkit_layer_data {
     float *mean_weights;
 } attnkit_layer_data;
 
+/* Runs a plan. exec as for attnkit_attention_run. */
 ATTNKIT_API attnkit_status attnkit_layer_run(const void *plan, const attnkit_layer_data *data,
                                              const attnkit_exec *exec, char *message);
 

@@ -23,6 +23,7 @@ extern "C" {
  * instruction set, the threads or the other rows of the call.
  */
 
+/* Which matrix is packed, from where and to where. */
 typedef struct attnkit_pack_args {
     size_t size; /* sizeof(attnkit_pack_args) */
 
@@ -33,8 +34,8 @@ typedef struct attnkit_pack_args {
      * two are not looked at. */
     attnkit_tensor w;
 
-    /* The type of w, or any of the four where w is not ATTNKIT_Q8_0: then elements are converted as
-     * attnkit_append converts. */
+    /* packed_type: the type of w, or any of the four where w is not ATTNKIT_Q8_0: then elements are
+     * converted as attnkit_append converts. */
     attnkit_type packed_type;
     uint32_t flags; /* 0 */
 
@@ -54,12 +55,13 @@ ATTNKIT_API attnkit_status attnkit_packed_size(const attnkit_pack_args *args, si
 ATTNKIT_API attnkit_status attnkit_pack(const attnkit_pack_args *args, const attnkit_exec *exec,
                                         char *message);
 
+/* Rows, the matrix they are multiplied by, and the result. */
 typedef struct attnkit_linear_args {
     size_t size; /* sizeof(attnkit_linear_args) */
 
-    int64_t rows; /* 0 is legal: nothing is done */
-    int64_t in_dim;
-    int64_t out_dim;
+    int64_t rows;    /* 0 is legal: nothing is done */
+    int64_t in_dim;  /* elements of a row of x */
+    int64_t out_dim; /* elements of a row of y */
 
     /* x [rows][in_dim] and y [rows][out_dim], of ATTNKIT_F32, F16 or BF16; strides[2] is of their
      * rows, the other two are not looked at. Rows of x may repeat; rows of y do not overlap each
@@ -86,13 +88,15 @@ ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const
 
 /* Plan and run, as those of an attention: rows and exec.threads are upper bounds, dims, types,
  * strides and whether there is a bias are fixed. One plan serves all matrices of a shape and type.
- */
+ * attnkit_linear_plan_size: bytes of a plan, whose memory is aligned to 16. */
 ATTNKIT_API size_t attnkit_linear_plan_size(void);
 
+/* Writes a plan, as attnkit_attention_plan does. */
 ATTNKIT_API attnkit_status attnkit_linear_plan(const attnkit_linear_args *args,
                                                const attnkit_exec *exec, void *plan,
                                                size_t plan_size, char *message);
 
+/* Bytes of workspace that any run of the plan needs. */
 ATTNKIT_API attnkit_status attnkit_linear_plan_workspace(const void *plan, size_t *bytes,
                                                          char *message);
 
@@ -106,6 +110,7 @@ typedef struct attnkit_linear_data {
     void *y;
 } attnkit_linear_data;
 
+/* Runs a plan. exec as for attnkit_attention_run. */
 ATTNKIT_API attnkit_status attnkit_linear_run(const void *plan, const attnkit_linear_data *data,
                                               const attnkit_exec *exec, char *message);
 
@@ -115,6 +120,7 @@ ATTNKIT_API attnkit_status attnkit_linear_run(const void *plan, const attnkit_li
 
 #define ATTNKIT_PADDING_GIVEN 1u /* of flags: there is a padding id */
 
+/* Which rows of which table are looked up. */
 typedef struct attnkit_embed_args {
     size_t size;       /* sizeof(attnkit_embed_args) */
     uint32_t flags;    /* ATTNKIT_PADDING_GIVEN */

@@ -40,17 +40,18 @@ extern "C" {
  *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
- * because it adds up in binary64; the out of one part comes back exactly. The errors of the parts add
- * to it: those of out_i with the weights w_i, and those of lse_i, if none is more than d, as
+ * because it adds up in binary64; the out of one part comes back exactly. The errors of the parts
+ * add to it: those of out_i with the weights w_i, and those of lse_i, if none is more than d, as
  * (e^(2 d) - 1) A in out and d in lse. An lse in binary32 has an error of u |lse| from its last
  * rounding alone: where it is 1000, weights are off by 1e-4.
  */
 
+/* What a merge makes one result of. */
 typedef struct attnkit_merge_args {
     size_t size; /* sizeof(attnkit_merge_args) */
 
     /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done. */
-    int64_t parts;
+    int64_t parts; /* of the keys */
     int64_t batch;
     int64_t q_heads;
     int64_t q_len;

@@ -18,17 +18,19 @@ extern "C" {
  * these tensors are of {page, head, row}.
  */
 
+/* Where the pages of each batch entry are. */
 typedef struct attnkit_pages {
     size_t size; /* sizeof(attnkit_pages) */
 
-    /* Entries for keys below kv_len (or kv_lens[b]) are read, each one of 0 .. pages - 1; other
-     * pages may be unmapped. NULL: there are no pages, and the other fields are 0. */
+    /* block_table [batch][entries]: entries for keys below kv_len (or kv_lens[b]) are read, each
+     * one of 0 .. pages - 1; other pages may be unmapped. NULL: there are no pages, and the other
+     * fields are 0. */
     const int32_t *block_table;
     int64_t block_table_stride; /* entries from b to b + 1; with batch > 1, room for kv_len */
     int64_t page_size; /* keys of a page, at least 1; of tiles, a multiple of 16. With 1 the
                         * table says of each key where it lies, as in a cache that is padded
                         * on the left or goes round. */
-    int64_t pages;
+    int64_t pages;     /* that there are */
 } attnkit_pages;
 
 /* ---------------------------------------------------------------------------------------------
@@ -52,14 +54,16 @@ typedef struct attnkit_pages {
  * tenth to a quarter longer. For caches that are decoded from.
  */
 
+/* Pages, scales, packed sequences and cells of K and V. */
 typedef struct attnkit_kv_storage {
     size_t size; /* sizeof(attnkit_kv_storage) */
 
     const attnkit_pages *pages; /* or NULL */
 
-    /* Scales of ATTNKIT_I8 and ATTNKIT_F8_E4M3, else none and 0: shaped as k and v, in tiles where
-     * k is, with head_dim / k_scale_group and value_dim / v_scale_group binary32 numbers in a row.
-     * Any value is taken as it is. With strides of 0 all keys, or all heads, have the same. */
+    /* k_scales and v_scales: scales of ATTNKIT_I8 and ATTNKIT_F8_E4M3, else none and 0: shaped as k
+     * and v, in tiles where k is, with head_dim / k_scale_group and value_dim / v_scale_group
+     * binary32 numbers in a row. Any value is taken as it is. With strides of 0 all keys, or all
+     * heads, have the same. */
     attnkit_tensor k_scales;
     attnkit_tensor v_scales;
     int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: all of them */
@@ -125,6 +129,7 @@ enum {
     ATTNKIT_MASK_IGNORE = 2  /* the row does not see the key */
 };
 
+/* What takes keys away from a row. */
 typedef struct attnkit_visibility {
     size_t size; /* sizeof(attnkit_visibility) */
 
@@ -132,8 +137,9 @@ typedef struct attnkit_visibility {
 
     const attnkit_window *window; /* or NULL */
 
-    /* Segments: the row sees the keys with its own id, whatever that is. Dense [batch][q_len] and
-     * [batch][kv_len], with cu_seqlens_q [q_len] and with cu_seqlens_kv [kv_len]; both or none. */
+    /* Segments: the row sees the keys with its own id, whatever that is. q_segment_ids is dense
+     * [batch][q_len] and kv_segment_ids [batch][kv_len], with cu_seqlens_q [q_len] and with
+     * cu_seqlens_kv [kv_len]; both or none. */
     const int32_t *q_segment_ids;
     const int32_t *kv_segment_ids;
 
@@ -149,16 +155,17 @@ typedef struct attnkit_visibility {
      * keys, and otherwise the bits of its keys where they are. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
-    int64_t mask_columns; /* at most kv_len; 0: kv_len */
-    int64_t mask_bits_columns;
-    attnkit_mask_kind mask_kind;
-    attnkit_mask_kind mask_bits_kind;
+    int64_t mask_columns;             /* at most kv_len; 0: kv_len */
+    int64_t mask_bits_columns;        /* the same of mask_bits */
+    attnkit_mask_kind mask_kind;      /* what true means in mask */
+    attnkit_mask_kind mask_bits_kind; /* what 1 means in mask_bits */
 } attnkit_visibility;
 
 /* ---------------------------------------------------------------------------------------------
  * Score functions: what happens to a score before the softmax, and to a weight after it.
  */
 
+/* Softcap, bias, ALiBi, sinks and dropout. */
 typedef struct attnkit_score_mods {
     size_t size; /* sizeof(attnkit_score_mods) */
 
@@ -205,11 +212,12 @@ typedef struct attnkit_score_mods {
  * 2 to its max. Dense, [batch][q_heads][q_len], and [value_dim] more for out. All three or none. A
  * max that is no whole number comes from no call, and has no meaning. */
 typedef struct attnkit_state {
-    float *max;
-    double *sum; /* binary64, in which chunks of keys are added up, as is out */
-    double *out;
+    float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
+    double *sum; /* l: binary64, in which chunks of keys are added up */
+    double *out; /* o: binary64, for the same reason */
 } attnkit_state;
 
+/* Which part of the keys a call has, and the states before and after it. */
 typedef struct attnkit_states {
     size_t size; /* sizeof(attnkit_states) */
 
@@ -231,29 +239,31 @@ typedef struct attnkit_states {
 /* Which stage of the formula, from left to right. */
 typedef int32_t attnkit_weights_kind;
 enum {
-    ATTNKIT_WEIGHTS_NONE = 0,
+    ATTNKIT_WEIGHTS_NONE = 0,    /* no weights are asked for */
     ATTNKIT_WEIGHTS_SOFTMAX = 1, /* softmax(x)_j, before dropout; 0 where the row does not see j */
     ATTNKIT_WEIGHTS_BIASED = 2,  /* x_j as softmax takes it; -infinity where it does not see j */
     ATTNKIT_WEIGHTS_CAPPED = 3,  /* x_j before bias and ALiBi, of all keys, seen or not */
     ATTNKIT_WEIGHTS_SCALED = 4   /* x_j before softcap, of all keys, seen or not */
 };
 
+/* Which weights a call writes, and where. */
 typedef struct attnkit_weights_out {
     size_t size; /* sizeof(attnkit_weights_out) */
 
-    /* ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, and no kind. Columns from kv_lens[b],
-     * or the end of a packed entry's keys, on are 0 for ATTNKIT_WEIGHTS_SOFTMAX and -infinity for
-     * the others; of all keys before them the last two kinds read K. Not with states and not with
-     * first_key. Costs what the scores cost, once more, and writing. */
+    /* weights: ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, and no kind. Columns from
+     * kv_lens[b], or the end of a packed entry's keys, on are 0 for ATTNKIT_WEIGHTS_SOFTMAX and
+     * -infinity for the others; of all keys before them the last two kinds read K. Not with states
+     * and not with first_key. Costs what the scores cost, once more, and writing. */
     attnkit_tensor weights;
     attnkit_weights_kind kind;
     uint32_t flags; /* 0 */
 } attnkit_weights_out;
 
 /* ---------------------------------------------------------------------------------------------
- * What a run of a plan brings for the groups above (attnkit_attention_data.groups).
+ * Data of the groups: what a run of a plan brings for them (attnkit_attention_data.groups).
  */
 
+/* Each field is the one of the same name in a group, whose type, strides and shape the plan has. */
 typedef struct attnkit_attention_group_data {
     size_t size; /* sizeof(attnkit_attention_group_data) */
     const float *k_scales;
