@@ -64,7 +64,7 @@ struct header {
     int32_t q_heads, kv_heads, dim, rows;
     int64_t keys;
     int32_t k_type, k_layout, v_type; /* as in attnkit_tensor */
-    int32_t state_bytes; /* of a number of sum and out */
+    int32_t state_bytes;              /* of a number of sum and out */
 };
 
 enum { ORDER_MARK = 0x01020304, VERSION = 1 };

@@ -182,8 +182,8 @@ typedef struct attnkit_score_mods {
 
     const float *alibi_slopes; /* [q_heads], or NULL; any value is taken as it is; needs align */
     const float *sinks;        /* [q_heads], or NULL; -infinity is no sink, NaN and +infinity make
-                                * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not for calls
-                                * that give a state: it goes into the result */
+                                * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not for
+                                * calls that give a state: it goes into the result */
 
     /* Dropout: with 0 < dropout < 1 (0: none), each weight is multiplied, after the softmax and its
      * lse, by 0 with this probability and else by 1 / (1 - dropout). Which ones follows from

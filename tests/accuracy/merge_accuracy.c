@@ -4,8 +4,8 @@
  * parts and for parts that attnkit_attention made, and wrong merges are outside of it. On the
  * chosen instruction set only, because tests/promises/merge.c shows that all have the same bits.
  *
- * Computed values have a hat; u = 2^-24 is a rounding to binary32, 2^-53 one to binary64; n parts, of
- * which none is absent, with |lse_i| < 2^23.
+ * Computed values have a hat; u = 2^-24 is a rounding to binary32, 2^-53 one to binary64; n parts,
+ * of which none is absent, with |lse_i| < 2^23.
  *
  * Weights. t^ is off by 2^-52 |t|, the difference t - M by u / 2 more, because it is within [-1,
  * 0], and exp2 by 1 ulp of a result in [1/2, 1], which is 2 u at most. So l^_i = l_i (1 + a_i) with
@@ -23,8 +23,8 @@
  * beside that: 2^-149 at most.
  *
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53 and, rounded to binary32, by u; log l by 1 ulp:
- * 2 u max(0.7, ln n). Of the two fused products that add M ln 2, the inner one rounds a number below
- * max(0.7, ln n) + 2^-24 |M|, the outer one the result: u |lse|. LN2_HI + LN2_LO is off by
+ * 2 u max(0.7, ln n). Of the two fused products that add M ln 2, the inner one rounds a number
+ * below max(0.7, ln n) + 2^-24 |M|, the outer one the result: u |lse|. LN2_HI + LN2_LO is off by
  * 2^-50 |M|, and |M| < 2^24. Less than u |lse| + (3 ln n + 7) u in all.
  *
  * Errors of the parts. Where no lse_i is off by more than d, exp(lse_i) is off by a factor in

@@ -30,7 +30,8 @@ WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
 PLACE = "third_party/attnkit"  # of attnkit in the project, in recipe and workflow
 
 # What the stand-ins do: FAKE_COMPARE is a list of exit statuses, the first of which is taken each time;
-# FAKE_VERDICT a verdict on the point; FAKE_FLOORS a status, or that the machine is busy. Every call is noted in FAKE_LOG.
+# FAKE_VERDICT a verdict on the point; FAKE_FLOORS a status, or that the machine is busy. Every call is noted in
+# FAKE_LOG.
 MESON = """#!/bin/sh
 echo "meson $*" >> "$FAKE_LOG"
 [ ! -e "$3/broken" ] || { echo 'a broken source'; exit 1; }

@@ -41,7 +41,8 @@ float block_element(const struct block_format *f, const char *block, int i);
 float e4m3_value(uint8_t byte);
 
 /* A row of any type, as the library writes it. Of the types that it does not write, numbers are
- * finite, each block or group gets a scale by its largest, and elements are as near as they can be. */
+ * finite, each block or group gets a scale by its largest, and elements are as near as they can be.
+ */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 
 /* Puts scale and, if there is one, minimum of each block of a row. */

@@ -231,7 +231,8 @@ def key(figure, results):
 
 def title(figure, results):
     machine, threads = results["machine"], results["threads"]
-    figure.text(0.03, 0.98, f"Attention on one CPU: {', '.join(types(results))}", fontsize=15, fontweight="bold", va="top")
+    figure.text(0.03, 0.98, f"Attention on one CPU: {', '.join(types(results))}", fontsize=15,
+                fontweight="bold", va="top")
     figure.text(0.03, 0.945, f"{machine['cpu']}, {threads} thread{'s' * (threads > 1)}, "
                 f"{results['date'][:10]}; medians of {results['rounds']} interleaved rounds",
                 fontsize=9.5, va="top", color="#555555")

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every file of the tree keeps to .editorconfig: line lengths, blanks at the end of lines, tabs, the end of
+the file. Rows of Markdown tables may be of any length, and so may links and hashes that cannot be broken.
+C and C++ are as clang-format 14 leaves them, where that is at hand.
+
+    tests/repository/lines.py
+"""
+
+import configparser
+import fnmatch
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SKIPPED = 77
+# Written by programs, or kept as they were released.
+EXEMPT = ("*.json", "*.svg", "*.png", "*.npy", "*.abi", "LICENSE", "bench/results/*.md", "tests/abi/0.*/include/*")
+FORMATTED = (".c", ".h", ".cc", ".cpp", ".hpp")
+WORD = 70  # characters without a blank that may make a line longer
+
+
+def files_of_tree():
+    """Of git; an export has none."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, text=True, capture_output=True)
+    if listed.returncode != 0:
+        print("no git repository: which files are the project's is not known")
+        sys.exit(SKIPPED)
+    names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in EXEMPT)]
+
+
+def spelt_out(pattern):
+    """*.{c,h} as *.c and *.h."""
+    parts = [part.split(",") for part in re.split(r"[{}]", pattern)]
+    return ["".join(choice) for choice in itertools.product(*parts)]
+
+
+def rules():
+    """Of .editorconfig: a function from a file's name to its properties."""
+    parser = configparser.ConfigParser()
+    parser.read_string("[top]\n" + (ROOT / ".editorconfig").read_text())
+    sections = [(spelt_out(name), dict(parser[name])) for name in parser.sections() if name != "top"]
+
+    def properties(name):
+        found = {}
+        for patterns, values in sections:
+            if any(fnmatch.fnmatch(Path(name).name, pattern) for pattern in patterns):
+                found |= values
+        return found
+    return properties
+
+
+def is_too_long(line, limit, name):
+    if len(line) <= limit or name.endswith(".md") and line.lstrip().startswith("|"):
+        return False
+    return max(map(len, line.split())) < WORD
+
+
+def wrong_in(name, properties):
+    data = (ROOT / name).read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return [f"{name} is not UTF-8"]
+    wrong = []
+    if data and not data.endswith(b"\n") or data.endswith(b"\n\n"):
+        wrong.append(f"{name} does not end with one newline")
+    for number, line in enumerate(text.split("\n"), 1):
+        where, limit = f"{name}:{number}", int(properties["max_line_length"])
+        if line != line.rstrip():
+            wrong.append(f"{where}: a blank, or a carriage return, at the end of the line")
+        if "\t" in line and properties["indent_style"] == "space":
+            wrong.append(f"{where}: a tab")
+        if is_too_long(line, limit, name):
+            wrong.append(f"{where}: {len(line)} characters, {limit} allowed")
+    return wrong
+
+
+def clang_format():
+    for name in ("clang-format-14", "clang-format"):
+        version = subprocess.run([name, "--version"], text=True, capture_output=True).stdout if shutil.which(
+            name) else ""
+        if "version 14." in version:
+            return name
+    print("format: not checked, because no clang-format 14 is here")
+    return None
+
+
+def wrong_format(names):
+    program = clang_format()
+    if not program:
+        return []
+    done = subprocess.run([program, "--dry-run", *names], cwd=ROOT, text=True, capture_output=True)
+    places = re.findall(r"^(\S+:\d+):\d+: warning", done.stderr, re.M)
+    if done.returncode != 0 and not places:
+        return [f"{program}: {done.stderr}"]
+    return [f"{place}: clang-format would have it otherwise" for place in places]
+
+
+def main():
+    names, properties = files_of_tree(), rules()
+    wrong = [line for name in names for line in wrong_in(name, properties(name))]
+    wrong += wrong_format([name for name in names if name.endswith(FORMATTED)])
+    if len(names) < 300:
+        wrong.append(f"only {len(names)} files found")
+    print("\n".join(wrong) or f"{len(names)} files are as .editorconfig and .clang-format say")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
