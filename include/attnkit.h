@@ -43,7 +43,8 @@
  *     in the child of a fork, even one in the middle of a call or with other threads in calls.
  *   - Copies of the library in one process, in files or namespaces of the loader of their own, do
  *     not meet. Loaded and unloaded, it leaves no memory, mapping or descriptor behind.
- *   - A set-uid program does not obey ATTNKIT_ISA of the environment, the only variable that is read.
+ *   - ATTNKIT_ISA, the only variable of the environment that is read, has no effect on a set-uid
+ *     program.
  *
  * What it does not do
  *   - No backward pass. Asking for what is not there is an error, never a slow or a wrong answer.
