@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is in the arrays of a layer run: lengths, block tables, positions. A step for each batch
- * entry and for each page that holds keys. The keys that each entry then has are written to the
- * workspace, for the attention.
+ * What is in the arrays of a layer run: lengths, block tables, positions, cells. A step for each
+ * batch entry, for each page that holds keys, and for each cell. The keys that each entry then has
+ * are written to the workspace, for the attention.
  */
+#include "dispatch/attention/bind_cells.h"
+#include "dispatch/attention/run.h"
 #include "dispatch/common/message.h"
 #include "dispatch/layer/layer_plan.h"
+#include "kernels/attention/cells.h"
 
 static attnkit_status set_kv_lens(const struct layer_run *run, char *message)
 {
@@ -41,7 +44,24 @@ static attnkit_status check_positions(const struct layer_run *run, char *message
     return status;
 }
 
-attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, char *message)
+attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnkit_exec *exec,
+                                        struct attention *a, char *message)
+{
+    char *const memory = attnkit_cells_of(&run->plan->attention, run->scratch, exec->thread);
+    return attnkit_bind_cells(a, run->kernels, memory, message);
+}
+
+static attnkit_status check_cells(const struct layer_run *run, const attnkit_exec *exec,
+                                  char *message)
+{
+    struct attention a = run->attention;
+    if (!has_cells(&a) || a.batch == 0 || a.q_len == 0)
+        return ATTNKIT_OK;
+    return attnkit_bind_layer_cells(run, exec, &a, message);
+}
+
+attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const attnkit_exec *exec,
+                                          char *message)
 {
     const struct layer_options *const has = &run->plan->has;
     attnkit_status status = has->has_cache ? set_kv_lens(run, message) : ATTNKIT_OK;
@@ -49,5 +69,7 @@ attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, char *mes
         status = attnkit_check_attention_arrays(&run->attention, message);
     if (status == ATTNKIT_OK && has->rotates)
         status = check_positions(run, message);
+    if (status == ATTNKIT_OK)
+        status = check_cells(run, exec, message);
     return status;
 }

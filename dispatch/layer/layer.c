@@ -125,9 +125,9 @@ static attnkit_status check_arrays(const struct layer_run *run, const attnkit_ex
 {
     struct verdict *const verdict = run->buffers.verdict;
     if (exec->threads == 1 || exec->parallel_for)
-        return attnkit_check_layer_arrays(run, message);
+        return attnkit_check_layer_arrays(run, exec, message);
     if (exec->thread == 0)
-        verdict->status = attnkit_check_layer_arrays(run, verdict->message);
+        verdict->status = attnkit_check_layer_arrays(run, exec, verdict->message);
     exec->barrier(exec->pool);
     const attnkit_status status = verdict->status;
     if (status != ATTNKIT_OK && message)

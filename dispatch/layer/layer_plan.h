@@ -179,7 +179,13 @@ attnkit_status attnkit_bind_layer(const struct layer_plan *plan, const struct la
                                   const attnkit_exec *exec, struct layer_run *run, char *message);
 
 /* Checks what is in the arrays, and writes run->buffers.kv_lens: by one thread. */
-attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, char *message);
+attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const attnkit_exec *exec,
+                                          char *message);
+
+/* Gives `a`, a copy of the run's attention, the table of its cells, in the memory that the thread
+ * has for it in run->scratch. */
+attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnkit_exec *exec,
+                                        struct attention *a, char *message);
 
 /* Runs this thread's share of all parts, or everything in a parallel-for. */
 void attnkit_run_layer(const struct layer_run *run, const attnkit_exec *exec);

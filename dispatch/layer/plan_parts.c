@@ -110,6 +110,7 @@ static void adopt_tensors(bool appends, struct attention_plan *plan)
         [SLOT_CU_SEQLENS_Q] = "attention->cu_seqlens_q",
         [SLOT_CU_SEQLENS_KV] = "attention->cu_seqlens_kv",
         [SLOT_BLOCK_TABLE] = "attention->block_table",
+        [SLOT_KEY_INDEX] = "attention->key_index",
     };
     for (int i = 0; i < plan->count; i++) {
         struct planned_tensor *const t = &plan->tensors[i];

@@ -8,6 +8,7 @@
 #include "dispatch/common/fp_modes.h"
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"
+#include "kernels/attention/cells.h"
 #include "kernels/attention/weights.h"
 
 /* What threads of a run have in common, and who they are. */
@@ -164,15 +165,33 @@ static void project(const struct crew *crew)
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
-static void attend(const struct crew *crew)
+static void attend_to(const struct crew *crew, const struct attention *a)
 {
     const struct layer_run *const run = crew->run;
     struct attention_run attention;
-    if (run->attention.batch == 0 || run->attention.q_len == 0)
-        return;
-    attnkit_set_attention_run(&run->plan->attention, &run->attention, run->kernels,
-                              crew->exec->threads, run->scratch, &attention);
+    attnkit_set_attention_run(&run->plan->attention, a, run->kernels, crew->exec->threads,
+                              run->scratch, &attention);
     attnkit_run_attention(&attention, crew->exec);
+}
+
+/* Binds the cells again: since they were checked, other parts of the layer have used the memory of
+ * the table. Not inlined, so that a layer without cells does not take the stack of the copy. */
+static __attribute__((noinline)) void attend_to_cells(const struct crew *crew)
+{
+    struct attention a = crew->run->attention;
+    (void)attnkit_bind_layer_cells(crew->run, crew->exec, &a, NULL);
+    attend_to(crew, &a);
+}
+
+static void attend(const struct crew *crew)
+{
+    const struct attention *const a = &crew->run->attention;
+    if (a->batch == 0 || a->q_len == 0)
+        return;
+    if (has_cells(a))
+        attend_to_cells(crew);
+    else
+        attend_to(crew, a);
     meet(crew);
 }
 

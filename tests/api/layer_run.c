@@ -68,6 +68,15 @@ static struct small_layer *full_layer(void)
     return c;
 }
 
+/* Pages exclude cells: a cache of cells, each of which has the key of its own number. */
+static struct small_layer *layer_of_cells(void)
+{
+    static const int64_t index[CAPACITY] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    struct small_layer *const c = small_layer();
+    c->groups.storage.key_index.data = index;
+    return c;
+}
+
 static attnkit_status run(struct ready *r, char *message)
 {
     r->brought.attention.data.groups = &r->brought.attention.groups;
@@ -157,21 +166,29 @@ static const struct pointer pointers[] = {
     OF("attention->weights", attention.groups.weights),
 };
 
+static void expect_to_be_missed(struct ready *r, const struct pointer *p)
+{
+    char text[MESSAGE];
+    void **const field = (void **)(void *)((char *)&r->brought + p->offset);
+    void *const own = *field;
+    assert_non_null(own);
+    *field = NULL;
+    snprintf(text, sizeof text, "%s is NULL", p->name);
+    expect_refusal(r, ATTNKIT_BAD_ARGUMENT, text);
+    *field = own;
+    expect_ok(r);
+}
+
 static void what_was_planned_is_missed_by_name(void **state)
 {
     (void)state;
+    static const struct pointer index = OF("attention->key_index", attention.groups.key_index);
     struct ready r = plan_of(full_layer());
-    for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++) {
-        char text[MESSAGE];
-        void **const field = (void **)(void *)((char *)&r.brought + pointers[i].offset);
-        void *const own = *field;
-        assert_non_null(own);
-        *field = NULL;
-        snprintf(text, sizeof text, "%s is NULL", pointers[i].name);
-        expect_refusal(&r, ATTNKIT_BAD_ARGUMENT, text);
-        *field = own;
-    }
-    expect_ok(&r);
+    for (size_t i = 0; i < sizeof pointers / sizeof pointers[0]; i++)
+        expect_to_be_missed(&r, &pointers[i]);
+    end(&r);
+    r = plan_of(layer_of_cells());
+    expect_to_be_missed(&r, &index);
     end(&r);
 }
 
@@ -214,6 +231,16 @@ static void what_was_not_planned_is_refused_by_name(void **state)
     /* The first has x, out, cached, mean_weights, k (twice), v and lse; the other one x, out, key,
      * mean_weights and lse. */
     assert_int_equal(refused, 2 * ALL - 8 - 5);
+}
+
+static void an_index_that_two_cells_have_is_refused(void **state)
+{
+    (void)state;
+    static const int64_t twice[CAPACITY] = {0, 1, 2, 1};
+    struct ready r = plan_of(layer_of_cells());
+    r.brought.attention.groups.key_index = twice;
+    expect_refusal(&r, ATTNKIT_BAD_ARGUMENT, "key_index[1][3] is 1: cell 1 has this index, too");
+    end(&r);
 }
 
 /* The layer says how many heads and rows there are, to its attention as well. */
@@ -546,6 +573,7 @@ int main(void)
         cmocka_unit_test(good_runs_are_good),
         cmocka_unit_test(what_was_planned_is_missed_by_name),
         cmocka_unit_test(what_was_not_planned_is_refused_by_name),
+        cmocka_unit_test(an_index_that_two_cells_have_is_refused),
         cmocka_unit_test(lengths_of_the_attention_are_refused),
         cmocka_unit_test(the_attention_may_be_left_out),
         cmocka_unit_test(packed_weights_of_another_layer_are_refused),

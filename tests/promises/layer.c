@@ -18,6 +18,7 @@
 #include "tests/support/layer/drawn.h"
 #include "tests/support/layer/run.h"
 #include "tests/support/layer/sequences.h"
+#include "tests/support/layer/small.h"
 
 enum {
     CASES = 60,
@@ -568,6 +569,64 @@ static void threads_of_the_caller_meet_after_each_part(void **state)
     }
 }
 
+/* Moves the rows of a head's cache: cell (3 * i + b) % cached of entry b gets the key of index i,
+ * and the cells of new keys stay where they are. */
+static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[CAPACITY])
+{
+    float old[CAPACITY * HEAD_DIM];
+    memcpy(old, rows, sizeof old);
+    for (int64_t i = 0; i < CAPACITY; i++) {
+        const int64_t cell = i < cached ? (3 * i + b) % cached : i;
+        index[cell] = i;
+        memcpy(rows + cell * HEAD_DIM, old + i * HEAD_DIM, HEAD_DIM * sizeof *rows);
+    }
+}
+
+/* With numbers of cached keys that have no divisor in common with 3. Columns of mean weights are
+ * cells, so they are left out. */
+static struct small_layer *layer_in_order(void)
+{
+    struct small_layer *const c = small_layer();
+    c->cached[0] = 5;
+    c->cached[1] = 7;
+    c->args.mean_weights = NULL;
+    return c;
+}
+
+static struct small_layer *layer_in_cells(int64_t index[BATCH][CAPACITY])
+{
+    struct small_layer *const c = layer_in_order();
+    for (int64_t b = 0; b < BATCH; b++)
+        for (int64_t h = 0; h < KV_HEADS; h++) {
+            const int64_t first = MARGIN + (b * KV_HEADS + h) * CAPACITY * HEAD_DIM;
+            shuffle_cells(c->k + first, b, c->cached[b], index[b]);
+            shuffle_cells(c->v + first, b, c->cached[b], index[b]);
+        }
+    c->groups.storage.key_index.data = index;
+    c->groups.storage.key_index_stride = CAPACITY;
+    return c;
+}
+
+static void cells_have_the_bits_of_a_cache_in_order(void **state)
+{
+    (void)state;
+    static float out[ROOM], lse[ROOM];
+    int64_t index[BATCH][CAPACITY];
+    for (int i = 0; i < isa_count; i++)
+        for (int64_t threads = 1; threads <= LAYER_THREADS; threads++)
+            for (int own = 0; own < 2; own++) {
+                const struct layer_way way = {isas[i], threads, own};
+                struct small_layer *c = layer_in_order();
+                layer_call_run(&c->args, way);
+                memcpy(out, c->out, sizeof out);
+                memcpy(lse, c->lse, sizeof lse);
+                c = layer_in_cells(index);
+                layer_call_run(&c->args, way);
+                assert_memory_equal(out, c->out, sizeof out);
+                assert_memory_equal(lse, c->lse, sizeof lse);
+            }
+}
+
 /* ------------------------------------------------------------------------------------------- */
 
 static int list_isas(void **state)
@@ -594,6 +653,7 @@ int main(void)
         cmocka_unit_test(strides_change_no_bit),
         cmocka_unit_test(joined_weights_are_packed_as_lone_ones),
         cmocka_unit_test(threads_of_the_caller_meet_after_each_part),
+        cmocka_unit_test(cells_have_the_bits_of_a_cache_in_order),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, list_isas, NULL);
