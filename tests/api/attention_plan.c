@@ -99,6 +99,7 @@ static const struct pointer {
     POINTER("state_out.sum", groups.state_out.sum),
     POINTER("state_out.out", groups.state_out.out),
     POINTER("weights", groups.weights),
+    POINTER("key_index", groups.key_index),
 };
 
 enum { POINTERS = sizeof pointers / sizeof pointers[0] };

@@ -103,8 +103,20 @@ static struct call *new_bare_call(int64_t rows)
     return c;
 }
 
+/* Keys in cells, in another order for each sequence. */
+static struct call *new_call_of_cells(int64_t rows)
+{
+    struct call *const c = new_call(rows);
+    int32_t *const index = call_memory(c, 2 * FULL_KEYS * sizeof *index);
+    for (int i = 0; i < 2 * FULL_KEYS; i++) /* 7 and FULL_KEYS have no divisor in common */
+        index[i] = (i * 7 + i / FULL_KEYS) % FULL_KEYS;
+    c->groups.storage.key_index = (attnkit_ints){.data = index, .type = ATTNKIT_INT32};
+    c->groups.storage.key_index_stride = FULL_KEYS;
+    return c;
+}
+
 struct call *(*const full_calls[FULL_CALLS])(int64_t rows) = {full_call_new, new_call_of_states,
-                                                              new_bare_call};
+                                                              new_bare_call, new_call_of_cells};
 
 /* Of a binary32 number for each row; sums of a state are of binary64. */
 static size_t rows_bytes(const struct call *c)

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls that bring whatever a call can: one with all options that go together, one from state to
- * state, and for comparison one with next to nothing.
+ * state, one whose keys lie in cells, and for comparison one with next to nothing.
  */
 #ifndef ATTNKIT_TEST_FULL_H
 #define ATTNKIT_TEST_FULL_H
 
 #include "tests/support/call.h"
 
-enum { FULL_KEYS = 150, FULL_DIM = 32, FULL_HEADS = 4, FULL_CALLS = 3 };
+enum { FULL_KEYS = 150, FULL_DIM = 32, FULL_HEADS = 4, FULL_CALLS = 4 };
 
 /* Everything but states and packed keys: K and V in pages of bytes with scales, K in tiles; two
  * packed sequences of `rows` rows together. */
 struct call *full_call_new(int64_t rows);
 
-/* That, packed keys from state to state, and q, k, v and out alone. */
+/* That, packed keys from state to state, q, k, v and out alone, and keys in cells. */
 extern struct call *(*const full_calls[FULL_CALLS])(int64_t rows);
 
 /* The same call with its own outputs. */
