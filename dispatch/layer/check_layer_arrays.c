@@ -51,12 +51,11 @@ attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnk
     return attnkit_bind_cells(a, run->kernels, memory, message);
 }
 
-static attnkit_status check_cells(const struct layer_run *run, const attnkit_exec *exec,
-                                  char *message)
+/* Not inlined, so that a layer without cells does not pay for the copy. */
+static __attribute__((noinline)) attnkit_status check_cells(const struct layer_run *run,
+                                                            const attnkit_exec *exec, char *message)
 {
     struct attention a = run->attention;
-    if (!has_cells(&a) || a.batch == 0 || a.q_len == 0)
-        return ATTNKIT_OK;
     return attnkit_bind_layer_cells(run, exec, &a, message);
 }
 
@@ -64,12 +63,13 @@ attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const att
                                           char *message)
 {
     const struct layer_options *const has = &run->plan->has;
+    const struct attention *const a = &run->attention;
     attnkit_status status = has->has_cache ? set_kv_lens(run, message) : ATTNKIT_OK;
     if (status == ATTNKIT_OK)
-        status = attnkit_check_attention_arrays(&run->attention, message);
+        status = attnkit_check_attention_arrays(a, message);
     if (status == ATTNKIT_OK && has->rotates)
         status = check_positions(run, message);
-    if (status == ATTNKIT_OK)
+    if (status == ATTNKIT_OK && has_cells(a) && a->batch > 0 && a->q_len > 0)
         status = check_cells(run, exec, message);
     return status;
 }
