@@ -347,6 +347,7 @@ def suite_llamacpp():
     llamacpp_test("ops.py")
     llamacpp_test("odd.py")
     llamacpp_test("models.py")
+    llamacpp_test("sequences.py")
 
 
 def suite_llamacpp_part():
