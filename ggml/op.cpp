@@ -6,6 +6,8 @@
 // of all heads, which max_bias multiplies by a slope for each. Nothing is copied.
 #include "ggml/op.h"
 
+#include <attnkit.hpp>
+
 #include <cmath>
 #include <cstring>
 
@@ -81,74 +83,65 @@ std::string described(const char *name, const ggml_tensor *t)
     return text + "] of " + ggml_type_name(t->type);
 }
 
-bool describe_row(const char *name, const ggml_tensor *t, std::string &reason)
+[[noreturn]] void refuse(const std::string &reason)
+{
+    throw attnkit::error(ATTNKIT_UNSUPPORTED, reason.c_str());
+}
+
+void must(bool holds, const char *otherwise)
+{
+    if (!holds)
+        refuse(otherwise);
+}
+
+void check_rows(const char *name, const ggml_tensor *t)
 {
     if (!has_adjacent_elements(t))
-        reason = std::string("the elements of a row of ") + name + " are not adjacent";
-    return has_adjacent_elements(t);
+        refuse(std::string("the elements of a row of ") + name + " are not adjacent");
 }
 
-// K or V; `from` is its tensor, `heads` those that it stands for.
-bool describe_cache(const char *name, const ggml_tensor *from, int64_t heads, attnkit_tensor &to,
-                    std::string &reason)
+// K or V, which stands for so many heads.
+attnkit_tensor describe_cache(const char *name, const ggml_tensor *t, int64_t heads)
 {
     attnkit_type type;
-    if (!find_type(from->type, type)) {
-        reason = std::string("attnkit has no ") + name + " of " + ggml_type_name(from->type);
-        return false;
-    }
-    to = strided(ATTNKIT_LATER, type, from->nb[3], stride(from, 2, heads), from->nb[1]);
-    return describe_row(name, from, reason);
+    if (!find_type(t->type, type))
+        refuse(std::string("attnkit has no ") + name + " of " + ggml_type_name(t->type));
+    check_rows(name, t);
+    return strided(ATTNKIT_LATER, type, t->nb[3], stride(t, 2, heads), t->nb[1]);
 }
 
-bool describe_tensors(const ggml_tensor *op, attnkit_attention_args &args, std::string &reason)
+void describe_tensors(const ggml_tensor *op, attnkit_attention_args &args)
 {
     const ggml_tensor *const q = op->src[0], *const k = op->src[1], *const v = op->src[2];
-    if (q->type != GGML_TYPE_F32 || op->type != GGML_TYPE_F32) {
-        reason = "q and the result must be f32";
-        return false;
-    }
-    if (k->ne[0] != q->ne[0] || k->ne[1] != v->ne[1] || k->ne[3] != q->ne[3] ||
-        v->ne[3] != q->ne[3]) {
-        reason = "the sizes of q, K and V do not fit";
-        return false;
-    }
-    if (!repeats(k->ne[2], args.kv_heads) || !repeats(v->ne[2], args.kv_heads)) {
-        reason = "K and V have different numbers of heads, neither of which is 1";
-        return false;
-    }
+    must(q->type == GGML_TYPE_F32 && op->type == GGML_TYPE_F32, "q and the result must be f32");
+    must(k->ne[0] == q->ne[0] && k->ne[1] == v->ne[1] && k->ne[3] == q->ne[3] &&
+             v->ne[3] == q->ne[3],
+         "the sizes of q, K and V do not fit");
+    must(repeats(k->ne[2], args.kv_heads) && repeats(v->ne[2], args.kv_heads),
+         "K and V have different numbers of heads, neither of which is 1");
+    check_rows("q", q);
+    check_rows("the result", op);
     args.q = strided(ATTNKIT_LATER, ATTNKIT_F32, q->nb[3], q->nb[2], q->nb[1]);
     args.out = strided(ATTNKIT_LATER, ATTNKIT_F32, op->nb[3], op->nb[1], op->nb[2]);
-    return describe_row("q", q, reason) && describe_row("the result", op, reason) &&
-           describe_cache("K", k, args.kv_heads, args.k, reason) &&
-           describe_cache("V", v, args.kv_heads, args.v, reason);
+    args.k = describe_cache("K", k, args.kv_heads);
+    args.v = describe_cache("V", v, args.kv_heads);
 }
 
-bool describe_mask(const ggml_tensor *op, op_shape &shape, std::string &reason)
+void describe_mask(const ggml_tensor *mask, op_shape &shape)
 {
-    const ggml_tensor *const mask = op->src[3];
     const attnkit_attention_args &args = shape.args;
-    if (!mask) {
-        if (shape.max_bias > 0)
-            reason = "max_bias without a mask";
-        return shape.max_bias == 0;
-    }
-    if (mask->type != GGML_TYPE_F16 || mask->ne[0] < args.kv_len || mask->ne[1] < args.q_len) {
-        reason = "the mask is not f16, or has fewer rows or columns than there are queries or keys";
-        return false;
-    }
-    if (!repeats(mask->ne[2], args.q_heads) || !repeats(mask->ne[3], args.batch)) {
-        reason = "the mask repeats otherwise than for all heads or all sequences";
-        return false;
-    }
+    must(mask->type == GGML_TYPE_F16 && mask->ne[0] >= args.kv_len && mask->ne[1] >= args.q_len,
+         "the mask is not f16, or has fewer rows or columns than there are queries or keys");
+    must(repeats(mask->ne[2], args.q_heads) && repeats(mask->ne[3], args.batch),
+         "the mask repeats otherwise than for all heads or all sequences");
+    check_rows("the mask", mask);
     shape.scores.bias = strided(ATTNKIT_LATER, ATTNKIT_F16, stride(mask, 3, args.batch),
                                 stride(mask, 2, args.q_heads), mask->nb[1]);
-    return describe_row("the mask", mask, reason);
 }
 
-bool describe_scores(const ggml_tensor *op, op_shape &shape, std::string &reason)
+void describe_scores(const ggml_tensor *op, op_shape &shape)
 {
-    const ggml_tensor *const sinks = op->src[4];
+    const ggml_tensor *const mask = op->src[3], *const sinks = op->src[4];
     const op_params params = params_of(op);
     shape.args.scale = params.scale;
     shape.scores.softcap = params.softcap;
@@ -156,31 +149,19 @@ bool describe_scores(const ggml_tensor *op, op_shape &shape, std::string &reason
     if (shape.max_bias > 0)
         shape.scores.bias_scales = static_cast<const float *>(ATTNKIT_LATER);
     if (sinks) {
-        if (sinks->type != GGML_TYPE_F32 || sinks->ne[0] != shape.args.q_heads ||
-            !has_adjacent_elements(sinks)) {
-            reason = "the sinks are not adjacent f32, one for each head";
-            return false;
-        }
+        must(sinks->type == GGML_TYPE_F32 && sinks->ne[0] == shape.args.q_heads &&
+                 has_adjacent_elements(sinks),
+             "the sinks are not adjacent f32, one for each head");
         shape.scores.sinks = static_cast<const float *>(ATTNKIT_LATER);
     }
-    return describe_mask(op, shape, reason);
-}
-
-// What attnkit itself has against it, before there are addresses.
-bool check(const op_shape &shape, std::string &reason)
-{
-    char message[ATTNKIT_MESSAGE_SIZE];
-    size_t bytes;
-    const attnkit_attention_args args = arguments(shape);
-    if (attnkit_attention_workspace(&args, nullptr, &bytes, message) == ATTNKIT_OK)
-        return true;
-    reason = message;
-    return false;
+    must(mask || shape.max_bias == 0, "max_bias without a mask");
+    if (mask)
+        describe_mask(mask, shape);
 }
 
 } // namespace
 
-bool describe(const ggml_tensor *op, op_shape &shape, std::string &reason)
+void describe(const ggml_tensor *op, op_shape &shape)
 {
     const ggml_tensor *const q = op->src[0], *const k = op->src[1], *const v = op->src[2];
     std::memset(&shape, 0, sizeof shape); // the padding, too
@@ -194,12 +175,23 @@ bool describe(const ggml_tensor *op, op_shape &shape, std::string &reason)
     shape.args.kv_len = k->ne[1];
     shape.args.head_dim = q->ne[0];
     shape.args.value_dim = v->ne[0];
-    if (describe_tensors(op, shape.args, reason) && describe_scores(op, shape, reason) &&
-        check(shape, reason))
-        return true;
-    reason += " (first of " + described("q", q) + ", " + described("K", k) + ", " +
-              described("V", v) + ")";
-    return false;
+    describe_tensors(op, shape.args);
+    describe_scores(op, shape);
+}
+
+std::string why_not(const ggml_tensor *op)
+{
+    op_shape shape;
+    size_t bytes;
+    try {
+        describe(op, shape);
+        const attnkit_attention_args args = arguments(shape);
+        attnkit::call(attnkit_attention_workspace, &args, nullptr, &bytes);
+    } catch (const attnkit::error &problem) {
+        return std::string(problem.what()) + " (first of " + described("q", op->src[0]) + ", " +
+               described("K", op->src[1]) + ", " + described("V", op->src[2]) + ")";
+    }
+    return "";
 }
 
 attnkit_attention_args arguments(const op_shape &shape)

@@ -23,8 +23,11 @@ struct op_shape {
     float max_bias; // of ALiBi; 0: none
 };
 
-// Describes the op; false, with the reason, where attnkit cannot take it.
-bool describe(const ggml_tensor *op, op_shape &shape, std::string &reason);
+// Throws attnkit::error where the op has no words there.
+void describe(const ggml_tensor *op, op_shape &shape);
+
+// Why attnkit cannot take the op, with its tensors in parentheses; empty where it can.
+std::string why_not(const ggml_tensor *op);
 
 // Arguments that point to the groups of this shape, which it must not outlive.
 attnkit_attention_args arguments(const op_shape &shape);

@@ -6,7 +6,6 @@
 #include "ggml/op.h"
 
 #include <cstring>
-#include <string>
 
 namespace attnkit_ggml
 {
@@ -25,10 +24,10 @@ ggml_tensor *make_op(ggml_context *context)
 
 bool is_that_op(const ggml_tensor *op)
 {
-    op_shape shape;
-    std::string reason;
-    if (op->op != GGML_OP_FLASH_ATTN_EXT || !describe(op, shape, reason))
+    if (op->op != GGML_OP_FLASH_ATTN_EXT || !why_not(op).empty())
         return false;
+    op_shape shape;
+    describe(op, shape);
     const attnkit_attention_args &a = shape.args;
     return a.batch == 2 && a.q_heads == 6 && a.kv_heads == 3 && a.q_len == 5 && a.kv_len == 7 &&
            a.head_dim == 64 && a.value_dim == 32 && a.scale == 0.25 && a.k.type == ATTNKIT_F16 &&

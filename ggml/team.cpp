@@ -132,11 +132,11 @@ void team::set_threads(int threads)
     threads_ = threads > 1 ? threads : 1;
 }
 
-attnkit_exec team::exec()
+attnkit_exec team::exec(bool by_all)
 {
     attnkit_exec exec;
     attnkit_exec_init(&exec);
-    if (threads_ == 1)
+    if (threads_ == 1 || !by_all)
         return exec;
     exec.threads = threads_;
 #ifdef _OPENMP

@@ -23,8 +23,8 @@ class team
 
     void set_threads(int threads);
 
-    // How attnkit runs a call on them.
-    attnkit_exec exec();
+    // How attnkit runs a call: on them, or on the thread that calls.
+    attnkit_exec exec(bool by_all);
 
   private:
     bool by_openmp_;

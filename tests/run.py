@@ -347,6 +347,7 @@ def suite_llamacpp():
     llamacpp_test("ops.py")
     llamacpp_test("odd.py")
     llamacpp_test("models.py")
+    llamacpp_test("sequences.py")
 
 
 def suite_llamacpp_part():
@@ -376,6 +377,7 @@ SUITES = {
     "objects": suite_objects,
     "install": suite_install,
     "onnx": suite_onnx,
+    "llamacpp_part": suite_llamacpp_part,
     "asan": suite_asan,
     "neon": suite_neon,
     "tsan": suite_tsan,
@@ -385,8 +387,7 @@ SUITES = {
     "speed": suite_speed,
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
-             "llamacpp": suite_llamacpp,  # builds ggml
-             "llamacpp_part": suite_llamacpp_part,  # that, too, but then takes seconds
+             "llamacpp": suite_llamacpp,  # builds llama.cpp
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?

@@ -52,10 +52,15 @@ def ops_program(build, source):
 
 
 def model_program(build, source):
-    """A file of the tree that runs a model with random weights."""
+    """A file of the tree that runs a model with random weights, and may call attnkit."""
     made = build / "llamacpp" / Path(source).stem
-    compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama")
+    compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama",
+                    "-I", ROOT / "include", attnkit_library(build))
     return made
+
+
+def attnkit_library(build):
+    return build / "dispatch" / "libattnkit.a"
 
 
 def backend(build, name="backend", ggml=None):
@@ -63,7 +68,7 @@ def backend(build, name="backend", ggml=None):
     folder = build / "llamacpp" / name
     llamacpp.run("cmake", "cmake", "-S", ROOT / "ggml", "-B", folder,
                  f"-DGGML_SOURCE={ggml or llamacpp.source() / 'ggml'}",
-                 f"-DATTNKIT_LIBRARY={build / 'dispatch' / 'libattnkit.a'}")
+                 f"-DATTNKIT_LIBRARY={attnkit_library(build)}")
     llamacpp.run("the backend's build", "cmake", "--build", folder)
     return folder / "libggml-attnkit.so"
 

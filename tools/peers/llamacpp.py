@@ -31,7 +31,8 @@ def run(what, *command):
     if not shutil.which(str(command[0])):
         sys.exit(f"llama.cpp: no {command[0]}, which builds it; Debian and Ubuntu have packages cmake and g++")
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # meson has it, too
     if done.returncode:
         sys.exit(f"llama.cpp: {what} failed\n" + "\n".join(done.stdout.splitlines()[-30:]))
 
@@ -75,7 +76,7 @@ def fetch(path, requirement):
     part.mkdir()
     (part / "requirement.txt").write_text(requirement)
     run("pip download", sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir",
-        "--disable-pip-version-check", "--no-binary", ":all:", "--require-hashes", "--dest", part,
+        "--disable-pip-version-check", "--no-binary", "llama-cpp-python", "--require-hashes", "--dest", part,
         "-r", part / "requirement.txt")
     (part / path.name).rename(path)
     shutil.rmtree(part)

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Several sequences in one llama.cpp with the backend for ggml, together and alone (sequences.cpp), in a plain
+build of ggml, whose products of many rows are those of each row.
+
+    tests/interop/llamacpp/sequences.py [BUILD]     prints TAP
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "llamacpp"))
+
+import builds  # noqa: E402
+
+
+def main():
+    build = Path(sys.argv[1] if len(sys.argv) > 1 else builds.ROOT / "build")
+    program = builds.model_program(build, "tests/interop/llamacpp/sequences.cpp")
+    status, out, log = builds.output(program, GGML_BACKEND_PATH=str(builds.backend(build)),
+                                     LD_LIBRARY_PATH=str(builds.libraries(plain=True)))
+    if "loaded ATTNKIT backend" not in log or "left to the CPU" in log:
+        sys.exit(f"sequences.py: the backend did not compute all\n{log}")
+    print(out if status == 0 else out + log, end="")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
