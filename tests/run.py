@@ -218,6 +218,14 @@ def suite_onnx():
     onnx_cases("onnx", BUILD)
 
 
+def suite_python():
+    """The package of Python: built by pip, in an environment of its own, beside float64 and the C call."""
+    status, output = run([sys.executable, ROOT / "tests" / "python" / "suite.py", BUILD], timeout=1800)
+    record_tap("python", status, output)
+    for line in re.findall(r"^# (attnkit\S*\.whl: .*|auditwheel: .*)$", output, re.MULTILINE):
+        say("    " + line)
+
+
 def suite_neon():
     """The NEON kernels in qemu's user mode, and their inner loops."""
     if platform.machine() == "aarch64":
@@ -378,6 +386,7 @@ SUITES = {
     "install": suite_install,
     "onnx": suite_onnx,
     "llamacpp_part": suite_llamacpp_part,
+    "python": suite_python,
     "asan": suite_asan,
     "neon": suite_neon,
     "tsan": suite_tsan,

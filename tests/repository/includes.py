@@ -12,16 +12,18 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROOMS = ("bench", "dispatch", "docs", "examples", "ggml", "include", "kernels", "tests", "tools")
+ROOMS = ("bench", "dispatch", "docs", "examples", "ggml", "include", "kernels", "python", "tests",
+         "tools")
 WITH_INCLUDES = (".c", ".h", ".cc", ".cpp", ".hpp", ".in")
 COUNTED = (".c", ".h", ".cc", ".cpp", ".hpp", ".py")
 MOST_FILES = 22  # side by side
-OUTSIDE = {"bench", "examples", "ggml", "tests", "tools"}  # of the library
+OUTSIDE = {"bench", "examples", "ggml", "python", "tests", "tools"}  # of the library
 FORBIDDEN = {
     "include": OUTSIDE | {"dispatch", "kernels"},
     "kernels": OUTSIDE | {"dispatch"},
     "dispatch": OUTSIDE,
     "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
+    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # the same
     "examples": set(ROOMS),  # what a reader copies is compiled far from here
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)
@@ -143,6 +145,12 @@ class Rules(unittest.TestCase):
         self.passes("ggml/a.cpp", '"ggml/op.h"', "<attnkit.hpp>", "<ggml.h>")
         self.fails("ggml/a.cpp", '"dispatch/cpu/isa.h"', "ggml/ includes nothing of dispatch/")
         self.fails("dispatch/a.c", '"ggml/op.h"', "dispatch/ includes nothing of ggml/")
+
+    def test_the_package_of_python_includes_the_public_header(self):
+        self.write("python/core/array.h", "")
+        self.passes("python/core/a.cpp", '"python/core/array.h"', "<attnkit.h>", "<nanobind/nanobind.h>")
+        self.fails("python/core/a.cpp", '"dispatch/cpu/isa.h"', "python/ includes nothing of dispatch/")
+        self.fails("dispatch/a.c", '"python/core/array.h"', "dispatch/ includes nothing of python/")
 
     def test_dispatch_includes_nothing_outside_the_library(self):
         self.passes("dispatch/a.c", '"kernels/attention/keys.h"', '"dispatch/cpu/isa.h"')

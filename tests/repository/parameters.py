@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ["include", "kernels", "dispatch", "ggml", "bench", "tools", "tests", "examples"]
+FOLDERS = ["include", "kernels", "dispatch", "ggml", "python", "bench", "tools", "tests", "examples"]
 SUFFIXES = {".c", ".h", ".cc", ".cpp", ".hpp"}
 MOST = 9
 

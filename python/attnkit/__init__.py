@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention for CPUs: the same bits with every instruction set and any number of threads.
+
+Functions on arrays: attention, scaled_dot_product_attention (with torch's signature), attention_varlen,
+merge and linear. Classes: KVCache, State, Layer and Matrix. Arrays are NumPy's, with bfloat16 of ml_dtypes
+too, or of any library that has DLPack, on the CPU; results are NumPy's. A call releases the global lock."""
+
+from pathlib import Path
+
+from . import _core
+from ._cache import KVCache
+from ._core import attention, attention_varlen, info, merge, scaled_dot_product_attention
+from ._layer import Layer
+from ._linear import Matrix, linear
+from ._state import State
+
+__all__ = ["KVCache", "Layer", "Matrix", "State", "attention", "attention_varlen", "get_include", "info",
+           "linear", "merge", "scaled_dot_product_attention"]
+__version__: str = _core.__version__
+
+
+def get_include() -> str:
+    """The folder of attnkit.h, for code in C that is loaded into the same process: the functions are in
+    the module attnkit._core, by dlsym or ctypes."""
+    return str(Path(__file__).parent / "include")

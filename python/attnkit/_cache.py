@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A KV cache: the keys and values of some sequences, in the type and layout that it is made with."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Iterator, Optional
+
+import numpy
+
+from . import _core
+from ._types import CACHED, number_of, row_bytes
+
+TILE_KEYS = 16
+
+
+class KVCache:
+    """Keys and values of `batch` sequences, each of at most `capacity` keys.
+
+    type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of
+            ggml: q8_0, q5_0, q4_0, whose rows are multiples of 32 elements
+    paged   keys of a page, or None: the memory of sequences is in pages that they take as they grow
+    pages   that there are, with paged; by default enough for all sequences at their capacity
+    tiled   store K in tiles of 16 keys, which decoding reads faster; pages are multiples of 16 keys
+
+    The bits of a result do not depend on paged and tiled. Raises ValueError for a value that is wrong."""
+
+    def __init__(self, batch: int, kv_heads: int, capacity: int, head_dim: int,
+                 value_dim: Optional[int] = None, *, type: str = "float32", paged: Optional[int] = None,
+                 pages: Optional[int] = None, tiled: bool = False) -> None:
+        value_dim = head_dim if value_dim is None else value_dim
+        for name, value in (("batch", batch), ("kv_heads", kv_heads), ("head_dim", head_dim),
+                            ("value_dim", value_dim)):
+            if value < 1:
+                raise ValueError(f"{name} is {value}: must be at least 1")
+        if capacity < 0:
+            raise ValueError(f"capacity is {capacity}: must not be negative")
+        if pages is not None and paged is None:
+            raise ValueError("pages: the cache is not paged")
+        if paged is not None and (paged < 1 or tiled and paged % TILE_KEYS):
+            raise ValueError(f"paged is {paged}: must be at least 1, with tiled a multiple of {TILE_KEYS}")
+        self._type = number_of(type, CACHED)
+        self._batch, self._capacity = batch, capacity
+        self._kv = (kv_heads, head_dim, value_dim)
+        self._page = paged or 0
+        self._entries = -(-capacity // paged) if paged else 0
+        self._pages = 0 if not paged else batch * self._entries if pages is None else pages
+        self._lens = numpy.zeros(batch, numpy.int64)
+        places = self._pages if paged else batch
+        rows = paged or capacity
+        k_rows = -(-rows // TILE_KEYS) * TILE_KEYS if tiled else rows
+        has_scales = type == "int8"
+        arrays = [self._rows(places, kv_heads, k_rows, row_bytes(type, head_dim)),
+                  self._rows(places, kv_heads, rows, row_bytes(type, value_dim)),
+                  numpy.zeros((places, kv_heads, k_rows), numpy.float32) if has_scales else None,
+                  numpy.zeros((places, kv_heads, rows), numpy.float32) if has_scales else None,
+                  numpy.zeros((batch, max(self._entries, 1)), numpy.int32) if paged else None]
+        self._table = arrays[-1]
+        self._free = list(range(self._pages - 1, -1, -1))
+        self._taken = [0] * batch
+        self._cache = (self._type, batch, kv_heads, capacity, head_dim, value_dim, int(tiled), self._page,
+                       self._pages, 0, *arrays)
+
+    @staticmethod
+    def _rows(places: int, heads: int, rows: int, size: int) -> numpy.ndarray:
+        return numpy.zeros(places * heads * rows * size, numpy.uint8)
+
+    @property
+    def lens(self) -> numpy.ndarray:
+        """int64 [batch]: the keys of each sequence; a copy."""
+        return self._lens.copy()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of keys, values and scales."""
+        return sum(array.nbytes for array in self._cache[-5:-1] if array is not None)
+
+    def _make_room(self, more: numpy.ndarray) -> None:
+        """For so many more keys of each sequence; takes pages. Raises before anything is changed."""
+        wanted = self._lens + more
+        for b in numpy.flatnonzero(wanted > self._capacity):
+            raise ValueError(f"k has {more[b]} rows for sequence {b}, which has {self._lens[b]} keys: "
+                             f"the capacity is {self._capacity}")
+        if not self._page:
+            return
+        missing = [int(-(-n // self._page)) - taken for n, taken in zip(wanted.tolist(), self._taken)]
+        if sum(n for n in missing if n > 0) > len(self._free):
+            raise MemoryError(f"the cache has {len(self._free)} free pages of {self._page} keys, which are not "
+                              f"enough for {int(more.sum())} more keys")
+        for b, count in enumerate(missing):
+            for _ in range(count):
+                self._table[b, self._taken[b]] = self._free.pop()
+                self._taken[b] += 1
+
+    @contextmanager
+    def _room(self, more: numpy.ndarray) -> Iterator[None]:
+        """For a call that adds so many keys of each sequence; pages that it took are free again if it fails."""
+        self._make_room(more)
+        try:
+            yield
+        except BaseException:
+            self.truncate(self._lens)
+            raise
+        self._lens += more
+
+    def append(self, k: Any, v: Any, lens: Any = None, *, threads: Optional[int] = None) -> None:
+        """Adds rows behind the keys that are there, converted to the type of the cache.
+
+        k [batch, kv_heads, rows, head_dim] and v [batch, kv_heads, rows, value_dim] are float32, float16 or
+        bfloat16. lens, an int for each sequence, says how many of its rows are taken: all by default.
+        Raises ValueError where the capacity is not enough, MemoryError where there are no pages left, and
+        TypeError for other types; then no key is added."""
+        rows = k.shape[-2] if getattr(k, "ndim", 0) >= 2 else 0
+        more = numpy.full(self._batch, rows, numpy.int64)
+        if lens is not None:
+            given = numpy.asarray(lens)
+            if given.shape != (self._batch,) or given.dtype.kind not in "iu":
+                raise ValueError(f"lens: must be {self._batch} integers, one for each sequence")
+            more = given.astype(numpy.int64)
+            if (more < 0).any() or (more > rows).any():
+                raise ValueError(f"lens is {more.tolist()}: must be between 0 and the rows of k ({rows})")
+        with self._room(more):
+            _core.append(self._cache, k, v, starts=self._lens, lens=more, threads=threads)
+
+    def truncate(self, lens: Any) -> None:
+        """Keeps the first keys of each sequence: an int for each, or one int for all. Pages that hold no key
+        any more are free again."""
+        wanted = numpy.broadcast_to(numpy.asarray(lens, numpy.int64), (self._batch,))
+        if (wanted < 0).any() or (wanted > self._lens).any():
+            raise ValueError(f"lens is {wanted.tolist()}: must be between 0 and the keys there "
+                             f"({self._lens.tolist()})")
+        self._lens[:] = wanted
+        for b, keys in enumerate(self._lens.tolist() if self._page else []):
+            while self._taken[b] > -(-keys // self._page):
+                self._taken[b] -= 1
+                self._free.append(int(self._table[b, self._taken[b]]))
+
+    def attend(self, q: Any, *, causal: Any = "bottom-right", **options: Any) -> Any:
+        """Attention over all keys of each sequence.
+
+        q is [batch, q_heads, q_len, head_dim], the last rows of each sequence, of which row i sees the keys up
+        to its own: causal is 'bottom-right', unless it is given, or q_offsets are. Options, result and
+        exceptions are those of attention(), without seeds and weights: mask, bias, causal, q_offsets,
+        window, softcap, sinks, alibi_slopes, scale, return_lse, out and threads. A mask may have fewer
+        columns than the capacity: keys after them are masked. One column repeats to all keys."""
+        if causal == "bottom-right" and options.get("q_offsets") is not None:
+            causal = True
+        return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, **options)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention over part of the keys at a time, with the bits of one call."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import numpy
+
+from . import _core
+
+CHUNK_KEYS = 512
+
+
+def _rows(q: Any) -> Tuple[int, ...]:
+    return tuple(int(n) for n in q.shape[:-1])
+
+
+class State:
+    """What the rows of q have seen so far. Each update goes on over the keys that follow, and result() gives
+    what attention over all of them gives, bit for bit. Every part but the last has a multiple of 512 keys.
+    A state may go to another process or machine: arrays and from_arrays."""
+
+    def __init__(self) -> None:
+        self._arrays: Optional[Tuple[numpy.ndarray, ...]] = None
+        self._keys = 0
+
+    @property
+    def keys(self) -> int:
+        """Keys that the state has seen: where the next part begins."""
+        return self._keys
+
+    @property
+    def arrays(self) -> Tuple[numpy.ndarray, ...]:
+        """max float32 [..., rows], sum float64 [..., rows], out float64 [..., rows, value_dim]: the softmax
+        state as attnkit.h describes it. Raises ValueError before the first update."""
+        if self._arrays is None:
+            raise ValueError("the state has seen no part of the keys")
+        return self._arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Any, keys: int) -> "State":
+        """A state of the arrays of another one, which had seen so many keys."""
+        types = (numpy.float32, numpy.float64, numpy.float64)
+        copies = tuple(numpy.array(array, order="C") for array in arrays)
+        if len(copies) != 3 or any(array.dtype != type for array, type in zip(copies, types)):
+            raise TypeError("arrays: must be max of float32, and sum and out of float64")
+        if copies[0].shape != copies[1].shape or copies[2].shape[:-1] != copies[0].shape:
+            raise ValueError("arrays: max and sum must have the shape of out without its last dimension")
+        state = cls()
+        state._arrays, state._keys = copies, int(keys)
+        return state
+
+    def update(self, q: Any, k: Any, v: Any, **options: Any) -> None:
+        """Goes on over the next part of the keys. q is that of all updates; shapes, options and exceptions
+        are those of attention(): mask, bias, causal, q_offsets, window, softcap, alibi_slopes, scale,
+        kv_lens, dropout, seeds and threads. Masks have the columns of this part. 'bottom-right' is of the
+        keys up to the end of this part; with parts of a longer whole, say q_offsets. Raises ValueError where
+        the keys so far are no multiple of 512."""
+        if self._keys % CHUNK_KEYS:
+            raise ValueError(f"the keys so far are {self._keys}: every part but the last has a multiple of "
+                             f"{CHUNK_KEYS}")
+        rows = _rows(q)
+        new = (numpy.empty(rows, numpy.float32), numpy.empty(rows, numpy.float64),
+               numpy.empty((*rows, int(v.shape[-1])), numpy.float64))
+        _core.attend_part(q, k, v, first_key=self._keys, state_in=self._arrays, state_out=new, **options)
+        self._arrays = new
+        self._keys += int(k.shape[-2])
+
+    def result(self, dtype: Any = numpy.float32, *, sinks: Any = None, return_lse: bool = False,
+               threads: Optional[int] = None) -> Any:
+        """The result of all parts: [..., rows, value_dim] in float32, float16 or bfloat16 (of ml_dtypes),
+        with return_lse a tuple of it and lse. sinks as of attention()."""
+        out = self.arrays[2]
+        rows, value_dim = out.shape[:-1], out.shape[-1]
+        no_key = (*rows[:-1], 0)
+        return _core.attend_part(numpy.zeros((*rows, 1), dtype), numpy.empty((*no_key, 1), numpy.float32),
+                                 numpy.empty((*no_key, value_dim), numpy.float32), state_in=self._arrays,
+                                 first_key=-(-self._keys // CHUNK_KEYS) * CHUNK_KEYS, sinks=sinks,
+                                 return_lse=return_lse, threads=threads)

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What KVCache of Python holds, as it gives it to each call: a tuple of numbers and arrays.
+#ifndef ATTNKIT_PYTHON_CACHE_H
+#define ATTNKIT_PYTHON_CACHE_H
+
+#include "python/core/array.h"
+
+namespace attnkit_python
+{
+
+// The numbers are the first elements of the tuple, in this order, and the arrays follow.
+struct cache {
+    void read(PyObject *object);
+
+    int64_t type, batch, kv_heads, capacity, head_dim, value_dim, is_tiled, page_size, pages;
+    int64_t group; // of scales
+    array k, v, k_scales, v_scales, table;
+
+    attnkit_tensor k_tensor() const;
+    attnkit_tensor v_tensor() const;
+    bool has_pages() const
+    {
+        return page_size > 0;
+    }
+    attnkit_pages page_group() const;
+};
+
+} // namespace attnkit_python
+
+#endif

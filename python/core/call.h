@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An attention as attnkit takes it: the structs of a call, filled from Python's arguments, and the
+// arrays that they point into. And plans: those of a thread's last calls are kept, so that a call
+// like one of them is not checked again.
+#ifndef ATTNKIT_PYTHON_CALL_H
+#define ATTNKIT_PYTHON_CALL_H
+
+#include "python/core/array.h"
+#include "python/core/cache.h"
+#include "python/core/names.h"
+
+#include <vector>
+
+namespace attnkit_python
+{
+
+// What attnkit gets. Groups that are not used are zero.
+struct description {
+    attnkit_attention_args args;
+    attnkit_kv_storage storage;
+    attnkit_pages pages;
+    attnkit_visibility visibility;
+    attnkit_window window;
+    attnkit_score_mods scores;
+    attnkit_states states;
+    attnkit_weights_out weights;
+    int64_t threads;
+};
+
+// Lets args and groups point to each other.
+void link(description &d);
+
+// Integers of a call: an array's own, or those of a list or a single number.
+class integers
+{
+  public:
+    // `count` of them; a single number serves all.
+    void read(PyObject *object, const char *name, int64_t count);
+    // Of any count, whose last element ends the last of them: one less than there are.
+    int64_t read_offsets(PyObject *object, const char *name);
+    attnkit_ints ints() const;
+
+  private:
+    array array_;
+    std::vector<int64_t> own_;
+    const void *data_ = nullptr;
+    attnkit_int_type type_ = ATTNKIT_INT64;
+    int64_t length_ = 0;
+};
+
+// What a layer says of its attention.
+struct layer_shape {
+    int64_t batch, q_heads, q_len, kv_len;
+};
+
+class call
+{
+  public:
+    // Shape and dims of q, k and v, which follow torch: what is before the heads is batch.
+    void read_tensors(PyObject *const *values);
+    // Packed: [rows][heads][elements], with cu_seqlens.
+    void read_packed(PyObject *const *values);
+    // q, and k and v of a cache.
+    void read_cached(PyObject *const *values);
+    // k and v of a cache alone.
+    void read_storage(PyObject *cache);
+    // Options and cache of a layer, whose shape attnkit knows.
+    void read_layer(const layer_shape &shape, PyObject *const *values);
+    // Everything else: masks, score functions, states, threads.
+    void read_options(PyObject *const *values);
+    // out, lse and weights; makes what is not given.
+    void read_outputs(PyObject *const *values);
+    // By a plan of this thread, without Python's lock.
+    void run();
+    // out, or a tuple of it and what else was asked for.
+    nb::object result();
+
+    description d = {};
+    int64_t kv_len = 0; // of masks and weights
+
+  private:
+    void read_mask(PyObject *object);
+    void read_bias(PyObject *object);
+    void read_positions(PyObject *const *values);
+    void read_window(PyObject *object);
+    void read_scores(PyObject *const *values);
+    void read_dropout(PyObject *const *values);
+    void read_states(PyObject *const *values);
+    attnkit_state state_of(PyObject *object, array *arrays, const char *name);
+    const int64_t *score_shape(int64_t columns);
+    void shape_mask(array &a);
+
+    array q_, k_, v_, out_, mask_, bias_, sinks_, slopes_, seeds_;
+    array states_[6];
+    cache cache_;
+    integers q_offsets_, kv_lens_, cu_q_, cu_kv_;
+    std::vector<uint64_t> own_seeds_;
+    nb::object out_object_, lse_object_, weights_object_;
+    int ndim_ = 0;                       // of q
+    int64_t shape_[most_dims + 1] = {};  // of q, as it was given
+    int64_t scores_[most_dims + 1] = {}; // of a mask
+    bool is_packed_ = false;
+};
+
+// Runs the attention by a plan of this thread, made if it has none.
+void run_planned(description &d);
+
+// Whether the elements of an array are bool.
+bool is_mask_of_truths(PyObject *object);
+
+// Workspace of this thread, at least of these bytes.
+void *workspace(size_t bytes);
+
+// How to run on this many threads.
+attnkit_exec exec_of(int64_t threads);
+int64_t read_threads(PyObject *object);
+
+} // namespace attnkit_python
+
+#endif

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The texts of the functions that are C++ all the way, which help() shows. Each begins with its
+// signature, in the form that Python's inspect reads.
+#ifndef ATTNKIT_PYTHON_DOCS_H
+#define ATTNKIT_PYTHON_DOCS_H
+
+namespace attnkit_python
+{
+
+namespace docs
+{
+
+constexpr const char *attention = R"(attention(q, k, v, *, mask=None, bias=None, causal=None, )"
+                                  R"(q_offsets=None, kv_lens=None, window=None, softcap=None, )"
+                                  R"(sinks=None, alibi_slopes=None, scale=None, dropout=None, )"
+                                  R"(seeds=None, return_lse=False, return_weights=False, )"
+                                  R"(out=None, threads=None)
+--
+
+Attention: softmax(scale * q k^T) v over the keys that a row may see.
+
+Shapes: q [..., q_heads, q_len, head_dim], k [..., kv_heads, kv_len, head_dim] and v [..., kv_heads,
+kv_len, value_dim], of float32, float16 or bfloat16 each. What is before the heads is the batch, the
+same of all three. q_heads is a multiple of kv_heads: consecutive query heads share one. The last
+dimension is read where it lies if its elements are adjacent, whatever the other strides; else the
+array is copied first.
+
+mask           bool, true where a row sees a key; repeats to [..., q_heads, q_len, kv_len]
+bias           float32, float16 or bfloat16, added to the scores; repeats as a mask; -inf masks
+causal         'upper-left' (row 0 is at key 0), 'bottom-right' (the last row is at the last key),
+               or True with q_offsets
+q_offsets      position of row 0 among the keys: an int, or one for each batch entry
+kv_lens        keys of each batch entry, 0 to kv_len
+window         (left, right) or (left, right, keep_first), in keys beside the row's own; None: no
+               bound
+softcap        x becomes softcap * tanh(x / softcap)
+sinks          float32 [q_heads]: one more term exp(sink) of the softmax, without a value
+alibi_slopes   float32 [q_heads]: slope * (key - position) is added to the scores
+scale          1 / sqrt(head_dim) by default
+dropout        probability that a weight becomes 0, with seeds: an int or 64 bits for each batch
+               entry
+return_lse     also float32 [..., q_heads, q_len]: the natural logarithm of the softmax's
+               denominator
+return_weights also float32 [..., q_heads, q_len, kv_len]: True or 'softmax', or a stage of the
+               scores: 'biased', 'capped', 'scaled'
+out            array for the result, whose rows are adjacent elements; overlaps no input
+threads        1 by default, at most 1024; the bits are the same for any number
+
+Returns the result [..., q_heads, q_len, value_dim] in the type of q, or out; with lse and weights a
+tuple (result, lse, weights) of what was asked for. A row that sees no key is 0, with an lse of
+-inf.
+
+Raises TypeError for an array of a wrong type, ValueError for a wrong value, shape or device,
+NotImplementedError for what attnkit does not do, OverflowError for sizes beyond the memory. The
+text names the argument and its value.)";
+
+constexpr const char *torch =
+    R"(scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, )"
+    R"(is_causal=False, *, scale=None, enable_gqa=False, out=None, threads=None)
+--
+
+Attention with the signature of torch.nn.functional.scaled_dot_product_attention, on arrays.
+
+Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], of 2 to 6
+dimensions, of float32, float16 or bfloat16.
+
+attn_mask    bool, true where a row sees a key, or numbers that are added to the scores; repeats to
+             [..., heads, L, S]; not with is_causal
+dropout_p    must be 0: attention() has dropout, with seeds
+is_causal    row i sees the keys up to i
+scale        1 / sqrt(E) by default
+enable_gqa   heads may be a multiple of kv_heads
+out, threads as of attention()
+
+Returns [..., heads, L, Ev] in the type of query. A row that sees no key is 0.
+
+Raises as attention() does, and NotImplementedError for dropout_p.)";
+
+constexpr const char *varlen =
+    R"(attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_kv, *, causal=None, q_offsets=None, )"
+    R"(window=None, softcap=None, sinks=None, alibi_slopes=None, scale=None, dropout=None, )"
+    R"(seeds=None, return_lse=False, out=None, threads=None)
+--
+
+Attention over sequences that are packed one after the other.
+
+Shapes: q [rows, q_heads, head_dim], k [keys, kv_heads, head_dim], v [keys, kv_heads, value_dim].
+cu_seqlens_q and cu_seqlens_kv, int32, int64 or a list, have one element more than there are
+sequences: sequence b has the rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys in the same
+way. All else is as of attention(); lse is float32 [q_heads, rows].
+
+Returns [rows, q_heads, value_dim] in the type of q, or out; with return_lse a tuple of it and lse.
+The bits of a sequence are its bits alone.
+
+Raises as attention() does.)";
+
+constexpr const char *merge = R"(merge(outs, lses, *, return_lse=False, threads=None)
+--
+
+One result of attention over several parts of the keys.
+
+outs is a list of float32 arrays [..., rows, value_dim], and lses of float32 arrays [..., rows]:
+what attention(..., return_lse=True) gave for each part. No key is in two parts. An lse of -inf says
+that a row saw no key in a part.
+
+Returns float32 [..., rows, value_dim], what attention over all keys is, though not bit for bit
+(State has its bits); with return_lse a tuple of it and the lse of all parts.
+
+Raises TypeError for other types, ValueError for shapes that are not alike.)";
+
+constexpr const char *info = R"(info()
+--
+
+What the library is: a dictionary of its version, the instruction sets that run many rows (prefill)
+and few (decode), the reason, and for each instruction set (isas) its name, what it needs, whether
+it is built and can run, and why.
+
+Raises RuntimeError where the environment variable ATTNKIT_ISA names one that cannot run.)";
+
+} // namespace docs
+
+} // namespace attnkit_python
+
+#endif

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How the module fails: code throws `refused` with the type of a Python exception and its text, or
+// `raised` where Python has set an exception already. `guarded` turns both into what Python expects
+// of a function.
+#ifndef ATTNKIT_PYTHON_ERRORS_H
+#define ATTNKIT_PYTHON_ERRORS_H
+
+#include "python/core/python.h"
+
+#include <string>
+
+namespace attnkit_python
+{
+
+struct refused {
+    PyObject *type;
+    std::string text;
+};
+
+struct raised {
+};
+
+[[noreturn]] inline void bad_value(const std::string &text)
+{
+    throw refused{PyExc_ValueError, text};
+}
+
+[[noreturn]] inline void bad_type(const std::string &text)
+{
+    throw refused{PyExc_TypeError, text};
+}
+
+// Throws unless the status is ATTNKIT_OK; the message names the argument.
+void expect_ok(attnkit_status status, const char *message);
+
+// An object that may be NULL because Python has raised an exception; the caller owns it.
+inline nb::object owned(PyObject *object)
+{
+    if (!object)
+        throw raised{};
+    return nb::steal(object);
+}
+
+// Sets Python's exception for the C++ exception that is being handled.
+void set_exception();
+
+using function = nb::object(PyObject *const *args, Py_ssize_t positional, PyObject *names);
+
+template <function f>
+PyObject *guarded(PyObject *, PyObject *const *args, Py_ssize_t positional, PyObject *names)
+{
+    try {
+        return f(args, positional, names).release().ptr();
+    } catch (...) {
+        set_exception();
+        return nullptr;
+    }
+}
+
+} // namespace attnkit_python
+
+#endif

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The module attnkit._core: its functions with their signatures and texts, and what attnkit says of
+// itself. Functions are called without a tuple or a dictionary of arguments, which is cheapest.
+#include "python/core/array.h"
+#include "python/core/docs.h"
+#include "python/core/functions.h"
+
+namespace attnkit_python
+{
+
+nb::object copied(PyObject *const *, Py_ssize_t, PyObject *)
+{
+    return nb::int_(copied_bytes());
+}
+
+nb::object info(PyObject *const *, Py_ssize_t, PyObject *)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_isa_choice choice;
+    attnkit_isa_choice_init(&choice);
+    expect_ok(attnkit_isa_choose(nullptr, &choice, message), message);
+    nb::list isas;
+    for (int32_t i = 0; i < attnkit_isa_count(); i++) {
+        attnkit_isa_info isa;
+        attnkit_isa_info_init(&isa);
+        expect_ok(attnkit_isa_get(i, &isa, message), message);
+        nb::dict entry;
+        entry["name"] = isa.name;
+        entry["needs"] = isa.needs;
+        entry["built"] = isa.built != 0;
+        entry["can_run"] = isa.can_run != 0;
+        entry["reason"] = isa.reason;
+        isas.append(entry);
+    }
+    nb::dict result;
+    result["version"] = attnkit_version();
+    result["prefill"] = choice.prefill;
+    result["decode"] = choice.decode;
+    result["reason"] = choice.reason;
+    result["isas"] = isas;
+    return std::move(result);
+}
+
+namespace
+{
+
+template <function f> PyMethodDef method(const char *name, const char *text)
+{
+    return {name, (PyCFunction)(void (*)(void))guarded<f>, METH_FASTCALL | METH_KEYWORDS, text};
+}
+
+PyMethodDef methods[] = {
+    method<attention>("attention", docs::attention),
+    method<scaled_dot_product_attention>("scaled_dot_product_attention", docs::torch),
+    method<attention_varlen>("attention_varlen", docs::varlen),
+    method<merge>("merge", docs::merge),
+    method<info>("info", docs::info),
+    method<attend_cache>("attend_cache", nullptr),
+    method<attend_part>("attend_part", nullptr),
+    method<append>("append", nullptr),
+    method<pack>("pack", nullptr),
+    method<linear>("linear", nullptr),
+    method<layer_pack>("layer_pack", nullptr),
+    method<layer>("layer", nullptr),
+    method<copied>("copied_bytes", nullptr),
+    {nullptr, nullptr, 0, nullptr}};
+
+} // namespace
+
+} // namespace attnkit_python
+
+NB_MODULE(_core, module)
+{
+    attnkit_python::find_numpy();
+    module.attr("__version__") = attnkit_version();
+    for (PyMethodDef *method = attnkit_python::methods; method->ml_name; method++) {
+        PyObject *const function = PyCFunction_NewEx(method, nullptr, nullptr);
+        if (!function)
+            throw nb::python_error();
+        module.attr(method->ml_name) = nb::steal(function);
+    }
+}

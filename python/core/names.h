@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The names of arguments, and which value each has in a call. A function has a list of names, of
+// which the first may be given by their place; None is the same as not given.
+#ifndef ATTNKIT_PYTHON_NAMES_H
+#define ATTNKIT_PYTHON_NAMES_H
+
+#include "python/core/errors.h"
+
+namespace attnkit_python
+{
+
+// Every argument of the functions that describe an attention.
+enum argument {
+    Q,
+    K,
+    V,
+    MASK,
+    BIAS,
+    CAUSAL,
+    Q_OFFSETS,
+    KV_LENS,
+    WINDOW,
+    SOFTCAP,
+    SINKS,
+    ALIBI_SLOPES,
+    SCALE,
+    DROPOUT,
+    SEEDS,
+    RETURN_LSE,
+    RETURN_WEIGHTS,
+    OUT,
+    THREADS,
+    CU_SEQLENS_Q,
+    CU_SEQLENS_KV,
+    ENABLE_GQA,
+    FIRST_KEY,
+    STATE_IN,
+    STATE_OUT,
+    CACHE,
+    PACKED,
+    X,
+    KEY,
+    VALUE,
+    CACHED,
+    ROPE,
+    ARGUMENTS
+};
+
+constexpr int most_names = 40;
+
+// The names of a function; `places` are the arguments that they are.
+struct name_list {
+    const char *function;
+    int positional; // that may be given by their place
+    int required;   // of these
+    struct {
+        const char *name;
+        int place;
+    } names[most_names];
+};
+
+// The values of a call by their places, each borrowed, NULL where it is not given.
+template <int count> struct values {
+    PyObject *of[count] = {};
+};
+
+// Fills `values`, which holds NULL; a name that is unknown, twice or missing is a TypeError.
+void read_names(const name_list &list, PyObject *const *args, Py_ssize_t positional,
+                PyObject *names, PyObject **values);
+
+// A value of one number; `name` is for errors.
+int64_t integer(PyObject *object, const char *name);
+double number(PyObject *object, const char *name);
+bool truth(PyObject *object);
+// Whether it is a text, and which; `text` stays valid while the object does.
+bool is_text(PyObject *object, std::string &text);
+
+} // namespace attnkit_python
+
+#endif

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The snippets of docs/python.md, run one after the other: each prints the text that follows it."""
+
+import contextlib
+import io
+import re
+import unittest
+from pathlib import Path
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
+FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.S | re.M)
+
+
+class Tutorial(unittest.TestCase):
+    def test_prints_what_it_says(self):
+        fences, names = FENCE.findall(PAGE.read_text()), {}
+        self.assertGreater(len(fences), 15)
+        for (kind, code), (follows, text) in zip(fences[::2], fences[1::2]):
+            self.assertEqual((kind, follows), ("python", "text"), code)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, str(PAGE), "exec"), names)  # the page is of this tree
+            self.assertEqual(printed.getvalue(), text, code)
+        self.assertEqual(len(fences) % 2, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
