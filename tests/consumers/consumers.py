@@ -147,17 +147,21 @@ def pkg_config():
     return found
 
 
-def subproject():
-    """meson, subproject: needs nothing of tests, tools or benches"""
-    folder, project = ROOM / "subproject", PROJECTS / "subproject"
+def meson_build(folder, project, tree):
     link = project / "subprojects" / "attnkit"
     link.parent.mkdir(exist_ok=True)
     if not link.exists():
-        link.symlink_to(TREE)
+        link.symlink_to(tree)
     if not (folder / "build.ninja").exists():
         shutil.rmtree(folder, ignore_errors=True)
-        output_of(MESON, "setup", folder, project)
+        output_of(MESON, "setup", folder, project, "--buildtype=release")
     output_of(MESON, "compile", "-C", folder)
+
+
+def subproject():
+    """meson, subproject: needs nothing of tests, tools or benches"""
+    folder = ROOM / "subproject"
+    meson_build(folder, PROJECTS / "subproject", TREE)
     return programs_in(folder, ("program",), "scalar")
 
 
@@ -181,6 +185,22 @@ def plain_sources():
 
 
 CONSUMERS = (add_subdirectory, fetch_content, find_package, pkg_config, subproject, plain_sources)
+
+
+def reproducible():
+    """Builds in other folders, by CMake and by meson, give identical libraries"""
+    other = ROOM / "another" / "place"
+    copy_changed(TREE, other / "source")
+    copy_changed(HERE, other / "projects")
+    cmake_build(other / "add_subdirectory", other / "projects" / "add_subdirectory",
+                f"-DATTNKIT_TREE={other / 'source'}")
+    meson_build(other / "subproject", other / "projects" / "subproject", other / "source")
+    for folder, names in (("add_subdirectory", ("libattnkit.a", "libattnkit.so.*.*")),
+                          ("subproject", ("libattnkit.a",))):
+        for name in names:
+            first, second = one(ROOM / folder, name), one(other / folder, name)
+            if first.read_bytes() != second.read_bytes():
+                raise Failed(f"{first} and {second} differ")
 
 
 # -------------------------------------------------------------------------------- CMake as meson
@@ -295,7 +315,7 @@ def main():
     copy_changed(ROOT, TREE)
     copy_changed(HERE, PROJECTS)
     expected = expected_hash()
-    checks = (install_by_cmake, *CONSUMERS, same_installation, same_commands, refused)
+    checks = (install_by_cmake, *CONSUMERS, reproducible, same_installation, same_commands, refused)
     failed = 0
     print(f"1..{len(checks)}")
     for number, check in enumerate(checks, 1):
