@@ -197,6 +197,13 @@ def suite_install():
     must("install", [sys.executable, REPOSITORY / "installed.py", BUILD, meson()])
 
 
+def suite_consumers():
+    """Projects outside the tree take the library in by CMake, pkg-config, meson and lists of files."""
+    status, output = run([sys.executable, ROOT / "tests" / "consumers" / "consumers.py", BUILD, meson()],
+                         timeout=3600)
+    record_tap("consumers", status, output)
+
+
 def onnx_cases(name, folder, *wrapper):
     status, output = run([sys.executable, INTEROP / "onnx" / "conformance.py", folder, *wrapper],
                          timeout=1800)
@@ -384,6 +391,7 @@ SUITES = {
     "native": suite_native,
     "objects": suite_objects,
     "install": suite_install,
+    "consumers": suite_consumers,
     "onnx": suite_onnx,
     "llamacpp_part": suite_llamacpp_part,
     "python": suite_python,

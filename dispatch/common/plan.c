@@ -57,9 +57,10 @@ attnkit_status attnkit_check_plan(const void *plan, enum plan_kind kind, const c
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "plan (%p) is not what %s of this library wrote in this process", plan,
                       names[kind]);
-    if (isa && strcmp(isa, list[header->isa].name) != 0)
+    const char *const own = list[header->isa].name;
+    if (isa && isa != own && strcmp(isa, own) != 0)
         return refuse(message, ATTNKIT_BAD_ISA, "exec.isa is \"%.32s\": the plan is for \"%s\"",
-                      isa, list[header->isa].name);
+                      isa, own);
     *kernels = list[header->isa].kernels;
     return ATTNKIT_OK;
 }

@@ -4,6 +4,10 @@
  */
 #include "attnkit.h"
 
+#ifndef BUILD_NOTE /* what a build is that is not to be installed */
+#define BUILD_NOTE ""
+#endif
+
 #define STRING(x) #x
 #define VERSION(major, minor, patch) STRING(major) "." STRING(minor) "." STRING(patch)
 

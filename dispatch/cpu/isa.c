@@ -4,23 +4,44 @@
  * global but the machine's features and the choice, each found out once and then kept; two
  * threads that do it at the same time come to the same result.
  */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* secure_getenv */
+#endif
 #include "dispatch/cpu/isa.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#if !defined(__GLIBC__) && !defined(_WIN32)
 #include <unistd.h>
+#endif
 
 #include "dispatch/cpu/cpu.h"
-#include "isa_config.h"
 #include "dispatch/common/message.h"
 #include "dispatch/common/versioned.h"
 
 extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_neon;
 
-/* From worst to best. KERNELS_* is the address of the table, or NULL where it is not built. */
+/* Tables of the CPU family: the build has them all, but for those that it says it is without. */
+#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
+#define KERNELS_AVX2 &attnkit_avx2
+#else
+#define KERNELS_AVX2 NULL
+#endif
+#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512)
+#define KERNELS_AVX512 &attnkit_avx512
+#else
+#define KERNELS_AVX512 NULL
+#endif
+#if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON)
+#define KERNELS_NEON &attnkit_neon
+#else
+#define KERNELS_NEON NULL
+#endif
+
+/* From worst to best. */
 static const struct isa isas[] = {
-    {"scalar", "any CPU", 0, KERNELS_SCALAR},
+    {"scalar", "any CPU", 0, &attnkit_scalar},
     {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
     {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
      CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL,
@@ -71,8 +92,13 @@ static const char *why(const struct isa *isa)
     return "CPU and operating system have what it needs";
 }
 
+/* Callers that took the name from attnkit_isa_get pay for no strcmp, whose time depends on where
+ * the linker has put the two names. */
 static const struct isa *find(const char *name)
 {
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (isas[i].name == name)
+            return &isas[i];
     for (int i = 0; i < ISA_COUNT; i++)
         if (strcmp(isas[i].name, name) == 0)
             return &isas[i];
@@ -91,8 +117,10 @@ static const struct isa *best(void)
 /* ATTNKIT_ISA, or NULL where it is not set, is empty, or must not be trusted. */
 static const char *environment(void)
 {
-#if ATTNKIT_HAVE_SECURE_GETENV
+#if defined(__GLIBC__)
     const char *name = secure_getenv("ATTNKIT_ISA");
+#elif defined(_WIN32) /* has no programs that run with the rights of another user */
+    const char *name = getenv("ATTNKIT_ISA");
 #else
     const bool trusted = getuid() == geteuid() && getgid() == getegid();
     const char *name = trusted ? getenv("ATTNKIT_ISA") : NULL;

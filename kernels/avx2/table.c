@@ -10,14 +10,14 @@ const struct kernels attnkit_avx2 = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = F32_DECODE_ROWS,
-    .matrix_rows = MATRIX_ROWS,
-    .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = attnkit_avx2_exp2,
     .widen = attnkit_avx2_widen,
     .unpack = attnkit_avx2_unpack,
     .widen_tile = attnkit_avx2_widen_tile,
     .narrow = attnkit_avx2_narrow,
+#ifndef ATTNKIT_WITHOUT_APPEND
     .rotate = attnkit_avx2_rotate,
+#endif
     .fill_pointers = attnkit_avx2_fill_pointers,
     .nonzero = attnkit_avx2_nonzero,
     .same_ids = attnkit_avx2_same_ids,
@@ -43,7 +43,11 @@ const struct kernels attnkit_avx2 = {
     .quotient_row = attnkit_avx2_quotient_row,
     .head_scores = attnkit_avx2_head_scores,
     .head_out = attnkit_avx2_head_out,
+#ifndef ATTNKIT_WITHOUT_LINEAR
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
     .widen_matrix = attnkit_avx2_widen_matrix,
     .product = attnkit_avx2_product,
     .few_product = attnkit_avx2_few_product,
+#endif
 };

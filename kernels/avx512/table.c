@@ -10,14 +10,14 @@ const struct kernels attnkit_avx512 = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = F32_DECODE_ROWS,
-    .matrix_rows = MATRIX_ROWS,
-    .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = attnkit_avx512_exp2,
     .widen = attnkit_avx512_widen,
     .unpack = attnkit_avx512_unpack,
     .widen_tile = attnkit_avx512_widen_tile,
     .narrow = attnkit_avx512_narrow,
+#ifndef ATTNKIT_WITHOUT_APPEND
     .rotate = attnkit_avx512_rotate,
+#endif
     .fill_pointers = attnkit_avx512_fill_pointers,
     .nonzero = attnkit_avx512_nonzero,
     .same_ids = attnkit_avx512_same_ids,
@@ -43,7 +43,11 @@ const struct kernels attnkit_avx512 = {
     .quotient_row = attnkit_avx512_quotient_row,
     .head_scores = attnkit_avx512_head_scores,
     .head_out = attnkit_avx512_head_out,
+#ifndef ATTNKIT_WITHOUT_LINEAR
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
     .widen_matrix = attnkit_avx512_widen_matrix,
     .product = attnkit_avx512_product,
     .few_product = attnkit_avx512_few_product,
+#endif
 };

@@ -11,14 +11,14 @@ const struct kernels attnkit_neon = {
     .lanes = LANES,
     .decode_rows = 8,
     .f32_decode_rows = 8,
-    .matrix_rows = MATRIX_ROWS,
-    .f32_matrix_rows = MATRIX_ROWS,
     .exp2 = attnkit_neon_exp2,
     .widen = attnkit_neon_widen,
     .unpack = attnkit_neon_unpack,
     .widen_tile = attnkit_neon_widen_tile,
     .narrow = attnkit_neon_narrow,
+#ifndef ATTNKIT_WITHOUT_APPEND
     .rotate = attnkit_neon_rotate,
+#endif
     .fill_pointers = attnkit_neon_fill_pointers,
     .nonzero = attnkit_neon_nonzero,
     .same_ids = attnkit_neon_same_ids,
@@ -44,7 +44,11 @@ const struct kernels attnkit_neon = {
     .quotient_row = attnkit_neon_quotient_row,
     .head_scores = attnkit_neon_head_scores,
     .head_out = attnkit_neon_head_out,
+#ifndef ATTNKIT_WITHOUT_LINEAR
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = MATRIX_ROWS,
     .widen_matrix = attnkit_neon_widen_matrix,
     .product = attnkit_neon_product,
     .few_product = attnkit_neon_few_product,
+#endif
 };

@@ -395,14 +395,14 @@ const struct kernels attnkit_scalar = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = DECODE_ROWS,
-    .matrix_rows = MATRIX_ROWS,
-    .f32_matrix_rows = F32_MATRIX_ROWS,
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
     .unpack = attnkit_scalar_unpack,
     .widen_tile = attnkit_scalar_widen_tile,
     .narrow = attnkit_scalar_narrow,
+#ifndef ATTNKIT_WITHOUT_APPEND
     .rotate = attnkit_scalar_rotate,
+#endif
     .fill_pointers = attnkit_scalar_fill_pointers,
     .nonzero = attnkit_scalar_nonzero,
     .same_ids = attnkit_scalar_same_ids,
@@ -428,7 +428,11 @@ const struct kernels attnkit_scalar = {
     .quotient_row = quotient_row,
     .head_scores = head_scores,
     .head_out = head_out,
+#ifndef ATTNKIT_WITHOUT_LINEAR
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
     .widen_matrix = attnkit_scalar_widen_matrix,
     .product = attnkit_scalar_product,
     .few_product = attnkit_scalar_few_product,
+#endif
 };

@@ -132,7 +132,7 @@ class Rules(unittest.TestCase):
 
     def test_kernels_include_nothing_above_them(self):
         self.passes("kernels/attention/a.c", '"kernels/attention/keys.h"', '"kernels/avx2/avx2.h"',
-                    '"attnkit.h"', '"isa_config.h"', "<math.h>")
+                    '"attnkit.h"', '"roof_config.h"', "<math.h>")
         for room, header in (("dispatch", "cpu/isa.h"), ("bench", "rows/rows.h"),
                              ("tools", "cli/tool.h"), ("tests", "support/case.h"),
                              ("examples", "shared.h")):

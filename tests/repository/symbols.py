@@ -72,6 +72,10 @@ def wrong_symbols(library, code):
               f"{mapped.get(name)}"
               for name, version in exported.items() if version != mapped.get(name)]
     wrong += [f"{name} is in attnkit.map, but not declared" for name in set(mapped) - declared]
+    packaged = (ROOT / "debian" / "libattnkit0.symbols").read_text()
+    packaged = dict(re.findall(r"^ (attnkit_\w+)@(\S+) ", packaged, re.M))
+    wrong += [f"{name} differs in debian/libattnkit0.symbols"
+              for name, _ in set(mapped.items()) ^ set(packaged.items())]
     return wrong if declared else ["no function is declared"]
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
-one that examples/attention.c compiles, that of attnkit.hpp the one in examples/attention.cpp, the three
+one that examples/attention.c compiles, that of attnkit.hpp the one in examples/attention.cpp, the
 places that state the version agree, README.md shows where things are before any long table, and every
 promise of docs/semantics.md names tests, which exist and are run."""
 
@@ -70,7 +70,10 @@ def main():
         wrong.append("the example of attnkit.hpp is not the one in examples/attention.cpp")
     numbers = re.findall(r"#define ATTNKIT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
     version = ".".join(numbers)
-    for name, text in (("meson.build", f"version: '{version}'"), ("CHANGES.md", f"## {version}")):
+    for name, text in (("meson.build", f"version: '{version}'"), ("CHANGES.md", f"## {version}"),
+                       ("debian/changelog", f"attnkit ({version}-"),
+                       ("packaging/vcpkg/vcpkg.json", f'"version": "{version}"'),
+                       ("packaging/conan/conanfile.py", f'version = "{version}"')):
         if text not in read(name):
             wrong.append(f"{name} does not say {text!r}")
     wrong += wrong_promises(read("docs/semantics.md"))

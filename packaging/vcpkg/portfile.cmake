@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# An overlay port beside the tree it belongs to: vcpkg install attnkit --overlay-ports=packaging/vcpkg. A port
+# in a registry has vcpkg_from_github here instead of the first line.
+set(SOURCE_PATH "${CURRENT_PORT_DIR}/../..")
+set(parts "")
+foreach(part append linear layer)
+  if(part IN_LIST FEATURES)
+    list(APPEND parts ${part})
+  endif()
+endforeach()
+vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS "-DATTNKIT_PARTS=${parts}")
+vcpkg_cmake_install()
+vcpkg_fixup_pkgconfig()
+# CMakeLists.txt installs both kinds: one package has one of them.
+if(VCPKG_LIBRARY_LINKAGE STREQUAL "static")
+  file(GLOB others "${CURRENT_PACKAGES_DIR}/lib/libattnkit.so*" "${CURRENT_PACKAGES_DIR}/debug/lib/libattnkit.so*")
+else()
+  set(others "${CURRENT_PACKAGES_DIR}/lib/libattnkit.a" "${CURRENT_PACKAGES_DIR}/debug/lib/libattnkit.a")
+endif()
+file(REMOVE ${others})
+file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/debug/include" "${CURRENT_PACKAGES_DIR}/debug/lib/cmake")
+vcpkg_install_copyright(FILE_LIST "${SOURCE_PATH}/LICENSE")

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of the shared library, stripped, with instruction sets and parts left out: the table of
+docs/embedding.md, which no size may exceed by more than 2 %. Each library is linked from the objects of a
+build, of which those that depend on what is left out are compiled again.
+
+    tests/consumers/sizes.py BUILD_FOLDER [--write]
+
+Exit status 77: the table is of another compiler, CPU or kind of build.
+"""
+
+import json
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "static"))
+
+from stored_figures import build_options, compiler, is_instrumented  # noqa: E402
+
+PAGE = ROOT / "docs" / "embedding.md"
+ROW = re.compile(r"^\| `([a-z0-9, ]+)` \| ([a-z, ]+) \| (\d+) KB \|$", re.M)
+SLACK = 1.02
+SKIPPED = 77
+Sources = runpy.run_path(str(ROOT / "tools" / "sources"))["Sources"]
+
+
+def skip(why):
+    print(f"sizes.py: {why}")
+    sys.exit(SKIPPED)
+
+
+def objects_of(build):
+    """{path from the top: (command, object)} of the shared library."""
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        if re.search(r"/libattnkit(_\w+)?\.(a|so[\d.]*)\.p/", entry.get("output", "")):
+            path = (Path(entry["directory"]) / entry["file"]).resolve().relative_to(ROOT)
+            if "described" not in entry["output"] and "grown" not in entry["output"]:
+                found[str(path)] = (shlex.split(entry["command"]), entry["output"])
+    return found
+
+
+def without(command, flags, target):
+    """The command, with definitions at its end and another object."""
+    words = [word for word in command if word != "-MD"]
+    words[words.index("-o") + 1] = str(target)
+    for option in ("-MQ", "-MF"):
+        at = words.index(option)
+        del words[at:at + 2]
+    return [*words, *(flag for flag in flags if flag.startswith("-DATTNKIT_WITHOUT_"))]
+
+
+def size(build, objects, lines, folder):
+    """Of the library with these files, in bytes."""
+    linked = []
+    for path, flags in lines:
+        command, compiled = objects[path]
+        if "ATTNKIT_WITHOUT_" in (ROOT / path).read_text():
+            compiled = folder / (path.replace("/", "_") + ".o")
+            subprocess.run(without(command, flags, compiled), cwd=build, check=True)
+        linked.append(str(compiled))
+    linker = next(word for word in objects[path][0] if "ccache" not in word)
+    library = folder / "library.so"
+    subprocess.run([linker, "-shared", "-s", "-Wl,--no-undefined", "-Wl,--as-needed",
+                    f"-Wl,--version-script={ROOT / 'dispatch' / 'attnkit.map'}", "-Wl,-soname,libattnkit.so.0",
+                    *linked, "-lm", "-o", str(library)], cwd=build, check=True)
+    return library.stat().st_size
+
+
+def main():
+    build = Path(sys.argv[1]).resolve()
+    sources, page = Sources((ROOT / "sources.txt").read_text()), PAGE.read_text()
+    options = build_options(build)
+    if is_instrumented(options) or options.get("optimization") != "3":
+        skip("the table is of release builds")
+    objects = objects_of(build)
+    if "dispatch/cpu/cpu_x86.c" not in objects:
+        skip("the table is of x86-64")
+    made_by = compiler("objdump", build / objects["dispatch/cpu/isa.c"][1])
+    if not made_by.startswith("gcc 12"):
+        skip(f"the table is of gcc 12, not of {made_by}")
+    wrong = 0
+    with tempfile.TemporaryDirectory() as name:
+        for row in ROW.finditer(page):
+            isas, parts = row[1].split(", "), ["attention", *row[2].split(", ")]
+            parts = sources.parts() if row[2] == "all parts" else parts
+            lines = list(sources.lines("x86_64", ["scalar", *isas], parts))
+            kb = -(-size(build, objects, lines, Path(name)) // 1000)
+            too_large = kb > int(row[3]) * SLACK
+            wrong += too_large
+            print(f"{row[1]}, {row[2]}: {kb} KB, the page says {row[3]}{': TOO LARGE' if too_large else ''}")
+            page = page.replace(row[0], f"| `{row[1]}` | {row[2]} | {kb} KB |")
+    if "--write" in sys.argv:
+        PAGE.write_text(page)
+        return 0
+    rows = len(ROW.findall(page))
+    return 1 if wrong or rows < 5 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
