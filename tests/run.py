@@ -248,7 +248,7 @@ def emulate_avx512():
     """The AVX-512 kernels in a full-system emulator."""
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
-    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512", "--bochs",
+    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
                                     "--every", "5", "--file", f"{GOLDEN}={guest}"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
@@ -257,8 +257,8 @@ def emulate_avx512():
     figures({"": output})
     ended_well = status == 0
     for test, *arguments in (["masked", "avx512"], ["convert", "avx512", "bochs"],
-                             ["append", "avx512", "bochs"], ["linear", "avx512", "bochs"],
-                             ["masks", "--isa", "avx512", "--bochs", "--cases", "1200"]):
+                             ["append", "avx512"], ["linear", "avx512"],
+                             ["masks", "--isa", "avx512", "--cases", "1200"]):
         status, output = run(machine + [BUILD / "tests" / f"test_{test}", *arguments],
                              timeout=2400)
         record_tap(f"avx512 machine: {test}", status, output)
