@@ -250,7 +250,7 @@ def emulate_avx512():
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
     status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
-                                    "--every", "5", "--file", f"{GOLDEN}={guest}"], timeout=2400)
+                                    "--every", "3", "--file", f"{GOLDEN}={guest}"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return
