@@ -444,6 +444,8 @@ def isas(state=r"(?:yes|no) +(?:yes|no)"):
 def list_isas(every_isa):
     known, units = isas(), names_of_units()
     record("attnkit info lists the instruction sets", len(known) >= 4)
+    record("test_units, which this compiler must know the instructions for, is built",
+           bool(units) or not every_isa)
     for title, names in ("instruction set", known), ("instruction", units):
         say(f"\n{title:<18}tested")
         for name in names:
