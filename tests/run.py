@@ -6,8 +6,8 @@
 
 tools/test calls it after installing what it needs. Two suites run at a time, and print in order; each
 says its wall seconds, which the other's make longer, and its processor seconds, which they do not.
-Ends with a table of which instruction set ran where, and a line "N passed, N failed". With --every-isa,
-one that ran nowhere is a failure.
+Ends with tables of which instruction set, and which instruction for bf16 and bytes, ran where, and a
+line "N passed, N failed". With --every-isa, one that ran nowhere is a failure.
 """
 
 import argparse
@@ -36,7 +36,7 @@ AT_ONCE = 2  # suites: one computes while the other links, waits for one long te
 
 passed = 0
 failed = []
-ran_where = {}  # instruction set -> how it was tested
+ran_where = {}  # instruction set, or instruction of tests/units -> how it was tested
 
 
 def say(text):
@@ -180,6 +180,7 @@ def suite_native():
     """Everything, on the instruction sets that this machine can run."""
     outputs = meson_tests(BUILD)
     figures(outputs)
+    note_units(outputs.get("units", ""), "natively")
     agree = [set(re.findall(r"^# (\w+): \d+ cases, 0 differ", text, re.M))
              if not re.search(r"^not ok", text, re.M) else set()
              for name, text in outputs.items() if name.startswith("same_bits ")]
@@ -263,23 +264,60 @@ def emulate_avx512():
     """The AVX-512 kernels in a full-system emulator."""
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
-    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512", "--bochs",
-                                    "--every", "5", "--file", f"{GOLDEN}={guest}"], timeout=2400)
+    status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
+                                    "--every", "3", "--file", f"{GOLDEN}={guest}"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return
     record_tap("avx512 machine: golden", status, output)
     figures({"": output})
     ended_well = status == 0
-    for test, *arguments in (["masked", "avx512"], ["convert", "avx512", "bochs"],
-                             ["append", "avx512", "bochs"], ["linear", "avx512", "bochs"],
-                             ["masks", "--isa", "avx512", "--bochs", "--cases", "1200"]):
+    for test, *arguments in (["masked", "avx512"], ["convert", "avx512", "few"],
+                             ["append", "avx512"], ["linear", "avx512"],
+                             ["masks", "--isa", "avx512", "--cases", "1200"]):
         status, output = run(machine + [BUILD / "tests" / f"test_{test}", *arguments],
                              timeout=2400)
         record_tap(f"avx512 machine: {test}", status, output)
         ended_well = ended_well and status == 0
     if ended_well:
         ran_where["avx512"] = "emulated (Bochs)"
+
+
+def note_units(output, where):
+    """Which instructions gave the bits of their models, and how many bits were compared."""
+    for name, bits in re.findall(r"^# unit (.+): (\d+) bits in \d+ lanes, 0 differ$", output, re.MULTILINE):
+        ran_where.setdefault(name, f"{where}, {int(bits):,} bits")
+
+
+def names_of_units():
+    """The instructions that tests/units knows, of this CPU family and, once it is built, of ARM."""
+    programs = [(), BUILD], [(EMULATORS / "neon_machine",), NEON_BUILD]
+    commands = [[*wrapper, folder / "tests" / "test_units", "--list"]
+                for wrapper, folder in programs if (folder / "tests" / "test_units").exists()]
+    return [name for command in commands for name in run(command)[1].splitlines()]
+
+
+def emulate_units(name, where, machine, folder):
+    """The instructions of an emulated CPU beside their models."""
+    program = folder / "tests" / "test_units"
+    if not program.exists():
+        say(f"    no {name} machine: {folder.name}/ has no test_units")
+        return
+    status, output = run([*machine, program], timeout=1200)
+    if status == NOT_AVAILABLE:
+        say("    not available here: " + output.strip())
+        return
+    record_tap(f"{name} machine: units", status, output)
+    note_units(output, where)
+
+
+def suite_units():
+    """Instructions for bf16 and bytes beside their models, emulated where this CPU lacks them."""
+    if platform.machine() == "x86_64" and any(name not in ran_where for name in names_of_units()):
+        emulate_units("avx512", "emulated (Bochs)", [EMULATORS / "avx512_machine"], BUILD)
+    if platform.machine() != "aarch64":
+        emulate_units("neon", "emulated (qemu-user)", [EMULATORS / "neon_machine", "-cpu", "max"],
+                      NEON_BUILD)
 
 
 def suite_models():
@@ -400,6 +438,7 @@ SUITES = {
     "tsan": suite_tsan,
     "avx512": suite_avx512,
     "clang": suite_clang,
+    "units": suite_units,
     "models": suite_models,
     "speed": suite_speed,
 }
@@ -408,7 +447,8 @@ ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?
-         "models": ("neon",)}  # its build
+         "units": ("native", "neon"),  # what has run natively; its build
+         "models": ("neon",)}
 ALONE = ("speed",)  # it takes times
 
 
@@ -419,14 +459,17 @@ def isas(state=r"(?:yes|no) +(?:yes|no)"):
 
 
 def list_isas(every_isa):
-    say("\ninstruction set   tested")
-    known = isas()
+    known, units = isas(), names_of_units()
     record("attnkit info lists the instruction sets", len(known) >= 4)
-    for isa in known:
-        where = ran_where.get(isa)
-        say(f"  {isa:<14}  {where or 'NOT TESTED: neither runs here nor was emulated'}")
-        if every_isa and not where:
-            record(f"{isa} was tested", False)
+    record("test_units, which this compiler must know the instructions for, is built",
+           bool(units) or not every_isa)
+    for title, names in ("instruction set", known), ("instruction", units):
+        say(f"\n{title:<18}tested")
+        for name in names:
+            where = ran_where.get(name)
+            say(f"  {name:<16}{where or 'NOT TESTED: neither runs here nor was emulated'}")
+            if every_isa and not where:
+                record(f"{name} was tested", False)
 
 
 def summary():

@@ -3,9 +3,6 @@
  * Linear maps: the packed matrix is what the header says it is, and y has the bits of the scalar
  * reference, which knows no packing: for all types, shapes around every cut, layouts with unmapped
  * pages next to rows, threads in any order; and a row of y has the bits that it has alone.
- *
- * `linear [ISA [bochs]]`: that emulator rounds f16 wrongly, which leaves out what is narrowed to
- * it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,20 +29,11 @@ static const int64_t out_dims[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 130, 25
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
-static bool rounds_f16 = true; /* as it ought to */
-
 static const struct linear_kind plain = {.bias = true};
 
 static bool has_blocks(const struct linear_kind *k)
 {
     return k->w_type == ATTNKIT_Q8_0 || k->packed_type == ATTNKIT_Q8_0;
-}
-
-static bool leave_out(const struct linear_kind *k)
-{
-    const bool converts = k->w_type != k->packed_type;
-    const bool narrows = k->packed_type == ATTNKIT_F16 || k->packed_type == ATTNKIT_Q8_0;
-    return !rounds_f16 && (k->y_type == ATTNKIT_F16 || (converts && narrows));
 }
 
 static void print(const struct linear_kind *k, struct linear_shape s, const char *isa,
@@ -62,8 +50,6 @@ static void print(const struct linear_kind *k, struct linear_shape s, const char
 static int check(const struct linear_kind *k, struct linear_shape shape, uint64_t seed,
                  const char *isa)
 {
-    if (leave_out(k))
-        return 0;
     struct linear_call *const c = linear_call_new(k, shape, seed);
     const char *const wrong =
         linear_call_check(c, (struct runner){.isa = isa, .threads = 1 + (int)(seed % 5)});
@@ -185,8 +171,6 @@ static char *rows_alone(const struct linear_call *c, int64_t first, int64_t coun
 /* Rows of x, then of all its values, which the number of rows cuts in parts of every length. */
 static void check_parts(const struct linear_kind *k, struct linear_shape shape, const char *isa)
 {
-    if (leave_out(k))
-        return;
     struct linear_call *const c = linear_call_new(k, shape, 5);
     linear_call_pack(c, (struct runner){.isa = isa, .threads = 1});
     linear_call_run(c, (struct runner){.isa = isa, .threads = 1});
@@ -237,8 +221,6 @@ static void packing_is_the_same_for_any_threads(void **state)
                                           .packed_type = matrix_conversions[w][1],
                                           .numbers = SPECIAL,
                                           .layout = tensor_layouts[threads % TENSOR_LAYOUTS]};
-            if (leave_out(&k))
-                continue;
             struct linear_call *const c =
                 linear_call_new(&k, (struct linear_shape){1, 32 * threads, 70}, (uint64_t)threads);
             linear_call_pack(c, (struct runner){.isa = *state, .threads = threads});
@@ -331,7 +313,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(zeros_have_the_signs_of_the_order),
         cmocka_unit_test(nan_and_infinity_are_not_lost),
     };
-    rounds_f16 = argc < 3 || strcmp(argv[2], "bochs") != 0;
     const int failed = promises_main("linear", promises, (int)COUNT(promises), argc, argv);
     memory_end();
     return failed;

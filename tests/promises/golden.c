@@ -5,14 +5,13 @@
  * emulator, where the reference would take too long, checks its instruction set against them alone.
  * golden/kind.h has what a case is.
  *
- *   golden FILE [--isa NAME] [--kind NAME] [--every N] [--bochs]
+ *   golden FILE [--isa NAME] [--kind NAME] [--every N]
  *   golden FILE --write    makes the file anew, from the reference; what then differs is a change
  * of the format (docs/format.md), and CHANGES.md has its reason
  *
  * --isa names an instruction set, or "reference"; without it all are checked that can run. --every
  * takes a sample, every Nth case of each kind; N is odd, so that it meets every sort of case. With
  * ATTNKIT_TEST_WHOLE in the environment it takes all.
- * --bochs leaves out what is rounded to binary16, which that emulator does wrongly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +37,7 @@ enum {
 static struct {
     const char *file, *isa, *kind;
     int every;
-    bool write, bochs;
+    bool write;
 } options = {.every = 1};
 
 static struct {
@@ -111,11 +110,6 @@ static bool read_hashes(void)
 
 /* --- The tests -------------------------------------------------------------------------------- */
 
-static bool is_left_out(const struct golden_kind *kind, int number)
-{
-    return options.bochs && (kind->needs(kind, number) & GOLDEN_F16_ROUNDING);
-}
-
 static bool differs(const struct golden_kind *kind, int number, const char *isa, uint64_t expected)
 {
     const int ways = isa ? kind->ways : 1;
@@ -131,8 +125,6 @@ static int check_kind(int k, const char *isa, int *checked)
     const struct golden_kind *const kind = golden[k].kind;
     int differ = 0;
     for (int i = k % options.every; i < kind->count; i += options.every) {
-        if (is_left_out(kind, i))
-            continue;
         ++*checked;
         if (differs(kind, i, isa, golden[k].hashes[i]) && differ++ < REPORTED) {
             printf("# %s: %s %04d differs\n", isa ? isa : "reference", kind->name, i);
@@ -217,8 +209,6 @@ static bool read_options(int argc, char **argv)
         const char *const value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--write") == 0)
             options.write = true;
-        else if (strcmp(argv[i], "--bochs") == 0)
-            options.bochs = true;
         else if (strcmp(argv[i], "--isa") == 0 && ++i)
             options.isa = value;
         else if (strcmp(argv[i], "--kind") == 0 && ++i)
@@ -238,7 +228,7 @@ static bool read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
     if (!read_options(argc, argv)) {
-        fprintf(stderr, "usage: golden FILE [--isa NAME] [--kind NAME] [--every N] [--bochs]\n"
+        fprintf(stderr, "usage: golden FILE [--isa NAME] [--kind NAME] [--every N]\n"
                         "       golden FILE --write\n");
         return 2;
     }

@@ -10,10 +10,9 @@
  *
  * Integers of 32 bits in place of 64 change nothing in every tenth case.
  *
- *   masks [--isa NAME | --bound] [--bochs] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
+ *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *
- * --bochs leaves out results of f16, which that emulator rounds wrongly. N is 1,000, and ten times
- * as large with ATTNKIT_TEST_LONG in the environment.
+ * N is 1,000, and ten times as large with ATTNKIT_TEST_LONG in the environment.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,8 +48,7 @@ enum {
 static struct {
     const char *isa; /* NULL: all */
     bool bound;      /* instead of instruction sets */
-    bool bochs;
-    int only; /* a case, or -1 */
+    int only;        /* a case, or -1 */
     int cases, from, every;
 } options = {.only = -1, .cases = CASES, .every = 1};
 
@@ -133,11 +131,10 @@ static const char *check_isa(const struct drawn *c, const char *isa, const struc
 static void check_case(int number)
 {
     struct drawn *const c = drawn_new(number);
-    const bool left_out = options.bochs && c->args.out.type == ATTNKIT_F16;
     const struct outputs expected = expected_outputs(c);
     for (int i = 0; i < tallies.count; i++) {
         struct tally *const t = &tallies.of[i];
-        const char *const wrong = left_out ? NULL : check_isa(c, t->isa, &expected);
+        const char *const wrong = check_isa(c, t->isa, &expected);
         t->checked++;
         if (wrong && t->differ++ < REPORTED) {
             drawn_print(number);
@@ -216,11 +213,10 @@ static bool check_cells(int number, const char *isa)
     struct drawn *const c = drawn_in_cells(number);
     if (!c)
         return false;
-    const bool left_out = options.bochs && c->args.out.type == ATTNKIT_F16;
     const struct outputs expected = expected_outputs(c);
-    const char *wrong = left_out ? NULL : check_isa(c, isa, &expected);
+    const char *wrong = check_isa(c, isa, &expected);
     if (!wrong && number % 2 == 0 && drawn_narrow(c))
-        wrong = left_out ? NULL : check_isa(c, isa, &expected);
+        wrong = check_isa(c, isa, &expected);
     if (wrong) {
         drawn_print_call(c);
         fail_msg("%s: case %d: %s with cells", isa, number, wrong);
@@ -362,8 +358,6 @@ static void read_options(int argc, char **argv)
         const char *const value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--bound") == 0)
             options.bound = true;
-        else if (strcmp(argv[i], "--bochs") == 0)
-            options.bochs = true;
         else if (strcmp(argv[i], "--isa") == 0)
             options.isa = value;
         else if (strcmp(argv[i], "--case") == 0)

@@ -72,12 +72,6 @@ static uint64_t hash_of(const struct golden_kind *kind, int number, int way, con
     return hash_floats(HASH_BEGIN, rows, (size_t)(POSITIONS * dim));
 }
 
-static unsigned needs(const struct golden_kind *kind, int number)
-{
-    (void)kind, (void)number;
-    return 0;
-}
-
 static void print(const struct golden_kind *kind, int number)
 {
     (void)kind;
@@ -86,7 +80,7 @@ static void print(const struct golden_kind *kind, int number)
 }
 
 static const struct golden_kind kinds[] = {
-    {"angles", BASES *PAIRS, 1, hash_of, needs, print, NULL},
+    {"angles", BASES *PAIRS, 1, hash_of, print, NULL},
 };
 
 const struct golden_kinds golden_angles = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -353,13 +353,6 @@ static uint64_t hash_of(const struct golden_kind *kind, int number, int way, con
     return hash;
 }
 
-static unsigned needs(const struct golden_kind *kind, int number)
-{
-    struct golden_attention what;
-    kind->describe(number, &what);
-    return what.out == ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0;
-}
-
 static void print(const struct golden_kind *kind, int number)
 {
     struct golden_attention what;
@@ -368,18 +361,18 @@ static void print(const struct golden_kind *kind, int number)
 }
 
 static const struct golden_kind kinds[] = {
-    {"attention-layouts", 180, 1, hash_of, needs, print, describe_layouts},
-    {"attention-f16", 450, 1, hash_of, needs, print, describe_f16},
-    {"attention-bf16", 450, 1, hash_of, needs, print, describe_bf16},
-    {"attention-i8", 450, 1, hash_of, needs, print, describe_i8},
-    {"attention-q8_0", 450, 1, hash_of, needs, print, describe_q8_0},
-    {"attention-masks", 420, 1, hash_of, needs, print, describe_masks},
-    {"attention-scores", 384, 1, hash_of, needs, print, describe_scores},
-    {"attention-weights", 200, 1, hash_of, needs, print, describe_weights},
-    {"attention-options", 500, 1, hash_of, needs, print, describe_options},
-    {"attention-bias-scales", 210, 1, hash_of, needs, print, describe_bias_scales},
-    {"attention-cells", 240, 1, hash_of, needs, print, describe_cells},
-    {"attention-blocks", 256, 1, hash_of, needs, print, describe_blocks},
+    {"attention-layouts", 180, 1, hash_of, print, describe_layouts},
+    {"attention-f16", 450, 1, hash_of, print, describe_f16},
+    {"attention-bf16", 450, 1, hash_of, print, describe_bf16},
+    {"attention-i8", 450, 1, hash_of, print, describe_i8},
+    {"attention-q8_0", 450, 1, hash_of, print, describe_q8_0},
+    {"attention-masks", 420, 1, hash_of, print, describe_masks},
+    {"attention-scores", 384, 1, hash_of, print, describe_scores},
+    {"attention-weights", 200, 1, hash_of, print, describe_weights},
+    {"attention-options", 500, 1, hash_of, print, describe_options},
+    {"attention-bias-scales", 210, 1, hash_of, print, describe_bias_scales},
+    {"attention-cells", 240, 1, hash_of, print, describe_cells},
+    {"attention-blocks", 256, 1, hash_of, print, describe_blocks},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -14,11 +14,6 @@
 
 #include "tests/support/random.h"
 
-/* What a case needs. */
-enum {
-    GOLDEN_F16_ROUNDING = 1, /* to binary16, which Bochs does wrongly */
-};
-
 struct golden_attention;
 
 struct golden_kind {
@@ -30,8 +25,6 @@ struct golden_kind {
      * is NULL: kernels/scalar/reference.c and reference_linear.c, and for what these do not know
      * the scalar kernels. Fails the test on any status but ATTNKIT_OK. */
     uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
-
-    unsigned (*needs)(const struct golden_kind *kind, int number);
 
     /* The case in a line, as a comment of TAP. */
     void (*print)(const struct golden_kind *kind, int number);

@@ -96,19 +96,6 @@ static uint64_t hash_map(const struct golden_kind *kind, int number, int way, co
     return hash;
 }
 
-static unsigned needs_of(struct linear_kind k)
-{
-    const bool narrows = k.packed_type == ATTNKIT_F16 || k.packed_type == ATTNKIT_Q8_0;
-    const bool packs_rounded = narrows && k.w_type != k.packed_type;
-    return packs_rounded || k.y_type == ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0;
-}
-
-static unsigned map_needs(const struct golden_kind *kind, int number)
-{
-    (void)kind;
-    return needs_of(draw_map(number).kind);
-}
-
 static void print_linear(struct map m)
 {
     printf("# %d x %d to %d, types x %d w %d packed %d y %d, bias %d numbers %d\n",
@@ -165,12 +152,6 @@ static uint64_t hash_first_y(const struct golden_kind *kind, int number, int way
     free(y);
     linear_call_free(c);
     return hash;
-}
-
-static unsigned first_map_needs(const struct golden_kind *kind, int number)
-{
-    (void)kind;
-    return needs_of(first_map(number).kind);
 }
 
 static void print_first_map(const struct golden_kind *kind, int number)
@@ -246,13 +227,6 @@ static uint64_t hash_embedding(const struct golden_kind *kind, int number, int w
     return hash;
 }
 
-static unsigned embedding_needs(const struct golden_kind *kind, int number)
-{
-    (void)kind;
-    const struct embedding e = draw_embedding(number);
-    return e.out == ATTNKIT_F16 && e.table != ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0;
-}
-
 static void print_embedding(const struct golden_kind *kind, int number)
 {
     (void)kind;
@@ -262,11 +236,10 @@ static void print_embedding(const struct golden_kind *kind, int number)
 }
 
 static const struct golden_kind kinds[] = {
-    {"linear", 351, 1, hash_map, map_needs, print_map, NULL},
-    {"linear-first-packed", CONVERSIONS, 1, hash_first_packed, first_map_needs, print_first_map,
-     NULL},
-    {"linear-first-y", CONVERSIONS, 1, hash_first_y, first_map_needs, print_first_map, NULL},
-    {"embed", 72, 1, hash_embedding, embedding_needs, print_embedding, NULL},
+    {"linear", 351, 1, hash_map, print_map, NULL},
+    {"linear-first-packed", CONVERSIONS, 1, hash_first_packed, print_first_map, NULL},
+    {"linear-first-y", CONVERSIONS, 1, hash_first_y, print_first_map, NULL},
+    {"embed", 72, 1, hash_embedding, print_embedding, NULL},
 };
 
 const struct golden_kinds golden_linear = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -160,14 +160,6 @@ static uint64_t hash_of(const struct golden_kind *kind, int number, int way, con
     return hash;
 }
 
-static unsigned needs(const struct golden_kind *kind, int number)
-{
-    (void)kind;
-    struct cut c;
-    draw_cut(&c, number);
-    return c.what.out == ATTNKIT_F16 ? GOLDEN_F16_ROUNDING : 0;
-}
-
 static void print(const struct golden_kind *kind, int number)
 {
     (void)kind;
@@ -178,7 +170,7 @@ static void print(const struct golden_kind *kind, int number)
 }
 
 static const struct golden_kind kinds[] = {
-    {"states", 240, 1, hash_of, needs, print, NULL},
+    {"states", 240, 1, hash_of, print, NULL},
 };
 
 const struct golden_kinds golden_states = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Gets Bochs 3.0, the x86-64 emulator with AVX-512, VNNI, BF16 and AMX, and prints where it is.
+
+    tests/emulators/bochs.py
+
+It is built once, from the source package of Debian trixie, which is known by its hash, with the corrections
+of bochs.patch. It lies in ~/.cache/attnkit (or under $XDG_CACHE_HOME): nothing is installed. Debian's own
+package is not used because it is of another release, and is built with its debugger, which is slow.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+NOT_AVAILABLE = 98
+SOURCE = "pool/main/b/bochs/bochs_3.0+dfsg.orig.tar.xz"
+SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
+DEBIAN = "http://deb.debian.org/debian/"
+# Where a release is still to be had once the mirrors have gone on to the next.
+ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
+APT_HELPER = "/usr/lib/apt/apt-helper"
+PATCH = Path(__file__).resolve().parent / "bochs.patch"
+OPTIONS = ("--enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex --enable-amx "
+           "--enable-all-optimizations --disable-plugins --disable-docbook --with-nogui").split()
+FLAGS = "-O2 -w"
+COMMANDS = ("g++", "make", "patch", "tar", "xz")
+
+
+class NotAvailable(Exception):
+    """This system lacks something the emulation needs."""
+
+
+def cache_folder():
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "attnkit"
+
+
+def path_of_bochs():
+    """Where this version with these options and corrections lies, once it is built."""
+    recipe = " ".join([SHA256, FLAGS, *OPTIONS]).encode() + PATCH.read_bytes()
+    return cache_folder() / f"bochs-3.0-{hashlib.sha256(recipe).hexdigest()[:12]}"
+
+
+def must_run(command, folder):
+    done = subprocess.run([str(word) for word in command], cwd=folder, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False)
+    if done.returncode != 0:
+        raise NotAvailable(f"{command[0]} failed:\n" + "\n".join(done.stdout.splitlines()[-20:]))
+    return done.stdout
+
+
+def mirrors():
+    """The system's own mirrors of Debian, then the public ones."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"]
+    own = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return list(dict.fromkeys([*own, DEBIAN, ARCHIVE]))
+
+
+def download(target):
+    """apt's helper knows the system's proxies, and refuses a file whose hash is another."""
+    if not os.access(APT_HELPER, os.X_OK):
+        raise NotAvailable(f"no {APT_HELPER} (package apt) to get Bochs's source")
+    said = []
+    for mirror in mirrors():
+        try:
+            return must_run([APT_HELPER, "-o", "APT::Sandbox::User=root", "download-file",
+                             mirror + SOURCE, target, "SHA256:" + SHA256], target.parent)
+        except NotAvailable as error:
+            said.append(f"{mirror}: {error}")
+    raise NotAvailable("cannot get Bochs's source\n" + "\n".join(said))
+
+
+def build(folder, target):
+    """Downloads, corrects and compiles; the program goes to `target` in one step."""
+    missing = [command for command in COMMANDS if not shutil.which(command)]
+    if missing:
+        raise NotAvailable(f"to build Bochs, missing: {' '.join(missing)} "
+                           "(packages: g++ make patch tar xz-utils)")
+    download(folder / "bochs.tar.xz")
+    must_run(["tar", "-xf", "bochs.tar.xz", "--strip-components=1"], folder)
+    must_run(["patch", "-p1", "--forward", "-i", PATCH], folder)
+    ccache = ["ccache"] if shutil.which("ccache") else []
+    compilers = [f"{variable}={' '.join([*ccache, compiler])}"
+                 for variable, compiler in (("CC", "gcc"), ("CXX", "g++"))]
+    must_run(["./configure", *OPTIONS, *compilers, f"CFLAGS={FLAGS}", f"CXXFLAGS={FLAGS}"], folder)
+    must_run(["make", f"-j{len(os.sched_getaffinity(0))}", "bochs"], folder)
+    must_run(["strip", "bochs"], folder)
+    (folder / "bochs").replace(target)
+
+
+@contextlib.contextmanager
+def alone(cache):
+    """Nobody else builds it meanwhile."""
+    with open(cache / "bochs.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def get_bochs():
+    """The path of the program, which is built where it is missing."""
+    target = path_of_bochs()
+    if target.exists():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone(target.parent):
+            if not target.exists():
+                print("bochs.py: building Bochs 3.0, once", file=sys.stderr, flush=True)
+                with tempfile.TemporaryDirectory(dir=target.parent, prefix="bochs.") as folder:
+                    build(Path(folder), target)
+    except OSError as error:
+        raise NotAvailable(f"no Bochs: {error}") from error
+    return target
+
+
+def main():
+    if len(sys.argv) > 1:
+        print(__doc__)
+        return 2
+    try:
+        print(get_bochs())
+    except NotAvailable as error:
+        print(f"bochs.py: not available: {error}", file=sys.stderr)
+        return NOT_AVAILABLE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

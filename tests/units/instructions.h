@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The instructions for bf16 and bytes of a CPU family, each with its model and a way to run it. One
+ * file for each family, x86.c and arm.c, has the list.
+ */
+#ifndef ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
+#define ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tests/units/models.h"
+
+enum { MOST_WORDS = TILE_ROWS * TILE_WORDS };
+
+struct instruction {
+    const char *name;
+    int words;    /* of 32 bits, in the accumulator and in each factor */
+    bool is_bf16; /* or integers */
+    bool (*is_here)(void);
+    void (*run)(uint32_t *acc, const uint32_t *a, const uint32_t *b);
+    uint32_t (*lane)(uint32_t acc, uint32_t a, uint32_t b); /* the model of a lane, or */
+    void (*whole)(uint32_t *acc, const uint32_t *a, const uint32_t *b); /* of the whole */
+};
+
+extern const struct instruction instructions[];
+extern const int instruction_count;
+
+#endif
