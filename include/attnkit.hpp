@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // attnkit for C++17: exceptions instead of statuses, and memory that frees itself. It is a thin
-// layer of inline functions over attnkit.h, which is the manual; structs, fields and constants are
-// those.
+// layer of inline functions over attnkit.h, which is the manual. Structs, fields and constants are
+// the same as in attnkit.h.
 //
 //     attnkit::workspace scratch; // may serve any number of calls, one after the other
 //     auto args = attnkit::make<attnkit_attention_args>(); // knows its size, all else is zero
@@ -19,10 +19,10 @@
 //     args.out = attnkit::tensor(out.data());
 //     attnkit::attention(args, scratch);
 //
-// A function whose name is that of a C function without attnkit_ throws attnkit::error where that
-// one returns a status. Of a call there are three forms:
+// Functions have the names of the C functions without attnkit_, and throw attnkit::error where the
+// C functions return an error. A call has three forms:
 //
-//     attention(args, scratch)          on one thread, in a workspace that grows as it has to
+//     attention(args, scratch)          on one thread, in a workspace that grows as needed
 //     attention(args, scratch, exec)    with an instruction set, or in a parallel-for
 //     attention(args, exec)             as in C: exec has the workspace; for threads of your own
 //
@@ -71,7 +71,7 @@ template <class Function, class... Arguments> void call(Function *function, Argu
 
 // ------------------------------------------------------------------------------------ structs
 
-// Any struct that begins with its size, as attnkit_..._init() leaves it.
+// Returns a struct with default values, as attnkit_..._init() sets them.
 template <class Struct> Struct make() noexcept
 {
     Struct made{};
@@ -90,7 +90,7 @@ inline attnkit_tensor tensor(const void *data, attnkit_type type = ATTNKIT_F32,
     return made;
 }
 
-// The same with strides in bytes of {batch, head, row}.
+// A tensor with strides, in bytes of {batch, head, row}.
 inline attnkit_tensor strided(attnkit_tensor made, int64_t batch, int64_t head,
                               int64_t row) noexcept
 {
@@ -113,7 +113,7 @@ inline attnkit_ints ints(const int32_t *data) noexcept
 
 // ------------------------------------------------------------------------------------- memory
 
-// Scratch of calls and runs. It grows, and never shrinks.
+// Workspace of calls and runs. It grows, and never shrinks.
 class workspace
 {
   public:
@@ -123,7 +123,7 @@ class workspace
         reserve(bytes);
     }
 
-    // What was in it is gone where it grows.
+    // Makes the workspace at least this large. Its contents are lost if it grows.
     void reserve(std::size_t bytes)
     {
         if (bytes <= size_)
@@ -144,7 +144,7 @@ class workspace
         return size_;
     }
 
-    // exec with this workspace.
+    // Returns exec with this workspace.
     attnkit_exec in(attnkit_exec exec) const noexcept
     {
         exec.workspace = data();
@@ -157,7 +157,7 @@ class workspace
     std::size_t size_ = 0;
 };
 
-// ------------------------------------------------------- what all kinds of calls have in common
+// ------------------------------------------------------------------------------ shared by calls
 
 namespace detail
 {
@@ -233,7 +233,7 @@ template <class Calls> class basic_plan
     using args_type = typename Calls::args;
     using data_type = typename Calls::data;
 
-    // For at most exec.threads threads and the instruction set of exec.
+    // Makes a plan for at most exec.threads threads and the instruction set of exec.
     explicit basic_plan(const args_type &args, const attnkit_exec &exec = make<attnkit_exec>())
         : memory_(::operator new(Calls::plan_size(), alignment))
     {
@@ -241,7 +241,7 @@ template <class Calls> class basic_plan
         call(Calls::plan_workspace, memory_.get(), &workspace_size_);
     }
 
-    // Bytes that any run needs.
+    // Returns the bytes of workspace that any run needs.
     std::size_t workspace_size() const noexcept
     {
         return workspace_size_;
@@ -259,7 +259,7 @@ template <class Calls> class basic_plan
         run(data, scratch.in(exec));
     }
 
-    // For the functions of attnkit.h.
+    // The plan for functions of attnkit.h.
     const void *get() const noexcept
     {
         return memory_.get();
@@ -354,7 +354,7 @@ inline void layer(const attnkit_layer_args &args, workspace &scratch,
     detail::make_call<detail::layer_calls>(args, scratch, exec);
 }
 
-// Those that need no workspace.
+// Calls that need no workspace.
 
 inline void merge(const attnkit_merge_args &args, const attnkit_exec &exec = make<attnkit_exec>())
 {

@@ -15,7 +15,7 @@ static void take_down(int signal_number)
     caught = signal_number;
 }
 
-/* Signals that somebody ignores for us, as nohup does, stay ignored. */
+/* Sets the handler of all signals, except those that were ignored at the start, as by nohup. */
 static void handle_by(void (*handler)(int))
 {
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {
@@ -23,7 +23,7 @@ static void handle_by(void (*handler)(int))
         sigaction(ending[i], NULL, &action);
         if (action.sa_handler == SIG_IGN)
             continue;
-        action = (struct sigaction){.sa_handler = handler}; /* without SA_RESTART */
+        action = (struct sigaction){.sa_handler = handler}; /* no SA_RESTART: waiting ends */
         sigemptyset(&action.sa_mask);
         sigaction(ending[i], &action, NULL);
     }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ctrl-C and its like: a job then ends what it has started, removes what it has made, and dies of
- * the signal.
+ * Ctrl-C and similar signals. After such a signal a job ends the processes it has started, removes
+ * the files it has made, and dies of the signal.
  */
 #ifndef ATTNKIT_COMPARE_INTERRUPT_H
 #define ATTNKIT_COMPARE_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From now on signals are taken down; system calls that wait return. */
+/* From now on a signal is only noted, and interrupts system calls that wait. */
 void interrupt_catch(void);
 
 bool interrupted(void);
 
-/* In a child process: signals do what they do by default. */
+/* Restores the default effect of signals. For child processes. */
 void interrupt_release(void);
 
-/* Dies of the signal that came, if one did. */
+/* Dies of the signal that has come, if any. */
 void interrupt_die(void);
 
 #endif

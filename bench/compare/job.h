@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job that has been done: what was compared, and what came of it.
+ * A finished job: the two sides and the results of all points.
  */
 #ifndef ATTNKIT_COMPARE_JOB_H
 #define ATTNKIT_COMPARE_JOB_H
@@ -12,11 +12,11 @@
 struct job {
     const struct plan *plan;
     const struct shared *shared;
-    char labels[2][LABEL]; /* what BASE and HEAD are */
+    char labels[2][LABEL]; /* names of BASE and HEAD in results */
     struct judged points[MAX_POINTS];
     struct control control;
     enum verdict verdict;
-    double seconds; /* that measuring took */
+    double seconds; /* time of measuring */
 };
 
 const char *verdict_text(enum verdict verdict);

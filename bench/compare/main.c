@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program attnkit-compare, which `attnkit compare` starts: whether one build of the library is
- * slower than another. It is not linked with the library.
+ * The program attnkit-compare, which `attnkit compare` starts. It finds out whether one build of
+ * the library is slower than another. It is not linked with the library.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ struct compare_options {
     const char *repository, *setup, *base_setup, *head_setup, *keep, *patience, *help;
 };
 
-/* What is compared, in memory of this job. */
+/* The state of a job. */
 struct setting {
     const struct compare_options *options;
     const char *given[2]; /* BASE and HEAD */
@@ -41,7 +41,7 @@ struct setting {
 
 /* ------------------------------------------------------------------------------ the libraries */
 
-/* Each with its worker. */
+/* Finds the library and the worker of a side. */
 static bool find_library(struct setting *setting, int side, char files[FILES][PATH_MAX])
 {
     static const char *const names[] = {"BASE", "HEAD"};
@@ -70,7 +70,7 @@ static enum exit_code find_libraries(struct setting *setting)
 
 /* ------------------------------------------------------------------------------ the measuring */
 
-/* All points, and some of them, evenly spread, also of BASE against itself. */
+/* Wants all points, and for some of them, evenly spread, also BASE against itself. */
 static void want_all(struct shared *shared)
 {
     const int stride = shared->count > CONTROLS ? shared->count / CONTROLS : 1;
@@ -80,7 +80,7 @@ static void want_all(struct shared *shared)
     }
 }
 
-/* Those that the first process found slower or unclear. Returns how many. */
+/* Wants the points that the first process found slower or unclear. Returns their number. */
 static int want_suspects(struct shared *shared)
 {
     int count = 0;
@@ -198,7 +198,7 @@ static enum exit_code compare(struct setting *setting, const char *json)
     return report(job, json);
 }
 
-/* In a folder that is gone afterwards. */
+/* Runs a job in a temporary folder. */
 static enum exit_code run(struct setting *setting)
 {
     const char *json = setting->options->json;
@@ -235,7 +235,7 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
         return false;
     if (options->patience && !parse_real("--patience", options->patience, &patience))
         return false;
-    if (!(patience > 0.0)) /* not a number, either */
+    if (!(patience > 0.0)) /* NaN is refused, too */
         return complain("--patience is %s: must be more than 0 seconds", options->patience);
     plan->effort.any_bits = options->any_bits != NULL;
     plan->choice = (struct choice){options->isa, options->quick != NULL, options->filter};
@@ -257,13 +257,13 @@ static void print_help(const struct option *options, int count)
         "bits, where HEAD crashes or refuses, or where the median of the ratios of the times is\n"
         "beyond 1.01, a sign test gives p < 0.001, and a second process, which loads the "
         "libraries\n"
-        "in another order, finds it slower, too (p < 0.01). In some points BASE is also measured\n"
-        "against itself: if the median of that leaves 0.995 to 1.005, the machine is too noisy to\n"
-        "tell.\n"
+        "in another order, finds it slower, too (p < 0.01). For some points BASE is also measured\n"
+        "against itself: if the median of these ratios is not within 0.995 to 1.005, the\n"
+        "machine is too noisy to tell.\n"
         "\n"
         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
         "side cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a\n"
-        "file, memory or a process cannot be had.\n");
+        "file, memory or a process is not available.\n");
     options_print_help(options, count);
 }
 
@@ -273,28 +273,28 @@ static enum exit_code main_compare(int argc, char **argv)
     static const struct option options[] = {
         {"--quick", NULL, "under a minute: the main points, fewer pairs", &values.quick},
         {"--isa", "NAME",
-         "the points of this instruction set; without it all of the best one,\n"
+         "only points of this instruction set; default: all points of the best one,\n"
          "some of AVX2 and small ones of plain C",
          &values.isa},
-        {"--filter", "REGEX", "only the points whose name it matches (extended, as grep -E)",
+        {"--filter", "REGEX", "only points whose name matches (extended, as grep -E)",
          &values.filter},
-        {"--list", NULL, "only the names of the points", &values.list},
-        {"--json", "FILE", "the results for programs", &values.json},
-        {"--pairs", "N", "so many pairs of calls for each point", &values.pairs},
+        {"--list", NULL, "list the names of the points and do nothing else", &values.list},
+        {"--json", "FILE", "also write the results to a JSON file", &values.json},
+        {"--pairs", "N", "measure N pairs of calls for each point", &values.pairs},
         {"--allow-different-bits", NULL,
          "results may differ by 1e-4 of the largest element: for a change\n"
          "that means to change them",
          &values.any_bits},
-        {"--core", "N", "the processor to measure on; without it the last one", &values.core},
-        {"--seed", "N", "of the random order", &values.seed},
-        {"--patience", "SECONDS", "after which a point that is not done hangs; 120",
-         &values.patience},
-        {"--repository", "DIR", "where revisions are; without it the current folder",
+        {"--core", "N", "the processor to measure on; default: the last one", &values.core},
+        {"--seed", "N", "seed of the random order", &values.seed},
+        {"--patience", "SECONDS",
+         "time after which an unfinished point counts as hung; default: 120", &values.patience},
+        {"--repository", "DIR", "the repository of the revisions; default: the current folder",
          &values.repository},
         {"--setup", "ARGS", "more arguments of meson setup, separated by blanks", &values.setup},
         {"--base-setup", "ARGS", "the same for BASE alone", &values.base_setup},
         {"--head-setup", "ARGS", "the same for HEAD alone", &values.head_setup},
-        {"--keep", "DIR", "keep libraries of revisions here, and take those that are here",
+        {"--keep", "DIR", "a folder that keeps libraries of revisions for later jobs",
          &values.keep},
         {"--help", NULL, "this text", &values.help},
     };

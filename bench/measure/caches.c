@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Caches, as Linux tells of those of the first processor.
+ * The caches of the first processor, as Linux reports them.
  */
 #include "bench/measure/caches.h"
 
@@ -10,7 +10,8 @@
 
 enum { WORD = 32 };
 
-/* The word in a file of a cache, such as "Unified". False: there is no such file. */
+/* Reads the word in a file of a cache, such as "Unified". Returns false if there is no such file.
+ */
 static bool read_word(int cache, const char *file, char word[WORD])
 {
     char name[128];
@@ -22,7 +23,7 @@ static bool read_word(int cache, const char *file, char word[WORD])
     return ok;
 }
 
-/* Bytes of the data cache of a level, of a core or shared; 0 if there is none. */
+/* Returns the bytes of the data cache of a level, private or shared; 0 if there is none. */
 static size_t cache_bytes(int level)
 {
     char type[WORD], text[WORD];
@@ -38,9 +39,9 @@ static size_t cache_bytes(int level)
     return 0;
 }
 
-/* Half a level leaves room for what else is in it; what it holds must not fit into the level
- * below. Virtual machines tell of caches that they share with others: 512 MB must be enough to be
- * beyond them. */
+/* A buffer fills half a level, which leaves room for other data, but must not fit into the level
+ * below. Virtual machines report caches that they share with others, so memory beyond them is
+ * limited to 512 MB. */
 size_t level_buffer(int level)
 {
     const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;

@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* Bytes of a buffer that stands for a cache level, 1 .. 3, or with 0 for memory beyond the caches.
- * 0: this machine has no such level. */
+/* Returns the bytes of a buffer that stands for cache level 1 .. 3, or for memory beyond the caches
+ * if level is 0. Returns 0 if this machine has no such level. */
 size_t level_buffer(int level);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appends, merges, embeddings, packing, and what a call of attention costs beside its work.
+ * Appends, merges, embeddings, packing, and the overhead of a call of attention.
  */
 #include "bench/measure/count_parts.h"
 
 #include <stdlib.h>
 
 enum { HEADS = 4, ROWS = 32, DIM = 64, PARTS = 3, OUTPUTS = 40, VOCABULARY = 50 };
-enum { FLOATS = HEADS * ROWS * DIM }; /* of every array of them; tables and matrices are smaller */
-enum { MEMORY_BYTES = 4 * FLOATS + 4096 }; /* of what is written to: no type is wider */
+enum { FLOATS = HEADS * ROWS * DIM }; /* floats in every array; tables and matrices need fewer */
+enum { MEMORY_BYTES = 4 * FLOATS + 4096 }; /* output memory: no type is wider than binary32 */
 
 /* The memory of a call; each row uses some of it. */
 struct memory {
@@ -16,7 +16,7 @@ struct memory {
     float *source[PARTS], *lses[PARTS], *out;
     void *written;
     void *workspace;
-    attnkit_status status; /* of the last call */
+    attnkit_status status; /* status of the last call */
 };
 
 static attnkit_exec exec_in(const struct memory *memory)
@@ -51,7 +51,7 @@ static void append(void *arg)
     memory->status = attnkit_append(&args, &exec, NULL);
 }
 
-/* As K goes into a cache that is decoded from: turned, and in tiles. */
+/* Appends K as to a cache for decoding: with rotation, in tiles. */
 static void append_turned(void *arg)
 {
     struct memory *const memory = arg;
@@ -108,7 +108,7 @@ static void pack(void *arg)
     memory->status = attnkit_pack(&args, &exec, NULL);
 }
 
-/* Of B1_H4_L1x32_D64: a call is hardly shorter than this one. */
+/* The arguments of B1_H4_L1x32_D64, which is nearly the shortest call. */
 static attnkit_attention_args attention_args(const struct memory *memory)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Public calls to be counted, one after the other: tools/static/counts.py runs this program in
- * callgrind, which counts the instructions of one call of each row. `attnkit-counts ISA [ROW]`
- * prints what the counts depend on beside the compiler, then the name of each row it calls, in the
- * grammar of bench/README.md. Shapes are small, because callgrind takes fifty times as long.
+ * The program of which tools/static/counts.py counts instructions: it runs the program in
+ * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the versions that
+ * the counts depend on, except the compiler's, and then the name of each row it calls, in the
+ * grammar of bench/README.md. Shapes are small, because callgrind is fifty times as slow.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static const struct {
     const char *shape;
     unsigned types;
 } cases[] = {
-    {"B1_H1_L1_D1", F32}, /* what a call costs beside arithmetic */
+    {"B1_H1_L1_D1", F32}, /* the overhead of a call */
     {"B1_H1_L1_D1/planned", F32},
     {"B1_H1_L1x16_D64", F32},
     {"B1_H1_L1x16_D64/planned", F32},
@@ -62,18 +62,18 @@ static const struct {
     {"B1_H4_2_L1x100_D32_M128", F32 | F16 | BF16 | Q8_0},
 };
 
-/* -------------------------------------------------------------- what the rows of bench call */
+/* ------------------------------------------------------------ functions that the rows call */
 
-/* What callgrind counts while it runs, by its name. */
+/* Callgrind counts while this function runs. It knows the function by its name. */
 __attribute__((noinline)) void counted_call(void (*call)(void *arg), void *arg);
 
 void counted_call(void (*call)(void *arg), void *arg)
 {
     call(arg);
-    __asm__ volatile(""); /* so that the call is no jump out of this function */
+    __asm__ volatile(""); /* keeps the call from becoming a jump out of this function (tail call) */
 }
 
-/* Once before, uncounted: the first call has the functions of libraries looked up. */
+/* Makes one call before the counted one, because the first call resolves symbols of libraries. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result)
 {
@@ -82,7 +82,7 @@ void measure_calls(const struct row *row, struct pool *pool, struct patience pat
     counted_call(call->make, call->arg);
 }
 
-/* Callgrind counts the same whatever is in a cache: one copy of each matrix will do. */
+/* Caches do not change counts, so one copy of each matrix is enough. */
 size_t level_buffer(int level)
 {
     (void)level;
@@ -119,7 +119,7 @@ static void print_libraries(void)
 #endif
 }
 
-/* All of them, or the one of this name. */
+/* Runs all rows, or only the wanted one. */
 static bool run_rows(const struct row_list *rows, const char *wanted)
 {
     bool found = false;

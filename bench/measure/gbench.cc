@@ -31,8 +31,8 @@ class Silence : public benchmark::BenchmarkReporter
     }
 };
 
-// Names without "/iterations:1/manual_time", and as CPU time that of the calls: the library's own
-// would count what lies between them.
+// Removes "/iterations:1/manual_time" from names, and reports the CPU time of the calls. Google
+// Benchmark's own CPU time would include the time between calls.
 class Json : public benchmark::JSONReporter
 {
   public:

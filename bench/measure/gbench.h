@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Google Benchmark for C: the little of it that the benches need. A benchmark is a function that
- * measures by its own means and reports one time for each iteration, of which it makes one:
+ * Google Benchmark for C: the small part that the benches need. A benchmark is a function that
+ * measures a time itself and reports it as the time of its only iteration:
  *
  *     static void bench(struct gbench_state *state, void *arg)
  *     {
@@ -21,18 +21,18 @@ extern "C" {
 
 struct gbench_state;
 
-/* The name appears in the results as it is. */
+/* Registers a benchmark. Its name appears unchanged in the results. */
 void gbench_register(const char *name, void (*bench)(struct gbench_state *state, void *arg),
                      void *arg);
 
-/* A line of the results' "context". */
+/* Adds a line to the "context" of the results. */
 void gbench_context(const char *key, const char *value);
 
-/* Runs what was registered, `repetitions` times, and writes Google Benchmark's JSON to a file that
- * can be written, if json is not NULL. argv[0] is the program. */
+/* Runs the registered benchmarks, `repetitions` times each. If json is not NULL, writes Google
+ * Benchmark's JSON to this file, which must be writable. argv0 is the name of the program. */
 void gbench_run(char *argv0, int repetitions, const char *json);
 
-/* Within a benchmark: */
+/* For use within a benchmark: */
 
 bool gbench_keep_running(struct gbench_state *state);
 void gbench_set_iteration_time(struct gbench_state *state, double seconds, double cpu_seconds);

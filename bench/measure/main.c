@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program attnkit-bench, which `attnkit bench` starts: chooses rows, has Google Benchmark run
- * them, and prints their table.
+ * The program attnkit-bench, which `attnkit bench` starts. It chooses rows, runs them through
+ * Google Benchmark, and prints a table.
  */
 #include <attnkit.h>
 
@@ -28,17 +28,17 @@ struct bench_options {
         *help;
 };
 
-/* What was asked for. */
+/* What the user has asked for. */
 struct plan {
     struct row_list rows;
     struct patience patience;
     int64_t repeat;
     int name_width;
-    const struct isa *isa; /* of --isa, or the best one */
-    const char *json;      /* the name to write to */
+    const struct isa *isa; /* instruction set of --isa, or the best one */
+    const char *json;      /* name of the results' file, or NULL */
 };
 
-/* A row on its way through Google Benchmark, with the results of its repetitions. */
+/* A row for Google Benchmark, with the results of its repetitions. */
 struct job {
     const struct plan *plan;
     const struct row *row;
@@ -98,7 +98,7 @@ static bool has_row(const struct row_list *rows, const char *name)
     return false;
 }
 
-/* A history has all roofs, whatever rows were asked for. */
+/* Adds missing roofs: a history has all roofs, whatever rows the user asks for. */
 static bool add_missing_roofs(struct row_list *rows)
 {
     struct row_list roofs = {0};
@@ -205,7 +205,7 @@ static int by_seconds(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A row that was repeated appears with its median. */
+/* Prints the table. A repeated row appears once, with its median. */
 static void print_table(const struct plan *plan, struct job *jobs)
 {
     report_header(plan->name_width);
@@ -227,7 +227,7 @@ static void run_jobs(const struct plan *plan, struct job *jobs, struct result *r
     print_table(plan, jobs);
 }
 
-/* A row that could not be measured is an error only if it was asked for by its shape. */
+/* Runs the rows. A row that cannot be measured is an error only with --shape. */
 static int run_plan(const struct bench_options *options, const struct plan *plan, char *program)
 {
     const size_t count = (size_t)plan->rows.count;
@@ -254,19 +254,18 @@ static void print_help(const struct option *options, int count)
         "attnkit bench: how fast attention is on this machine, and how near to its roof\n"
         "\n"
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
-        "prefill with K and V in f32 on two threads; decode has one query row, few has few for\n"
-        "many keys; linear is a linear map, layer a layer of self-attention. Its percentage is of\n"
-        "the fused multiply-adds that its instruction set can do on as many threads, for decode\n"
-        "and few rows of a linear map or layer of the bytes that can be read from memory, "
-        "measured\n"
-        "right before and after each call.\n"
+        "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
+        "rows for many keys, linear is a linear map, layer a layer of self-attention. The roof\n"
+        "of a row is measured right before and after each call, and its percentage is its speed\n"
+        "in percent of the roof: the fused multiply-adds of its instruction set on as many\n"
+        "threads; for decode, and for few rows of a linear map or layer, reading memory.\n"
         "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
         "attention or of a layer is written\n"
         "\n"
         "  B1         batch entries\n"
-        "  H32_8      query heads, KV heads; H12 if they are as many\n"
-        "  L448x1500  query rows, keys; L2048 if they are as many\n"
-        "  D64x128    head dim, value dim; D64 if they are equal\n"
+        "  H32_8      query heads, KV heads; H12 if equal\n"
+        "  L448x1500  query rows, keys; L2048 if equal\n"
+        "  D64x128    head dim, value dim; D64 if equal\n"
         "  _M4096     a layer: rows of 4096 elements in and out; keys before its own are cached\n"
         "  _causal    a row sees the keys up to its own, the last row all of them\n"
         "  _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
@@ -279,10 +278,8 @@ static void print_help(const struct option *options, int count)
         "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
         "  _sinks, _dropout, _weights\n"
         "\n"
-        "Behind a shape, /planned is a run of a plan, of attention alone, and /warm means that "
-        "what "
-        "it\n"
-        "reads may be in a cache.\n");
+        "After a shape, /planned is a run of a plan (attention only), and /warm means that the\n"
+        "data a call reads may be in a cache.\n");
     options_print_help(options, count);
 }
 
@@ -292,7 +289,7 @@ static void list_rows(const struct plan *plan)
         puts(plan->rows.list[i].name);
 }
 
-/* --json gives the file's name, --history its folder. */
+/* Begins the file of results. --json gives its name, --history its folder. */
 static bool begin_file(const struct bench_options *options, struct plan *plan)
 {
     const char *const name = options->history ? history_name(options->history) : options->json;
@@ -325,7 +322,7 @@ int main(int argc, char **argv)
 {
     static struct bench_options values;
     static const struct option options[] = {
-        {"--filter", "REGEX", "only the rows whose name it matches (extended, as grep -E)",
+        {"--filter", "REGEX", "only rows whose name matches (extended, as grep -E)",
          &values.filter},
         {"--quick", NULL,
          "under 60 s: the main workloads on the best instruction set, prefill\n"
@@ -334,19 +331,18 @@ int main(int argc, char **argv)
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
         {"--history", "DIR",
-         "the same in a new file of this folder, with the machine's roofs; tools/report.py makes\n"
-         "a page of them",
+         "the same in a new file in this folder, with the machine's roofs; tools/report.py makes\n"
+         "a page of these files",
          &values.history},
-        {"--shape", "SHAPE", "this shape instead of the table of rows", &values.shape},
+        {"--shape", "SHAPE", "measure this shape instead of the table of rows", &values.shape},
         {"--type", "TYPE",
-         "of K and V and of matrices of --shape: f16, bf16, i8, q8_0; without it f32. Of K and V\n"
-         "in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0, f8_e4m3",
+         "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8, q8_0; for K\n"
+         "and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0, f8_e4m3",
          &values.type},
-        {"--isa", "NAME", "only this instruction set; of --shape, without it the best",
-         &values.isa},
-        {"--threads", "N", "of --shape; without it 1", &values.threads},
+        {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
+        {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},
         {"--repeat", "N", "measure every row N times; the table has the medians", &values.repeat},
-        {"--list", NULL, "only the names of the rows", &values.list},
+        {"--list", NULL, "list the names of the rows and do nothing else", &values.list},
         {"--help", NULL, "this text", &values.help},
     };
     const int count = sizeof options / sizeof *options;

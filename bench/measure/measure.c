@@ -11,10 +11,10 @@
 
 enum { MIN_ROUNDS = 5, MIN_ROUNDS_LATE = 3, MAX_ROUNDS = 1000, MAX_CALLS = 1 << 20 };
 
-static const double least_seconds = 300e-6; /* of the calls of a round */
+static const double least_seconds = 300e-6; /* shortest time of the calls of a round */
 
 struct round {
-    double seconds, cpu_seconds; /* of all its calls */
+    double seconds, cpu_seconds; /* all calls of the round together */
 };
 
 static struct round time_calls(const struct subject *subject, int calls)
@@ -27,13 +27,13 @@ static struct round time_calls(const struct subject *subject, int calls)
     return (struct round){seconds, pool_cpu_seconds(subject->pool) - cpu_start};
 }
 
-/* NAN without a roof. */
+/* Returns the speed of a burst of the roof, NAN without a roof. */
 static double speed_of_burst(struct roof *roof)
 {
     return roof ? roof_speed(roof, roof_burst(roof)) : NAN;
 }
 
-/* Calls in a round. Making them warms up caches, page tables and clocks. */
+/* Returns the number of calls in a round. Finding it warms up caches, page tables and clocks. */
 static int calls_of_round(const struct subject *subject)
 {
     int calls = 1;

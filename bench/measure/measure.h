@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One measurement: rounds of burst, calls, burst, in which only the calls are timed. A round's
- * percent of the roof compares their speed with that of the two bursts beside them, so that a clock
- * that changes is in both; speeds are there by processor time, so that work of others, which a long
- * call meets more often than a short burst, is in neither. What is reported are the medians over
- * the rounds.
+ * One measurement: rounds of burst, calls, burst, in which only the calls are timed. The percent of
+ * the roof is the speed of the calls over the speed of the two bursts beside them, so a change of
+ * the clock rate affects both. These speeds use processor time, so that other programs, which
+ * interrupt a long call more often than a short burst, affect neither. The result is the median
+ * over the rounds.
  */
 #ifndef ATTNKIT_MEASURE_H
 #define ATTNKIT_MEASURE_H
 
 #include "bench/roofs/roof.h"
 
-/* What is measured. */
+/* The call to measure. */
 struct subject {
     void (*call)(void *arg);
     void *arg;
-    double work;       /* of a call, in the unit of the roof's */
-    struct pool *pool; /* whose threads a call runs on; NULL: the caller's */
+    double work;       /* FLOPs or bytes of a call, as the roof counts */
+    struct pool *pool; /* threads of a call; NULL: only the caller's */
 };
 
-/* How long: at least 5 rounds, and until `seconds` have gone by; only 3 from `limit` seconds on. */
+/* How long to measure: `seconds`, and at least 5 rounds, or after `limit` seconds at least 3. */
 struct patience {
     double seconds, limit;
 };
 
 struct figures {
-    double seconds;     /* of a call */
-    double cpu_seconds; /* of a call, all threads together */
+    double seconds;     /* time of a call */
+    double cpu_seconds; /* processor time of a call, all threads together */
     double roof_pct;
-    double roof_speed; /* FLOP/s or byte/s, by processor time */
+    double roof_speed; /* FLOP/s or byte/s of processor time */
     int rounds;
 };
 
-/* roof may be NULL. Calls too short to be timed are made many at a time. */
+/* Measures a call. roof may be NULL. If a call is too short for the clock, a timing covers many
+ * calls. */
 void measure(const struct subject *subject, struct roof *roof, struct patience patience,
              struct figures *figures);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Holds the calls of a row against a roof.
+ * Measures the calls of a row and compares them with a roof.
  */
 #include "bench/measure/caches.h"
 #include "bench/rows/calls.h"

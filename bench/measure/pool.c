@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The threads of the benches. A job is published by raising `job`; a worker that sees it does its
- * share and lowers `busy`.
+ * The threads of the benches. Incrementing `job` publishes a job. A worker that sees it does its
+ * share and decrements `busy`.
  */
 #include "bench/measure/pool.h"
 
@@ -13,7 +13,7 @@
 
 #include "bench/measure/clock.h"
 
-enum { SPINS = 10000 }; /* some 100 us, more than lies between two jobs of a row */
+enum { SPINS = 10000 }; /* some 100 us, more than the time between two jobs of a row */
 
 struct worker {
     struct pool *pool;
@@ -23,8 +23,8 @@ struct worker {
 
 struct pool {
     int threads;
-    _Atomic unsigned job; /* number of the last one */
-    _Atomic int busy;     /* workers that have not finished it */
+    _Atomic unsigned job; /* number of the last job */
+    _Atomic int busy;     /* workers that have not finished the job */
     bool stopping;
     void (*task)(void *arg, int64_t i);
     void *arg;
@@ -123,7 +123,8 @@ int pool_threads(const struct pool *pool)
     return pool ? pool->threads : 1;
 }
 
-/* Thread by thread: the clock of the process lags behind for threads that are running. */
+/* Adds up the clocks of the threads, because the clock of the process lags behind running threads.
+ */
 double pool_cpu_seconds(const struct pool *pool)
 {
     double seconds = clock_seconds(CLOCK_THREAD_CPUTIME_ID);

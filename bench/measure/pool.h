@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that are started once and then wait for work by spinning, so that a call on several of
- * them is timed without the 20 us it takes to start one. They give way after a while: a machine
- * that has other work to do gets its processors.
+ * Threads that are started once and then spin while they wait for work. So the time of a call does
+ * not include the 20 us that starting a thread takes. After some time without work they yield, so
+ * that other programs get their processors.
  */
 #ifndef ATTNKIT_POOL_H
 #define ATTNKIT_POOL_H
@@ -11,20 +11,20 @@
 
 struct pool;
 
-/* So many threads, the caller's among them. NULL: they cannot be had. */
+/* Starts threads - 1 threads; the caller's thread is the last one. Returns NULL if that fails. */
 struct pool *pool_start(int threads);
 
-/* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all are done: of
- * the form attnkit_exec.parallel_for takes. */
+/* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all are done. It
+ * can be attnkit_exec.parallel_for. */
 void pool_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 void pool_stop(struct pool *pool);
 
-/* The pool may be NULL in these: the caller's thread is all there is. */
+/* In the next two functions pool may be NULL: then the caller's thread is the only one. */
 int pool_threads(const struct pool *pool);
-double pool_cpu_seconds(const struct pool *pool); /* what all its threads have run, or spun */
+double pool_cpu_seconds(const struct pool *pool); /* processor time, spinning included */
 
-/* Processors that this process may use. */
+/* Returns the number of processors that this process may use. */
 int pool_processors(void);
 
 #endif

@@ -33,8 +33,8 @@ double sign_test(int few, int count)
     return fmin(1.0, 2.0 * p);
 }
 
-/* The index of the median of as many values as there are, drawn from them with replacement; they
- * are sorted, so that counting how often each is drawn is enough. */
+/* Draws `count` of `count` sorted values with replacement and returns the index of their median. As
+ * the values are sorted, counting how often each is drawn is enough. */
 static int resampled_median(int count, uint64_t *random)
 {
     static uint16_t drawn[MAX_RATIOS];
@@ -47,7 +47,7 @@ static int resampled_median(int count, uint64_t *random)
     return index;
 }
 
-/* Ratios of exactly 1 say nothing and are left out. */
+/* Returns the p of a sign test against 1. Ratios of exactly 1 are left out. */
 static double p_of(const double *ratios, int count)
 {
     int below = 0, above = 0;

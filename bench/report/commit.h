@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which state of the source this program and the library in it were built from. Only the bench
- * program knows: a library that did would have other bytes after every commit.
+ * The commit that this program and the library in it were built from. Only the bench program
+ * contains it: otherwise the bytes of the library would change with every commit.
  */
 #ifndef ATTNKIT_COMMIT_H
 #define ATTNKIT_COMMIT_H
 
-/* The commit, with "-dirty" behind it if files differed from it; "unknown" outside of git. */
+/* The commit, with "-dirty" appended if files differed from it; "unknown" outside of git. */
 extern const char bench_commit[];
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine, the compiler and the commit, for the "context" of results. Virtual machines call
- * CPUs of several generations by one name, so the numbers of the model are there as well.
+ * The machine, the compiler and the commit, for the "context" of results. The numbers of the CPU
+ * model are included, because virtual machines give CPUs of several generations the same name.
  */
 #include "bench/report/context.h"
 
@@ -18,16 +18,17 @@
 enum { CONTEXT_LINE = 256, NUMBER = 16 };
 
 struct cpu_number {
-    const char *key, *name; /* in /proc/cpuinfo; here */
+    const char *key, *name; /* key in /proc/cpuinfo, name in the context */
 };
 
-/* x86 has the first three, ARM the others. */
+/* The first three exist on x86, the others on ARM. */
 static const struct cpu_number cpu_numbers[] = {
     {"cpu family", "family"},           {"model\t", "model"}, {"stepping", "stepping"},
     {"CPU implementer", "implementer"}, {"CPU part", "part"}, {"CPU variant", "variant"},
 };
 
-/* "family 25, model 17, stepping 1"; "" where the system does not say. */
+/* Describes the CPU as "family 25, model 17, stepping 1", or "" if the system does not report it.
+ */
 static void describe_model(char text[CONTEXT_LINE])
 {
     char value[CPUINFO_LINE];
@@ -41,7 +42,7 @@ static void describe_model(char text[CONTEXT_LINE])
     }
 }
 
-/* "scalar avx2 avx512": those that can run, from worst to best. */
+/* Lists the instruction sets that can run, from worst to best, as in "scalar avx2 avx512". */
 static void describe_isas(char text[CONTEXT_LINE])
 {
     const struct isa *isas;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a file of results says of where they come from: the machine, the compiler, the commit.
+ * The origin of results in their file: the machine, the compiler, the commit.
  */
 #ifndef ATTNKIT_CONTEXT_H
 #define ATTNKIT_CONTEXT_H

@@ -5,8 +5,9 @@
 #ifndef ATTNKIT_HISTORY_H
 #define ATTNKIT_HISTORY_H
 
-/* The name of a new file in the folder, FOLDER/20261122T071500Z-COMMIT-PROCESS.json; makes the
- * folder where there is none. Valid until the next call; NULL: complained. */
+/* Returns the name of a new file in the folder, FOLDER/20261122T071500Z-COMMIT-PROCESS.json, and
+ * makes the folder if it is missing. The name is valid until the next call. Returns NULL if it has
+ * complained. */
 const char *history_name(const char *folder);
 
 #endif

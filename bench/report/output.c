@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file with the results.
+ * Writing the file of results.
  */
 #include "bench/report/output.h"
 
@@ -30,7 +30,8 @@ static void remove_and_end(int signal_number)
     raise(signal_number);
 }
 
-/* Signals that somebody ignores for us, as nohup does, stay ignored. */
+/* Makes signals remove the unfinished file, except those that were ignored at the start, as by
+ * nohup. */
 static void remove_when_interrupted(void)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXFSZ, SIGABRT};
@@ -39,7 +40,7 @@ static void remove_when_interrupted(void)
             signal(ending[i], SIG_IGN);
 }
 
-/* Follows links, so that the file is replaced and not the link. */
+/* Follows symbolic links, so that the file is replaced and not the link. */
 static bool resolve(const char *name)
 {
     struct stat status;
@@ -50,7 +51,7 @@ static bool resolve(const char *name)
             errno = ENAMETOOLONG;
         return strlen(name) < PATH_MAX;
     }
-    /* A device or a pipe would be replaced by a file, which nobody means. */
+    /* Only regular files are replaced: a device or a pipe must not become a file. */
     if (!S_ISREG(status.st_mode)) {
         errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
         return false;
@@ -80,7 +81,7 @@ const char *output_begin(const char *name)
     return temporary;
 }
 
-/* Whether everything arrived: the disk may be full. */
+/* Whether the file is complete. It is not if the disk is full. */
 static bool ends_with(const char *ending)
 {
     char text[16];

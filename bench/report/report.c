@@ -31,7 +31,8 @@ static void roof_text(const struct result *result, char text[FIGURE])
         snprintf(text, FIGURE, "%.1f %%", result->figures.roof_pct);
 }
 
-/* A row whose threads had to share their processors is slower than it is. */
+/* Says if other programs disturbed a row: its threads then had their processors only part of the
+ * time. */
 static void disturbance_text(const struct row *row, const struct figures *figures,
                              char text[2 * FIGURE])
 {

@@ -7,12 +7,12 @@
 
 #include "bench/rows/rows.h"
 
-/* On standard output if it is a terminal, else on standard error. name_width is that of the longest
- * name. */
+/* Prints a line for a finished row, on standard output if it is a terminal, else on standard error.
+ * name_width is the length of the longest name. */
 void report_progress(const struct row *row, const struct result *result, int name_width, int done,
                      int count);
 
-/* The table: what it begins with, and its lines. */
+/* Print the header of the table, and its lines. */
 void report_header(int name_width);
 void report_row(const struct row *row, const struct result *result, int name_width);
 

@@ -7,7 +7,7 @@
 
 enum { FIGURE = 32 };
 
-/* "1.42 us", with three digits that count. */
+/* Writes a time with three significant digits, as in "1.42 us". */
 void time_text(double seconds, char text[FIGURE]);
 
 #endif

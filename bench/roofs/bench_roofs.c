@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the machine's roofs themselves: fma/avx2, and read/L1 .. read/dram by the best
- * instruction set. They are measured as all rows are, a burst between bursts: how far their percent
- * of the roof is from 100 shows how far percents can be trusted at the moment.
+ * instruction set. They are measured like all rows, as a burst between bursts. The distance of
+ * their percent from 100 shows how far percents can be trusted at the moment.
  */
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void run_read(const struct row *row, struct patience patience, struct res
     struct roof roof;
     const size_t size = level_buffer((int)row->number);
     if (size == 0)
-        row_fails(result, "this machine has no %s cache that it tells of", levels[row->number]);
+        row_fails(result, "this machine reports no %s cache", levels[row->number]);
     else if (!roof_read(&roof, row->isa->name, NULL, size))
         row_fails(result, "no loops for the roof of %s, or no memory", row->isa->name);
     else {

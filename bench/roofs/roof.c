@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bursts: how long they are, on which threads, and over which bytes.
+ * Bursts: their length, their threads, and the bytes they read.
  */
 #include "bench/roofs/roof.h"
 
@@ -13,7 +13,7 @@
 
 extern const struct roof_loops roof_scalar, roof_avx2, roof_avx512, roof_neon;
 
-/* ROOF_* is the address of the loops, or NULL where they are not built. */
+/* ROOF_* is the address of the loops, or NULL if they are not built. */
 static const struct roof_loops *const all_loops[] = {ROOF_SCALAR, ROOF_AVX2, ROOF_AVX512,
                                                      ROOF_NEON};
 
@@ -26,7 +26,7 @@ enum {
 
 const volatile float roof_factor = 0.5f, roof_term = 0.5f;
 
-/* Where results go, so that they are computed. */
+/* Takes results, so that the compiler must compute them. */
 static _Thread_local volatile float fma_sink;
 static _Thread_local volatile uint32_t read_sink;
 
@@ -76,8 +76,8 @@ double roof_speed(const struct roof *roof, double seconds)
     return roof->work / (seconds / pool_threads(roof->pool));
 }
 
-/* Of one thread, in the best of some trials: whatever else runs on the machine only makes a burst
- * longer. */
+/* Returns the shortest time of a burst per thread in several trials. Other programs can only make a
+ * burst longer. */
 static double best_seconds(struct roof *roof)
 {
     double best = 1e9;
@@ -88,7 +88,7 @@ static double best_seconds(struct roof *roof)
     return best / pool_threads(roof->pool);
 }
 
-/* Sets the rounds so that a burst takes its time. */
+/* Sets the number of rounds so that a burst takes burst_seconds. */
 static void set_rounds(struct roof *roof)
 {
     double seconds;
@@ -111,7 +111,7 @@ bool roof_fma(struct roof *roof, const char *isa, struct pool *pool)
     return true;
 }
 
-/* Which loop is the faster one for this buffer. */
+/* Chooses the loop that is faster for this buffer. */
 static void choose_read(struct roof *roof)
 {
     roof->read = roof->loops->read_ahead;
@@ -127,13 +127,14 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     *roof = (struct roof){.loops = find_loops(isa), .pool = pool};
     roof->size = size / READ_STEP * READ_STEP;
     roof->piece = (size < MAX_PIECE ? size : MAX_PIECE) / step * step;
-    /* An odd number of pieces, or every other burst would always meet the same ones. */
+    /* An odd number of pieces: otherwise every second burst would read the same half of the buffer.
+     */
     if (roof->size / roof->piece % 2 == 0)
         roof->size -= roof->piece;
     roof->buffer = roof->loops ? aligned_alloc(READ_STEP, roof->size) : NULL;
     if (!roof->buffer)
         return false;
-    memset(roof->buffer, 1, roof->size); /* or all of it would be one page of zeros */
+    memset(roof->buffer, 1, roof->size); /* otherwise all pages would be one page of zeros */
     roof->read = roof->loops->read;
     set_rounds(roof);
     choose_read(roof);

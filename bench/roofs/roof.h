@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of this machine: what an instruction set can compute with nothing but fused
- * multiply-adds, and what it can read from a level of the memory with nothing but loads. A roof is
- * measured in bursts short enough to alternate with what is held against it.
+ * The roofs of this machine: the speed of an instruction set with only fused multiply-adds, or with
+ * only loads from a level of the memory. A roof is measured in bursts that are short enough to
+ * alternate with the calls that are compared with it.
  */
 #ifndef ATTNKIT_ROOF_H
 #define ATTNKIT_ROOF_H
@@ -13,47 +13,50 @@
 
 #include "bench/measure/pool.h"
 
-/* What each instruction set brings: its loops, in roof_<isa>.c, built with its flags. ---------- */
+/* The loops of an instruction set, in roof_<isa>.c, compiled with its flags. ------------------- */
 
-enum { READ_STEP = 4096 }; /* bytes: a buffer starts at, and has the size of, a multiple of it */
+enum { READ_STEP = 4096 }; /* bytes; address and size of a buffer are multiples of it */
 
 struct roof_loops {
     const char *isa;
-    double flops; /* of a round of fma */
-    /* Rounds of independent multiply-adds in registers; the result only keeps them alive. */
+    double flops; /* FLOPs of a round of fma */
+    /* Runs rounds of independent multiply-adds in registers. Returns a value that depends on all of
+     * them, so that none can be left out. */
     float (*fma)(int64_t rounds);
-    /* Loads of all bytes, without and with a prefetch ahead: which is faster, the CPU decides. */
+    /* Load all bytes, without and with prefetching. Which is faster depends on the CPU. */
     uint32_t (*read)(const char *bytes, size_t count);
     uint32_t (*read_ahead)(const char *bytes, size_t count);
 };
 
-/* What is multiplied and added, volatile so that no compiler knows it. */
+/* The operands of fma, volatile so that the compiler cannot know their values. */
 extern const volatile float roof_factor, roof_term;
 
 /* A roof and its burst. ------------------------------------------------------------------------ */
 
 struct roof {
     const struct roof_loops *loops;
-    struct pool *pool;           /* whose threads burst at once; NULL: the caller's alone */
+    struct pool *pool;           /* threads that burst at the same time; NULL: only the caller's */
     double work;                 /* FLOPs or bytes of a burst */
-    int64_t rounds;              /* for each thread: of fma, or over its part of the piece */
-    _Atomic int64_t nanoseconds; /* of processor time in the last burst */
-    char *buffer;                /* what is read; NULL: the roof is one of multiply-adds */
-    size_t size, piece, next;    /* of the buffer, of what a burst reads of it; where that starts */
+    int64_t rounds;              /* for each thread: rounds of fma, or over its part of the piece */
+    _Atomic int64_t nanoseconds; /* processor time of the last burst */
+    char *buffer;                /* bytes to read; NULL: a roof of multiply-adds */
+    size_t size, piece, next;    /* bytes of the buffer, of a burst; start of the next burst */
     uint32_t (*read)(const char *bytes, size_t count);
 };
 
-/* The multiply-adds of an instruction set. False: the benches have no loops for it. */
+/* Makes the roof of the multiply-adds of an instruction set. Returns false if the benches have no
+ * loops for it. */
 bool roof_fma(struct roof *roof, const char *isa, struct pool *pool);
 
-/* Reading a buffer of `size` bytes round and round. False: as above, or no memory. */
+/* Makes the roof of reading a buffer of `size` bytes again and again. Returns false as above, or if
+ * there is no memory. */
 bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t size);
 
-/* One burst, of about 0.3 ms on each thread. Returns the seconds of processor time that it took on
- * all threads together, without their waiting for each other. */
+/* Runs one burst, of about 0.3 ms on each thread. Returns its processor time in seconds, of all
+ * threads together, without the time in which they wait for each other. */
 double roof_burst(struct roof *roof);
 
-/* FLOP/s or byte/s of a burst that took so many seconds of processor time. */
+/* Returns the FLOP/s or byte/s of a burst that took `seconds` of processor time. */
 double roof_speed(const struct roof *roof, double seconds);
 
 void roof_free(struct roof *roof);

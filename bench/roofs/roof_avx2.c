@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of AVX2. Two multiply-adds a cycle with a latency of 4 or 5 want 10 of them under way:
+ * The roofs of AVX2. Two multiply-adds a cycle with a latency of 4 or 5 need 10 of them in flight:
  * 12 accumulators and two operands are 14 of 16 ymm.
  */
 #include <immintrin.h>
@@ -9,7 +9,7 @@
 
 enum { ACCUMULATORS = 12, VECTOR = 8, LOADS = 8, AHEAD = 4096 };
 
-/* All loops over the accumulators are unrolled early, so that none of these is ever in memory. */
+/* All loops over the accumulators are unrolled early, which keeps the accumulators in registers. */
 static float fma_rounds(int64_t rounds)
 {
     const __m256 factor = _mm256_set1_ps(roof_factor), term = _mm256_set1_ps(roof_term);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of AVX-512. Two multiply-adds a cycle with a latency of 4 or 5 want 10 of them under
- * way: 16 accumulators and two operands are 18 of 32 zmm.
+ * The roofs of AVX-512. Two multiply-adds a cycle with a latency of 4 or 5 need 10 of them in
+ * flight: 16 accumulators and two operands are 18 of 32 zmm.
  */
 #include <immintrin.h>
 
@@ -9,7 +9,7 @@
 
 enum { ACCUMULATORS = 16, VECTOR = 16, LOADS = 8, AHEAD = 4096 };
 
-/* All loops over the accumulators are unrolled early, so that none of these is ever in memory. */
+/* All loops over the accumulators are unrolled early, which keeps the accumulators in registers. */
 static float fma_rounds(int64_t rounds)
 {
     const __m512 factor = _mm512_set1_ps(roof_factor), term = _mm512_set1_ps(roof_term);

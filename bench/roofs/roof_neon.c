@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of NEON. Up to four multiply-adds a cycle with a latency of 4 want 16 of them under
- * way: 24 accumulators and two operands are 26 of 32 registers.
+ * The roofs of NEON. Up to four multiply-adds a cycle with a latency of 4 need 16 of them in
+ * flight: 24 accumulators and two operands are 26 of 32 registers.
  */
 #include <arm_neon.h>
 
@@ -9,7 +9,7 @@
 
 enum { ACCUMULATORS = 24, VECTOR = 4, LOADS = 8, AHEAD = 4096, CACHE_LINE = 64 };
 
-/* All loops over the accumulators are unrolled early, so that none of these is ever in memory. */
+/* All loops over the accumulators are unrolled early, which keeps the accumulators in registers. */
 static float fma_rounds(int64_t rounds)
 {
     const float32x4_t factor = vdupq_n_f32(roof_factor), term = vdupq_n_f32(roof_term);

@@ -8,14 +8,14 @@
 #include "bench/rows/calls.h"
 #include "bench/rows/kv.h"
 
-/* A call and its memory. */
+/* An append and its memory. */
 struct call {
     attnkit_append_args args;
     attnkit_exec exec;
     struct kv kv;
     attnkit_rotation rotation;
     float *source, *cosines, *sines;
-    attnkit_status status; /* of the last call */
+    attnkit_status status; /* status of the last call */
 };
 
 static size_t out_bytes(const struct call *call)

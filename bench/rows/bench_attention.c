@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
- * V in float32, by the AVX2 kernels, on two threads; with one query row it is decode, with few for
- * many keys it is few. Q and the result are always f32. Decode is held against reading memory, all
- * else against the multiply-adds of its instruction set, both on the same threads. Behind the name
- * of a row, /planned is a run of a plan, which is made once before; /warm means that K and V may be
- * in a cache.
+ * V in float32, by the AVX2 kernels, on two threads; with one query row the family is decode, with
+ * few query rows for many keys it is few. Q and the result are always f32. The roof of decode is
+ * reading memory, the roof of all others the multiply-adds of their instruction set, on the same
+ * threads. After the name of a row, /planned is a run of a plan, which is made once before; /warm
+ * means that K and V may be in a cache.
  */
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ enum { ALL_TYPES = F32 | F16 | BF16 | I8 | Q8_0 };
 
 static const struct workload workloads[] = {
     {"B8_H1_L128x256_D512", F32, 1, QUICK, false},
-    {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* what a call costs beside arithmetic */
+    {"B2_H8_L3x5_D64", F32, 1, QUICK, true}, /* the overhead of a call */
     {"B2_H8_L3x5_D64/planned", F32, 1, QUICK, true},
     {"B1_H1_L1x16_D64/warm", F32, 1, QUICK, true},
     {"B1_H1_L1x16_D64/planned/warm", F32, 1, QUICK, true},
@@ -29,7 +29,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to be compared with the next ones */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next ones */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
@@ -64,7 +64,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_window1024", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alltrue", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_half", F32 | F16, 1, NEVER_QUICK, false},
-    {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false}, /* rows whose masks differ */
+    {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false}, /* masks that differ between rows */
     {"B1_H32_8_L2x4096_D128_tree", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2x4096_D128_cells", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L4x4096_D128", F16, 1, NEVER_QUICK, false},
@@ -92,10 +92,10 @@ struct call {
     struct kv kv;
     struct masks masks;
     float *q, *out;
-    void *plan; /* of a planned row, and what its runs bring */
+    void *plan; /* of a planned row, and the data of its runs */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
-    attnkit_status status; /* of the last call */
+    attnkit_status status; /* status of the last call */
 };
 
 /* --------------------------------------------------------------------------------- families */
@@ -105,7 +105,7 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* A chunk of a prompt, or guesses of what comes next, at the end of a long cache. */
+/* Whether a row is a chunk of a prompt, or a few drafts, at the end of a long cache. */
 static bool is_few(const struct shape *shape)
 {
     return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;
@@ -259,7 +259,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 
 /* ------------------------------------------------------------------------------ measuring it */
 
-/* Of masks it counts nothing. */
+/* Returns FLOPs for each byte moved, without the bytes of masks. */
 static double intensity_of(const struct row *row)
 {
     const struct shape *const s = &row->shape;
@@ -267,7 +267,7 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
 }
 
-/* Decode is reading K and V, unless they may be in a cache. */
+/* The work of decode is reading K and V, unless they may be in a cache. */
 static struct work work_of_row(const struct row *row)
 {
     const struct shape *const s = &row->shape;

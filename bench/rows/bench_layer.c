@@ -2,9 +2,9 @@
  *
  * Rows of a whole layer of self-attention: layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal is 512
  * rows of 4096 elements, with 32 query and 8 KV heads; layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096
- * is a step of decoding, whose row comes behind 4095 keys in a cache. The type is that of the
- * packed weights and of the cache; rows in and out are f32, without biases and rotation. Weights
- * and cache are in no cache of the processor before a call.
+ * is a step of decoding, whose row follows 4095 keys in a cache. The type in the name is that of
+ * the packed weights and of the KV cache. Inputs and outputs are f32, without biases and rotation.
+ * Before a call, weights and KV cache are not in the CPU's caches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -32,11 +32,11 @@ struct call {
     attnkit_attention_args attention;
     attnkit_exec exec;
     struct copies weights; /* packed */
-    struct kv cache;       /* where there is one */
-    struct masks masks;    /* a window, or none */
+    struct kv cache;       /* for layers with a cache */
+    struct masks masks;    /* a window, if any */
     float *x, *out;
     int64_t *cached;
-    attnkit_status status; /* of the last call */
+    attnkit_status status; /* status of the last call */
 };
 
 /* --------------------------------------------------------------------------------- its sizes */
@@ -46,20 +46,20 @@ static int64_t rows_of(const struct shape *s)
     return s->batch * s->q_len;
 }
 
-/* Of x, and of out. */
+/* Returns the floats of x, which are also those of out. */
 static size_t floats_of(const struct shape *s)
 {
     return (size_t)rows_of(s) * (size_t)s->d_model;
 }
 
-/* Elements of a row of q, k, v and of the result of attention, all together: each has as many rows
- * of weights, or columns, of d_model elements. */
+/* Returns the elements of a row of q, k, v and the result of attention, all together. For each of
+ * them the weights have a row, or a column, of d_model elements. */
 static int64_t projected(const struct shape *s)
 {
     return (s->q_heads + s->kv_heads) * (s->head_dim + s->value_dim);
 }
 
-/* Of the largest matrix. */
+/* Returns the floats of the largest matrix. */
 static size_t matrix_floats(const struct shape *s)
 {
     const int64_t dim = s->head_dim > s->value_dim ? s->head_dim : s->value_dim;
@@ -87,7 +87,7 @@ static attnkit_layer_weights describe_weights(const struct row *row)
     };
 }
 
-/* The workspace is what is projected, and little more. */
+/* Estimates the memory of a row. The workspace is little more than the projected rows. */
 static double memory_bytes(const struct call *call)
 {
     const struct shape *const s = &call->row->shape;
@@ -97,7 +97,7 @@ static double memory_bytes(const struct call *call)
     return floats * sizeof(float) + copies_memory_bytes(&call->weights) + cache;
 }
 
-/* Small enough that scores are moderate. */
+/* Draws a matrix with elements so small that scores are moderate. */
 static float *draw_matrix(const struct shape *s)
 {
     const float scale = 1.0f / sqrtf((float)s->d_model);
@@ -107,7 +107,7 @@ static float *draw_matrix(const struct shape *s)
     return w;
 }
 
-/* All matrices have the same numbers. */
+/* Packs the weights. All matrices have the same numbers. */
 static bool pack(struct call *call, struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -232,7 +232,7 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* Weights and cache are what it reads from memory. */
+/* The bytes of a layer are its weights and its KV cache. */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

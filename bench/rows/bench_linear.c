@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of linear maps: linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed matrix of 4096
- * inputs and outputs in Q8_0, by the AVX2 kernels, on two threads. Rows in and out are f32, without
- * a bias. The matrix is in no cache before a call, as in a model, where those of other layers have
- * come by in between.
+ * inputs and outputs in Q8_0, by the AVX2 kernels, on two threads. Inputs and outputs are f32,
+ * without a bias. Before a call the matrix is in no cache, as in a model, where the matrices of
+ * other layers are read in between.
  */
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ struct call {
     struct copies matrices;
     size_t packed_size; /* bytes of a matrix */
     float *x, *y;
-    attnkit_status status; /* of the last call */
+    attnkit_status status; /* status of the last call */
 };
 
 /* ------------------------------------------------------------------------------- the memory */
@@ -41,7 +41,7 @@ static size_t floats_of(int64_t rows, int64_t dim)
     return (size_t)rows * (size_t)dim;
 }
 
-/* Of the matrix before it is packed, of x and of y. */
+/* Returns the floats of the unpacked matrix, of x and of y. */
 static double floats_needed(const struct linear_shape *s)
 {
     return (double)s->in_dim * (double)s->out_dim +
@@ -148,7 +148,7 @@ static double flops_of(const struct linear_shape *shape)
     return 2.0 * (double)shape->rows * (double)shape->in_dim * (double)shape->out_dim;
 }
 
-/* The matrix, rows in and rows out. */
+/* Returns the bytes of the matrix, of x and of y. */
 static double bytes_moved(const struct linear_shape *shape, const struct call *call)
 {
     return (double)call->packed_size +

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of the tiles alone, on one block of keys and one panel of query rows, all of it in the
- * caches: tile/scores/f32/avx2/D128. Those of linear maps multiply a block of as many rows, or one
- * row, by 64 outputs of D inputs. What is multiply-adds is held against the roof of them;
- * every row has the nanoseconds for each element that a tile makes.
+ * Rows of single tiles, on one block of keys and one panel of query rows, all in the caches:
+ * tile/scores/f32/avx2/D128. Tiles of linear maps multiply 128 rows by 48 outputs, or one row by 64
+ * outputs, of D inputs. Tiles of multiply-adds are compared with their roof. Every row has the
+ * nanoseconds for each element that a tile makes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@
 #include "bench/rows/rows.h"
 
 enum {
-    ROWS = 4,        /* of decode: a group's heads */
-    OUTS = 64,       /* of a linear map of few rows */
-    PANEL_OUTS = 48, /* of one of many rows */
+    ROWS = 4,        /* rows of decode: the heads of a group */
+    OUTS = 64,       /* outputs of a linear map of few rows */
+    PANEL_OUTS = 48, /* outputs of a linear map of many rows */
 };
 
 /* Operands for every tile; head_dim and value_dim are both `dim`. */
@@ -25,15 +25,15 @@ struct operands {
     int64_t dim;
     float *q, *k, *v; /* rows of dim floats */
     float *q_t, *scores, *rescale, *exponents;
-    char *f16, *q8_0;  /* the rows of k as such */
-    char *q8_0_matrix; /* OUTS of them in tiles */
-    float *cos, *sin;  /* of one position, dim / 2 each */
+    char *f16, *q8_0;  /* the rows of k in these types */
+    char *q8_0_matrix; /* OUTS rows in tiles */
+    float *cos, *sin;  /* dim / 2 numbers of one position */
     float *out;
     struct state state;
     const float *q_rows[MAX_LANES];
     float *out_rows[MAX_LANES];
     int32_t visible[MAX_DECODE_ROWS];
-    const char *k_rows[KEY_BLOCK], *v_rows[KEY_BLOCK]; /* of decode */
+    const char *k_rows[KEY_BLOCK], *v_rows[KEY_BLOCK]; /* operands of decode */
     float *memory;
 };
 
@@ -62,7 +62,7 @@ static size_t floats_needed(int64_t dim)
     return (size_t)(MAX_LANES * (12 * dim + 2 * KEY_BLOCK + 8));
 }
 
-/* A state in the middle of a row: every row has seen keys. */
+/* Sets a state as in the middle of a row, when every row has seen keys. */
 static void begin_state(struct state st, int64_t dim)
 {
     for (int lane = 0; lane < MAX_LANES; lane++) {
@@ -155,8 +155,8 @@ static void call_scores(void *argument)
     o->kernels->scores(o->q_t, o->kernels->lanes, &k, KEY_BLOCK, o->scores, NULL);
 }
 
-/* The tile works in place: weights of the last call are the scores of this one. They stay between 0
- * and 1, so no call differs from the others. */
+/* The tile works in place, so the weights of one call are the scores of the next. They stay between
+ * 0 and 1, so all calls take the same time. */
 static void call_softmax(void *argument)
 {
     const struct operands *const o = argument;
@@ -236,7 +236,7 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
-/* The matrix that q is, times rows in groups, which k is then. */
+/* Multiplies a matrix, in q, by rows in groups, in k. */
 static void call_product(void *argument)
 {
     const struct operands *const o = argument;
@@ -342,7 +342,8 @@ static struct work work_of_exp2(const struct kernels *kernels, double dim)
     return (struct work){.elements = KEY_BLOCK * MAX_LANES};
 }
 
-/* FLOPs are those of scores, weighted values and linear maps; a tile with none has no roof. */
+/* The tiles. Only scores, weighted values and linear maps have FLOPs; a tile without FLOPs has no
+ * roof. */
 static const struct tile {
     const char *name, *type;
     void (*call)(void *operands);

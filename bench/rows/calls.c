@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads and memory of the rows of public calls, and the rows.
+ * Threads and memory for rows of public calls, and adding such rows to the list.
  */
 #include "bench/rows/calls.h"
 
@@ -103,7 +103,8 @@ struct work work_of(double flops, double bytes)
     return (struct work){.flops = flops};
 }
 
-/* The text without /planned and /warm, which *row gets. False: it has other words. */
+/* Sets shape to the text without /planned and /warm, and notes them in *row. Returns false if the
+ * text has other words. */
 static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row)
 {
     const char *rest = strchr(text, '/');
@@ -119,8 +120,8 @@ static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row
     return true;
 }
 
-/* What follows from the shape: what runs it, the family it is named after, and the shape's shortest
- * form. False: it is none. */
+/* Sets the fields that follow from the shape: the function that measures the row, its family, and
+ * the shortest form of the shape. Returns false if the text is no shape. */
 static bool complete(const char *shape, struct row *row, const char **family, char text[SHAPE_TEXT])
 {
     if (linear_shape_parse(shape, &row->linear)) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the rows of whole public calls have in common: the threads that a call runs on, the roof it
- * is held against, and the memory that has to be there.
+ * Shared by all rows of whole public calls: threads, roofs, and checks of the available memory.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H
@@ -13,46 +12,47 @@
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
-/* Starts the row's threads, measures on them, and stops them; pool is NULL for one thread. */
+/* Starts the row's threads, calls measure_it, and stops them. pool is NULL for one thread. */
 void on_threads(const struct row *row, struct patience patience, struct result *result,
                 void (*measure_it)(const struct row *row, struct pool *pool,
                                    struct patience patience, struct result *result));
 
-/* How a row's calls are run; without the workspace. */
+/* Returns the exec of a row's calls, without the workspace. */
 attnkit_exec exec_of(const struct row *row, struct pool *pool);
 
 size_t whole_lines(size_t bytes); /* rounded up to cache lines */
 
-/* `count` floats from a cache line on, in [-1, 1), to be freed; NULL: no memory. */
+/* Returns `count` random floats in [-1, 1), aligned to a cache line. The caller frees them. NULL if
+ * there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
-/* Equal blocks one after the other, each from a cache line on; where they are to be cold so many
- * that no call finds in a cache what the one before has read. */
+/* Copies of a block one after the other, each aligned to a cache line. If calls must find their
+ * block cold, there are so many copies that a block has left the caches before it is used again. */
 struct copies {
-    char *memory; /* of all; whoever has them fills the first one */
-    size_t bytes; /* of one */
+    char *memory; /* all copies; the user fills the first one */
+    size_t bytes; /* bytes of a copy */
     int64_t count, next;
 };
 
-/* Everything but the memory; of a row that may be warm there is one. */
+/* Sets all fields except the memory. A row with /warm has a single copy. */
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
-/* Takes the memory, to be freed. False: there is none. */
+/* Allocates the memory, which the caller frees. Returns false if there is none. */
 bool copies_take(struct copies *copies);
 
-/* Makes all others what the first one is. */
+/* Copies the first copy to all others. */
 void copies_repeat(const struct copies *copies);
 
-/* The one that the next call takes: another one each time. */
+/* Returns the copy for the next call: a different one each time. */
 char *copies_next(struct copies *copies);
 
 double copies_memory_bytes(const struct copies *copies);
 
-/* Whether this machine has so many bytes. Linux promises more than it has, and kills who takes it
- * at its word. */
+/* Whether this machine has `bytes` of free memory. Linux promises more memory than it has, and
+ * kills processes that use it. */
 bool memory_has(double bytes);
 
-/* How the call of a row is made, and where its result then is. */
+/* The call of a row, and its result. */
 struct row_call {
     void (*make)(void *arg);
     void *arg;
@@ -60,18 +60,18 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Calls again and again; result->work says how much a call does. In attnkit-bench it is held
- * against the multiply-adds of its instruction set, or where it has no FLOPs against reading memory
- * (bench/measure); in a worker of attnkit-compare two builds are held against each other
- * (bench/worker). */
+/* Makes the call again and again. result->work is the work of a call. In attnkit-bench
+ * (bench/measure) the call is compared with the multiply-adds of its instruction set, or, if it has
+ * no FLOPs, with reading memory. In a worker (bench/worker) attnkit-compare compares two builds. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 
-/* The work of a call that reads so many bytes which are in no cache: what bounds it, FLOPs or
- * bytes, the other one 0. The two roofs of a core meet at 5 to 10 FLOPs for a byte. */
+/* Returns the work of a call that reads `bytes` from memory: FLOPs or bytes, whichever bounds it;
+ * the other one is 0. The two roofs of a core meet at 5 to 10 FLOPs for a byte. */
 struct work work_of(double flops, double bytes);
 
-/* A row for each of the types, on each instruction set; plain C has only the small ones. */
+/* A workload has a row for each of its types and each instruction set; scalar only has small ones.
+ */
 struct workload {
     const char *shape;
     unsigned types;
@@ -82,13 +82,13 @@ struct workload {
 
 void add_workloads(struct row_list *rows, const struct workload *workloads, size_t count);
 
-/* What measures a row, in the bench_*.c of its kind. */
+/* Functions that measure a row, in bench_*.c. */
 void run_attention(const struct row *row, struct patience patience, struct result *result);
 void run_linear(const struct row *row, struct patience patience, struct result *result);
 void run_layer(const struct row *row, struct patience patience, struct result *result);
 void run_append(const struct row *row, struct patience patience, struct result *result);
 
-/* "prefill", "few" or "decode". */
+/* Returns "prefill", "few" or "decode". */
 const char *attention_family(const struct shape *shape);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copies of K and V, and what is in them.
+ * The copies of K and V, and their contents.
  */
 #include "bench/rows/kv.h"
 
@@ -11,7 +11,7 @@
 
 /* ------------------------------------------------------------------------------- the places */
 
-/* In bytes of {batch, head, row}, without gaps. */
+/* Sets dense strides in bytes of {batch, head, row}. */
 static void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major,
                         int64_t strides[3])
 {
@@ -24,7 +24,7 @@ static void set_strides(int64_t heads, int64_t len, int64_t row, bool token_majo
 static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size_t *end)
 {
     const struct shape *const s = &row->shape;
-    const int64_t keys = tiled ? ATTNKIT_TILE_KEYS : 1; /* of what is a row */
+    const int64_t keys = tiled ? ATTNKIT_TILE_KEYS : 1; /* keys of a row of the tensor */
     const int64_t len = (s->kv_len + keys - 1) / keys;
     const int64_t bytes = keys * type_row_bytes(row->type, dim);
     const int64_t scale_bytes = keys * type_scale_bytes(row->type);
@@ -39,7 +39,7 @@ static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size
 
 void kv_plan(const struct row *row, bool cold, struct kv *kv)
 {
-    size_t bytes = 0; /* stays so where a row is too short for the type */
+    size_t bytes = 0; /* stays 0 if a row is too short for the type */
     kv->k = place(row, row->shape.head_dim, row->shape.tiled, &bytes);
     kv->v = place(row, row->shape.value_dim, false, &bytes);
     kv->copies = copies_plan(row, bytes, cold);
@@ -50,7 +50,7 @@ static float *scales_of(const struct row *row, char *copy, const struct kv_part 
     return type_scale_bytes(row->type) ? (float *)(void *)(copy + part->scales) : NULL;
 }
 
-/* Tensors of K or V, and of its scales, which are dense or [batch][keys][heads][dim]. */
+/* Returns the tensor of K or V, which is dense or token-major. */
 static attnkit_tensor rows_tensor(const struct row *row, const struct kv_part *part,
                                   const void *data)
 {
@@ -106,7 +106,7 @@ void kv_run(const struct kv *kv, attnkit_attention_group_data *groups)
 
 /* ------------------------------------------------------------------------------- the values */
 
-/* Of K or V before it is converted. */
+/* Returns the floats of K or V before conversion. */
 static size_t source_floats(const struct shape *s, const struct kv_part *part)
 {
     return (size_t)(s->batch * s->kv_heads) * (size_t)s->kv_len * (size_t)part->dim;
@@ -137,20 +137,20 @@ attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
     };
 }
 
-/* The largest that the header allows. */
+/* Returns the upper bound that attnkit/cache.h gives. */
 size_t kv_append_workspace(const struct kv_part *part)
 {
     return (size_t)(17 * part->dim + 128);
 }
 
-/* Scales and minima of blocks: 2^-6. */
+/* Sets the scale, and the minimum, of a block to 2^-6. */
 static void put_halves(enum type type, char *block)
 {
     static const uint16_t halves[] = {0x2400, 0x2400};
     memcpy(block, halves, has_minimum(type) ? sizeof halves : sizeof halves[0]);
 }
 
-/* Rows of a type that no append writes: any integers, or numbers below 32. */
+/* Fills rows of a type that append cannot write with random integers, or with numbers below 32. */
 static void fill_unwritten(const struct row *row, const struct kv *kv, const struct kv_part *part,
                            const float *source)
 {
@@ -188,7 +188,7 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
     return !result->problem[0];
 }
 
-/* Of all entries the same; false: no memory. */
+/* Makes the key indices, the same for all entries. Returns false if there is no memory. */
 static bool make_index(const struct shape *s, struct kv *kv)
 {
     const int64_t cells = s->kv_len, first = cells / 3;

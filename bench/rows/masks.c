@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The groups of a row's call. Masks let through what a flag or a length would, so that the two can
- * be compared.
+ * The groups of a row's call. Masks show the same keys as a flag or a length would, so that the two
+ * can be compared.
  */
 #include "bench/rows/masks.h"
 
@@ -32,7 +32,7 @@ static size_t bias_numbers(const struct shape *s)
     return (size_t)s->q_len * (size_t)s->kv_len;
 }
 
-/* Floats of the extra: of the input, or of the weights. */
+/* Returns the floats of the extra option: of its input, or of the weights. */
 static size_t numbers(const struct shape *s)
 {
     switch (s->extra) {
@@ -55,7 +55,7 @@ double masks_memory_bytes(const struct shape *shape)
     return (double)mask_bytes(shape) + (double)numbers(shape) * sizeof(float);
 }
 
-/* Whether row i sees key j by the mask. */
+/* Whether the mask lets row i see key j. */
 static bool is_seen(const struct shape *s, int64_t i, int64_t j)
 {
     const int64_t first = s->kv_len - s->q_len; /* the first row's own key */
@@ -106,8 +106,8 @@ static void begin(struct masks *masks, attnkit_attention_args *args)
     args->weights = &masks->weights;
 }
 
-/* One mask [columns] for all rows of a batch entry, or [q_len][columns] for all entries and heads.
- */
+/* Describes a mask [columns] for all rows of a batch entry, or a mask [q_len][columns] for all
+ * entries and heads. */
 static void describe_mask(const struct shape *s, attnkit_visibility *visibility)
 {
     visibility->mask =
@@ -184,7 +184,7 @@ void masks_describe(const struct shape *shape, struct masks *masks, attnkit_atte
 
 /* -------------------------------------------------------------------------------- the memory */
 
-/* What was asked for, where it now is. */
+/* Makes the groups point to the memory. */
 static void point(const struct shape *shape, struct masks *masks)
 {
     attnkit_score_mods *const scores = &masks->scores;

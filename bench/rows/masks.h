@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys the rows of an attention see, and what happens to scores and weights: the groups of a
- * row's call, and their memory.
+ * Visibility, score mods and weights of a row's call: its groups and their memory.
  */
 #ifndef ATTNKIT_MASKS_H
 #define ATTNKIT_MASKS_H
 
 #include "bench/rows/rows.h"
 
-/* What a shape's lengths and extra need, and the groups that point to it. */
+/* Memory for the lengths and the extra option of a shape, and groups that point to it. */
 struct masks {
     int64_t *kv_lens;
-    unsigned char *mask; /* of the last three one, or none */
+    unsigned char *mask; /* at most one of mask, numbers and seeds exists */
     float *numbers;
     uint64_t *seeds;
     attnkit_visibility visibility;
@@ -20,17 +19,17 @@ struct masks {
     attnkit_weights_out weights;
 };
 
-/* Bytes that making it takes. */
+/* Returns the bytes that masks_make needs. */
 double masks_memory_bytes(const struct shape *shape);
 
-/* Hangs the groups on args, which say what there is; ATTNKIT_LATER stands for the memory. */
+/* Adds the groups of a shape to args. ATTNKIT_LATER stands for the memory. */
 void masks_describe(const struct shape *shape, struct masks *masks, attnkit_attention_args *args);
 
-/* Takes the memory, and has the groups point to it. False: there is none. */
+/* Allocates the memory and makes the groups point to it. Returns false if there is none. */
 bool masks_make(const struct shape *shape, struct masks *masks);
 void masks_free(struct masks *masks);
 
-/* What a run of a plan brings of them. */
+/* Sets the data of the groups for a run of a plan. */
 void masks_run(const struct masks *masks, attnkit_attention_data *data,
                attnkit_attention_group_data *groups);
 

@@ -13,7 +13,7 @@
 
 struct row *rows_add(struct row_list *rows, const char *format, ...)
 {
-    static struct row spare; /* what is written to it is lost, and `main` says so */
+    static struct row spare; /* returned if the list is full; main complains */
     struct row *list = realloc(rows->list, ((size_t)rows->count + 1) * sizeof *list);
     struct row *row = &spare;
     rows->out_of_memory |= !list;

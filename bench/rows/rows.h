@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the benches: each has a name and a function that measures it. bench_*.c make them,
- * bench/measure/main.c runs those that were asked for.
+ * The rows of the benches: each has a name and a function that measures it. bench_*.c add rows to
+ * the list, and bench/measure/main.c runs the chosen ones.
  */
 #ifndef ATTNKIT_ROWS_H
 #define ATTNKIT_ROWS_H
@@ -12,38 +12,38 @@
 
 enum { ROW_NAME = 192, ROW_PROBLEM = 320 };
 
-/* What a call does; 0 where that says nothing of it. */
+/* The work of a call. A field is 0 if it does not characterise the call. */
 struct work {
     double flops;
-    double bytes;     /* it reads */
-    double elements;  /* it makes */
+    double bytes;     /* bytes read */
+    double elements;  /* elements of the result */
     double intensity; /* FLOPs for each byte of inputs and outputs, each moved once */
 };
 
 struct result {
     struct figures figures;
     struct work work;
-    char problem[ROW_PROBLEM]; /* why there are no figures; else "" */
+    char problem[ROW_PROBLEM]; /* why there are no figures, or "" */
 };
 
-/* Which rows --quick has: none, those of the best instruction set, or also those of AVX2 and plain
- * C, which can be compared with most machines'. */
+/* On which instruction sets a row is in --quick: none, the best one, or also AVX2 and scalar, which
+ * most machines have. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
 struct row {
     char name[ROW_NAME];
     enum quick quick;
-    const struct isa *isa; /* whose kernels or loops it runs */
+    const struct isa *isa; /* instruction set of its kernels or loops */
     int threads;
-    bool planned; /* of attention: a run of a plan */
-    bool warm;    /* what it reads may be in a cache, where it fits */
-    /* Measures, or writes result->problem. */
+    bool planned; /* attention: a run of a plan */
+    bool warm;    /* the data it reads may be in a cache */
+    /* Measures the row, or sets result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
-    struct shape shape;         /* of attention, of a layer */
-    struct linear_shape linear; /* of a linear map */
-    attnkit_type type;          /* of K and V, of matrices */
-    int64_t number;             /* of a tile: the head dim; of a roof: the cache level, or 0 */
-    const void *detail;         /* for run alone */
+    struct shape shape;         /* attention, layer */
+    struct linear_shape linear; /* linear map */
+    attnkit_type type;          /* type of K and V, or of matrices */
+    int64_t number;             /* tile: head dim; roof: cache level, 0 for memory */
+    const void *detail;         /* only for `run` */
 };
 
 struct row_list {
@@ -52,12 +52,12 @@ struct row_list {
     bool out_of_memory;
 };
 
-/* The new row, zero but for its name; until the next call. */
+/* Adds a row. All its fields but the name are 0. The pointer is valid until the next call. */
 __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
                                                            const char *format, ...);
 
-/* Keeps the rows whose names the extended regular expression matches, all of them if it is NULL.
- * False: complained, it is none, or no row is left. */
+/* Keeps the rows whose names match the extended regular expression, or all rows if it is NULL.
+ * Returns false, and complains, if the expression is invalid or no row is left. */
 bool rows_filter(struct row_list *rows, const char *expression);
 
 void add_roof_rows(struct row_list *rows);
@@ -66,12 +66,12 @@ void add_linear_rows(struct row_list *rows);
 void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
-/* One of a public call with this shape, like another one in type, instruction set, threads and
- * quick. Behind the shape may be /planned, where it is one of attention, and /warm. False: that is
- * no shape. */
+/* Adds a row for a public call with this shape, with type, instruction set, threads and quick of
+ * `like`. After the shape may follow /planned (attention only) and /warm. Returns false if the text
+ * is no shape. */
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
-/* Writes result->problem. */
+/* Sets result->problem. */
 __attribute__((format(printf, 2, 3))) void row_fails(struct result *result, const char *format,
                                                      ...);
 

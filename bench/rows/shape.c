@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes: text to numbers and back, and what they cost.
+ * Shapes: text to numbers and back, and the FLOPs and bytes of a shape.
  */
 #include "bench/rows/shape.h"
 
@@ -12,7 +12,7 @@
 
 enum { MAX_SIZE = 1 << 30 }; /* so that no sum of two sizes overflows */
 
-/* Takes `prefix` and a number off the text. */
+/* Reads `prefix` and a number, and moves *text behind them. */
 static bool take_size(const char **text, const char *prefix, int64_t *size)
 {
     const size_t length = strlen(prefix);
@@ -25,7 +25,7 @@ static bool take_size(const char **text, const char *prefix, int64_t *size)
     return number <= MAX_SIZE;
 }
 
-/* Takes "<prefix>a<between>b", or "<prefix>a" for two that are equal. */
+/* Reads "<prefix>a<between>b", or "<prefix>a" for two equal numbers. */
 static bool take_pair(const char **text, const char *prefix, const char *between, int64_t *a,
                       int64_t *b)
 {
@@ -151,7 +151,7 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
     return pairs;
 }
 
-/* Pairs of a row and a key it sees, for one head; a causal square counts as half of one. */
+/* Returns the pairs of a row and a key it sees, for one head. A causal square counts half. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

@@ -4,28 +4,30 @@
  * 4096 inputs and 2048 outputs. Of attention, such as B1_H32_8_L2048_D128_causal:
  *
  *   B1         batch entries
- *   H32_8      query heads, KV heads; H12 if they are as many
- *   L448x1500  query rows, keys; L2048 if they are as many
- *   D64x128    head_dim, value_dim; D64 if they are equal
- *   _M4096     a layer: rows of 4096 elements in and out; where there are more keys than rows,
- * those before the rows' own are in its cache _causal    a row sees the keys up to its own, the
- * last row all of them _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys,
- * with 8 entries 78 % on average _token     K and V, or the cache, are [batch][keys][heads][dim],
- * not [batch][heads][keys][dim] _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
- *   _window512 a row sees the 512 keys up to its own, whose places are as with _causal
+ *   H32_8      query heads, KV heads; H12 if equal
+ *   L448x1500  query rows, keys; L2048 if equal
+ *   D64x128    head_dim, value_dim; D64 if equal
+ *   _M4096     a layer: rows of 4096 elements in and out. If there are more keys than rows, the
+ *              first keys are in the layer's cache
+ *   _causal    a row sees the keys up to its own, the last row all of them
+ *   _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys, on average 78 %
+ *              with 8 entries
+ *   _token     K and V, or the cache, are [batch][keys][heads][dim], not [batch][heads][keys][dim]
+ *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
+ *   _window512 a row sees the 512 keys up to its own; rows have positions as with _causal
  *
- * and, not of a layer, at most one of
+ * and, not for a layer, at most one of
  *
  *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
- *   _dense     _causal, said by such a mask
- *   _half      _causal, said by an additive f16 mask of 0 and -inf
- *   _tree      as _dense before the last keys, as many as rows; of these a row sees itself and its
- *              ancestors in a binary tree
+ *   _dense     _causal as a bool mask [rows][keys]
+ *   _half      _causal as an additive f16 mask of 0 and -inf
+ *   _tree      a speculative tree: with n rows, a row sees all but the last n keys, and of these
+ *              itself and its ancestors in a binary tree
  *   _cells     row i of n sees every n-th key from key i on, as of n sequences in one cache
- *   _padmask   _pad, said by a bool mask [batch][keys]
+ *   _padmask   _pad as a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
- *   _scaledbias  such a mask, and for each head a factor of it
- *   _ring      the cache has gone round: its first key lies at a third of it, by key_index
+ *   _scaledbias  a mask as for _bias, and for each head a factor of it
+ *   _ring      the cache is a ring: its first key lies at a third of it, by key_index
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
@@ -59,8 +61,8 @@ enum extra {
 
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
-    int64_t d_model;                         /* of a layer; 0: attention alone */
-    bool causal, padded, token_major, tiled; /* the last two not both */
+    int64_t d_model;                         /* layers only; 0: attention */
+    bool causal, padded, token_major, tiled; /* not both token_major and tiled */
     int64_t window;                          /* keys; 0: none */
     enum extra extra;
 };
@@ -69,33 +71,34 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* False: text is no shape. */
+/* Reads a shape. Returns false if text is no shape. */
 bool shape_parse(const char *text, struct shape *shape);
 bool linear_shape_parse(const char *text, struct linear_shape *shape);
 
-/* The shortest form. Returns text. */
+/* Writes the shortest form of a shape. Returns text. */
 const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT]);
 const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_TEXT]);
 
-/* Keys of a batch entry. */
+/* Returns the keys of a batch entry. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);
 
-/* Whether it is a layer with a cache. */
+/* Whether the shape is a layer with a cache. */
 bool shape_is_cached(const struct shape *shape);
 
-/* FLOPs of what is visible: for each head 2 (D + Dv) Lq Lkv, half of it where a square is causal,
- * and what is in the window; without the projections of a layer. */
+/* Returns the FLOPs of visible pairs, without the projections of a layer: for each head 2 (D + Dv)
+ * Lq Lkv, half of it for a causal square, and only pairs within the window. */
 double shape_flops(const struct shape *shape);
 
-/* Bytes of K and V, of this type, with their scales, of the keys that rows see. */
+/* Returns the bytes of K and V, in this type and with their scales, for the keys that rows see. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
-/* "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. False: text is none of them. */
+/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if text is
+ * none. */
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
-/* Bytes of a row of K or V, and of its scale if that lies elsewhere: ATTNKIT_I8 and F8_E4M3 have
- * one for the whole row. */
+/* Returns the bytes of a row of K or V, with its separate scale if there is one: ATTNKIT_I8 and
+ * F8_E4M3 have one scale for the whole row. */
 int64_t type_row_bytes(attnkit_type type, int64_t dim);
 int64_t type_scale_bytes(attnkit_type type);
 

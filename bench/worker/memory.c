@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * malloc, calloc, aligned_alloc and free of the rows, to which the linker leads them (--wrap): it
- * is up to `attnkit compare` where the operands of a call lie.
+ * malloc, calloc, aligned_alloc and free of the rows; the linker redirects the rows to them
+ * (--wrap). So `attnkit compare` decides where the operands of a call lie.
  */
 #include "bench/worker/memory.h"
 
 #include <string.h>
 
-/* The names are those of the linker. */
+/* The linker's --wrap needs these names. */
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_aligned_alloc(size_t alignment, size_t bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of this revision: from the name of a point to a row of the benches, which makes the
- * call. `attnkit compare` also compiles this file, as it is, with the rows of revisions that have
+ * The worker of this revision: turns the name of a point into a row of the benches, which makes the
+ * call. `attnkit compare` also compiles this file, unchanged, with the rows of revisions that have
  * no worker (bench/compare/build/older.c).
  */
 #include "bench/worker/worker.h"
@@ -15,15 +15,15 @@
 
 enum { MAX_ISAS = 8 };
 
-/* Of the call that is set up: where its memory is, whom measure_calls tells of it, and with what
- * note. */
+/* The call that is being set up: its memory, the user whom measure_calls notifies, and the note for
+ * it. */
 static const struct worker_memory *memory;
 static const struct worker_user *user;
 static const char *note;
 
 /* ------------------------------------------------------------------------ the instruction sets */
 
-/* Those that can run here; rows need no more of them than the name. */
+/* Lists the instruction sets that can run here. Rows need only their names. */
 int attnkit_isas(const struct isa **list)
 {
     static struct isa isas[MAX_ISAS];
@@ -59,14 +59,14 @@ static const struct isa *find_isa(const char *name)
 
 /* ------------------------------------------------------------------------------------ the row */
 
-/* The words of a point's name, which are cut out of `text`. */
+/* The words of a point's name, cut out of `text`. */
 struct words {
     char text[ROW_NAME];
     char *family, *type, *isa, *shape;
     bool warm;
 };
 
-/* Cuts a word off the end of the text. */
+/* Removes a word from the end of the text. Returns whether it was there. */
 static bool take_end(char *text, const char *end)
 {
     const size_t length = strlen(text), its = strlen(end);
@@ -89,7 +89,7 @@ static bool split(const char *point, struct words *words)
     return rest != NULL;
 }
 
-/* An append is that of K of a row of attention. */
+/* Turns a row of attention into the append of its K. */
 static bool become_append(struct row *row)
 {
     const bool ok = row->run == run_attention;
@@ -104,8 +104,8 @@ static bool has_family(const struct row *row, const char *family)
     return !strncmp(row->name, family, length) && row->name[length] == '/';
 }
 
-/* Of a shape with /planned behind it the row is a run of a plan; where the rows know of none, it is
- * the call, which the plan is to be faster than. */
+/* Adds the row of a shape. With /planned it is a run of a plan. If the rows of this revision know
+ * no plans, it is the single call, which a plan should beat. */
 static bool add_row(struct row_list *rows, char *shape, const struct row *like)
 {
     note = NULL;
@@ -115,7 +115,7 @@ static bool add_row(struct row_list *rows, char *shape, const struct row *like)
     return take_end(shape, "/planned") && add_call_row(rows, shape, like);
 }
 
-/* False: these rows have no such point. */
+/* Makes the row of a point. Returns false if the benches have no such row. */
 static bool make_row(const char *point, struct row *row)
 {
     struct words words;
@@ -135,15 +135,15 @@ static bool make_row(const char *point, struct row *row)
 
 /* ------------------------------------------------------------------------------------ the call */
 
-/* Instead of copies_next of the rows, whose own count would not know of the calls of others in the
- * same memory. The names are those of the linker. */
+/* Replaces copies_next of the rows (the linker's --wrap needs this name). The rows' own count would
+ * not include calls of other copies in the same memory. */
 char *__wrap_copies_next(struct copies *copies);
 char *__wrap_copies_next(struct copies *copies)
 {
     return copies->memory + *memory->turn % (uint64_t)copies->count * copies->bytes;
 }
 
-/* What a row calls once it is ready. */
+/* A row calls this function when it is set up. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result)
 {

@@ -15,7 +15,7 @@
 #include "dispatch/common/fp_modes.h"
 #include "dispatch/common/message.h"
 
-/* A plan for this exec: its instruction set, and at most its threads. */
+/* Makes a plan for the instruction set of exec and for at most exec->threads threads. */
 static attnkit_status make_plan(const struct request *r, const attnkit_exec *exec,
                                 struct attention_plan *plan, const struct kernels **kernels,
                                 char *message)
@@ -28,8 +28,8 @@ static attnkit_status make_plan(const struct request *r, const attnkit_exec *exe
     return status;
 }
 
-/* The plan of the caller's structs. Numbers of options are arithmetic: not in the caller's modes.
- */
+/* Makes a plan from the caller's structs. Options such as scale need arithmetic, so the caller's
+ * floating-point modes are set aside. */
 static attnkit_status plan_of_args(const attnkit_attention_args *args, const attnkit_exec *theirs,
                                    struct attention_plan *plan, char *message)
 {
@@ -83,9 +83,9 @@ attnkit_status attnkit_attention_plan_workspace(const void *plan, size_t *bytes,
     return attnkit_planned_workspace(plan, PLAN_OF_ATTENTION, bytes, message);
 }
 
-/* Checks everything that a run brings: `a` is a copy of plan->a, or that of a plan for a single
- * call. *workspace is NULL where there is nothing to do. Not inlined, so that what is only needed
- * here has left the stack when kernels run. */
+/* Checks all inputs of a run. `a` is a copy of plan->a, or in a single call plan->a itself. Sets
+ * *workspace to NULL if there is nothing to do. Not inlined, so that its locals have left the stack
+ * when kernels run. */
 static __attribute__((noinline)) attnkit_status bind(const struct attention_plan *plan,
                                                      const struct run_input *input,
                                                      const struct kernels *kernels,
@@ -120,7 +120,7 @@ static void run(const struct attention_plan *plan, const struct attention *a,
     attnkit_run_attention(&run, exec);
 }
 
-/* What a run brings, against a plan of the caller. Not inlined for the reason above. */
+/* Checks the inputs of a run against the caller's plan. Not inlined, as bind. */
 static __attribute__((noinline)) attnkit_status
 bind_data(const struct attention_plan *plan, const attnkit_attention_data *data,
           const struct kernels *kernels, const attnkit_exec *exec, struct attention *a,
@@ -157,7 +157,7 @@ attnkit_status attnkit_attention_run(const void *planned, const attnkit_attentio
     return accept(message);
 }
 
-/* A plan for one call, bound to the memory of the call. Not inlined for the reason above. */
+/* Makes the plan of a single call and binds it to the memory of the call. Not inlined, as bind. */
 static __attribute__((noinline)) attnkit_status
 bind_args(const attnkit_attention_args *args, const attnkit_exec *theirs, attnkit_exec *exec,
           struct attention_plan *plan, const struct kernels **kernels, char **workspace,

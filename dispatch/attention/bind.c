@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Addresses and lengths of a run. Some nanoseconds for each tensor, where a run has the planned
- * lengths; nothing is written but the problem on the stack of the call.
+ * Checks addresses and lengths of a run. Costs some nanoseconds for each tensor if the lengths are
+ * the planned ones. Writes only the problem, which is on the stack of the call.
  */
 #include "dispatch/attention/bind.h"
 
@@ -143,7 +143,7 @@ static bool has_planned_lengths(const struct attention_plan *plan, const struct 
            input->kv_len == plan->a.kv_len;
 }
 
-/* The counts of a tensor at the lengths of a run. */
+/* Sets the dimensions of a tensor to the lengths of a run. */
 static void count_rows(const struct attention_plan *plan, const struct planned_tensor *t,
                        const struct run_input *input, int64_t count[3])
 {
@@ -180,7 +180,7 @@ static void count_rows(const struct attention_plan *plan, const struct planned_t
 
 /* --- Addresses -------------------------------------------------------------------------------- */
 
-/* A run must not bring what the plan knows nothing of. */
+/* Refuses memory in a slot that the plan leaves empty. */
 static attnkit_status check_slots(const struct attention_plan *plan, const struct run_input *input,
                                   char *message)
 {
@@ -210,8 +210,8 @@ static attnkit_status bind_memory(const struct attention_plan *plan, const struc
     return status;
 }
 
-/* Whether one of these is NaN, or may be infinite in log2. By comparisons alone: here the rounding
- * mode is still the caller's. */
+/* Whether a scale is NaN, or may become infinite times log2 e. Only comparisons, because the
+ * rounding mode is still the caller's here. */
 static bool any_is_huge(const float *scales, int64_t heads)
 {
     bool any = false;
@@ -220,13 +220,13 @@ static bool any_is_huge(const float *scales, int64_t heads)
     return any;
 }
 
-/* The addresses of groups. */
+/* Sets the addresses of the optional tensors and arrays. */
 static void set_extras(const void *const *memory, int64_t heads, struct extras *x)
 {
     x->bytes.first = memory[SLOT_MASK];
     x->bits.first = memory[SLOT_MASK_BITS];
     x->bias.first = memory[SLOT_BIAS];
-    if (x->q_docs) { /* where there are no keys, one of them may be missing */
+    if (x->q_docs) { /* without keys, one of the two arrays may be missing */
         x->q_docs = memory[SLOT_Q_SEGMENT_IDS];
         x->kv_docs = memory[SLOT_KV_SEGMENT_IDS];
     }
@@ -281,7 +281,7 @@ static attnkit_status check_kv_lens(const struct attention *a, char *message)
     return ATTNKIT_OK;
 }
 
-/* From 0 to the total, and never back. */
+/* Checks that starts begin with 0, never decrease and end with the total. */
 static attnkit_status check_starts(struct ints starts, int64_t batch, int64_t total,
                                    const char *name, const char *total_name, char *message)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run brings to a plan, and its checks: the same for a run and for a single call.
+ * The inputs of a run, its lengths and addresses, and their checks. A run of a plan and a single
+ * call share them.
  */
 #ifndef ATTNKIT_BIND_H
 #define ATTNKIT_BIND_H
@@ -12,7 +13,7 @@ struct run_input {
     const void *memory[SLOTS]; /* NULL: nothing in this slot */
 };
 
-/* What the request of a single call has, and what a run brings. */
+/* Sets the input from the structs of a single call, or from those of a run. */
 void attnkit_input_of_request(const struct request *r, struct run_input *input);
 void attnkit_input_of_run(const struct run_request *r, struct run_input *input);
 
@@ -27,11 +28,11 @@ attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
                                              const struct run_input *input, struct attention *a,
                                              struct bound *bound, char *message);
 
-/* Checks what is in the arrays of lengths and in the block table: a step for each batch entry and
- * for each page that holds keys. */
+/* Checks the values in the arrays of lengths and in the block table. Costs a step for each batch
+ * entry and for each page that holds keys. */
 attnkit_status attnkit_check_attention_arrays(const struct attention *a, char *message);
 
-/* All of it, and that outputs overlap nothing. */
+/* Does both, and checks that outputs overlap nothing. */
 attnkit_status attnkit_bind_attention(const struct attention_plan *plan,
                                       const struct run_input *input, struct attention *a,
                                       struct bound *bound, char *message);

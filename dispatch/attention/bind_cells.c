@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The indices of an entry are checked by listing its keys, which finds an index that is there
- * twice. Where something is wrong it is looked for once more, to be named.
+ * Checks the key indices of a batch entry by listing its keys, which finds an index that two cells
+ * have. Only if an index is wrong are the cells searched again, for the message.
  */
 #include "dispatch/attention/bind_cells.h"
 
@@ -12,7 +12,7 @@ static int64_t index_at(const struct attention *a, int64_t b, int64_t cell)
     return int_at(a->cells.index, b * a->cells.stride + cell);
 }
 
-/* The first cell of an entry with this index, which one has. */
+/* Returns the first cell of an entry that has this index. There must be one. */
 static int64_t find(const struct attention *a, int64_t b, int64_t index)
 {
     int64_t cell = 0;
@@ -42,7 +42,7 @@ static attnkit_status check_range(const struct attention *a, int64_t b, struct i
     return ATTNKIT_OK;
 }
 
-/* That the offset counts from first_key of its entry. */
+/* Checks that q_offsets[b] minus the first key of entry b does not overflow. */
 static attnkit_status check_offset(const struct attention *a, int64_t b, char *message)
 {
     const int64_t first_key = first_key_of(a, b);
@@ -78,7 +78,7 @@ attnkit_status attnkit_bind_cells(struct attention *a, const struct kernels *ker
 {
     attnkit_status status = ATTNKIT_OK;
     a->cells.table = attnkit_begin_cells(a, memory);
-    for (int64_t b = a->batch - 1; status == ATTNKIT_OK && b >= 0; b--) /* 0 stays listed */
+    for (int64_t b = a->batch - 1; status == ATTNKIT_OK && b >= 0; b--) /* 0 is listed last */
         status = bind_entry(a, kernels, b, message);
     return status;
 }

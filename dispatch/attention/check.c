@@ -60,7 +60,7 @@ static attnkit_status check_products(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* The first dimension that is too small, if there is one. */
+/* Refuses the first dimension that is too small. */
 static attnkit_status refuse_dims(const attnkit_attention_args *args, char *message)
 {
     const struct {
@@ -93,7 +93,7 @@ static attnkit_status check_dims(const struct request *r, char *message)
     return check_products(r, message);
 }
 
-/* The first layout that has unknown bits, if there is one. */
+/* Refuses the first layout that has unknown bits. */
 static attnkit_status refuse_layouts(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
@@ -131,7 +131,7 @@ static attnkit_status check_layouts(const struct request *r, char *message)
     return unknown ? refuse_layouts(r, message) : ATTNKIT_OK;
 }
 
-/* Of tensors that have one type alone. */
+/* Checks a tensor that can only be binary32. */
 static attnkit_status check_f32(const char *name, const attnkit_tensor *t, char *message)
 {
     if (!t->data || t->type == ATTNKIT_F32)
@@ -211,7 +211,7 @@ static attnkit_status check_state(const attnkit_state *state, const char *name, 
                   name);
 }
 
-/* Keys that others come before, and states. */
+/* Checks first_key and the states. */
 static attnkit_status check_states(const struct request *r, char *message)
 {
     const attnkit_states *const s = r->states;
@@ -235,7 +235,7 @@ static attnkit_status check_states(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* What has its own order of keys, or part of them. */
+/* Refuses what cells exclude: other orders of keys, and calls over part of the keys. */
 static attnkit_status check_what_cells_exclude(const struct request *r, char *message)
 {
     const struct {
@@ -256,7 +256,7 @@ static attnkit_status check_what_cells_exclude(const struct request *r, char *me
     return ATTNKIT_OK;
 }
 
-/* Cells of keys in any order. */
+/* Checks the fields of cells, which hold keys in any order. */
 static attnkit_status check_cells(const struct request *r, char *message)
 {
     const int64_t stride = r->storage->key_index_stride, kv_len = r->core->kv_len;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What can be said of an attention call without addresses: options, shapes and groups that fit each
- * other. plan.h turns what has passed into a plan.
+ * The checks of an attention call that need no addresses: whether its options, shapes and groups
+ * fit each other. plan.h turns a checked request into a plan.
  */
 #ifndef ATTNKIT_CHECK_H
 #define ATTNKIT_CHECK_H
@@ -25,13 +25,13 @@ static inline bool is_tiled(const struct request *r)
     return r->core->k.layout & ATTNKIT_TILED;
 }
 
-/* Whether there are no outputs. */
+/* Whether the outputs have no rows. */
 static inline bool has_no_rows(const struct request *r)
 {
     return r->core->batch == 0 || r->core->q_heads == 0 || r->core->q_len == 0;
 }
 
-/* Columns of a mask for which the caller said so many. */
+/* Columns of a mask: the caller's number, or kv_len if it is 0. */
 static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
 {
     return columns ? columns : r->core->kv_len;
@@ -39,7 +39,7 @@ static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
 
 attnkit_status attnkit_check_request(const struct request *r, char *message);
 
-/* The part of it in check_groups.c: visibility, score functions and weights. */
+/* Checks visibility, score mods and weights: the part in check_groups.c. */
 attnkit_status attnkit_check_groups(const struct request *r, char *message);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Visibility, score functions, dropout and weights of an attention call. A call without any of them
- * costs a few comparisons here.
+ * Checks visibility, score mods, dropout and weights of an attention call. A call without any of
+ * them costs a few comparisons here.
  */
 #include <math.h>
 
@@ -18,7 +18,7 @@ _Static_assert((int)WEIGHTS_NONE == ATTNKIT_WEIGHTS_NONE &&
 
 enum { FLOAT = sizeof(float) }; /* bytes */
 
-/* Whether nothing of a mask or of weights is touched, which may then be NULL. */
+/* Whether the call has no scores. Then mask, bias and weights are not touched and may be NULL. */
 static bool has_no_scores(const struct request *r)
 {
     return has_no_rows(r) || r->core->kv_len == 0;
@@ -59,7 +59,7 @@ static attnkit_status check_segments(const struct request *r, char *message)
 struct given_mask {
     const char *name, *type_name, *kind_name, *columns_name;
     const attnkit_tensor *tensor;
-    attnkit_type type; /* that it has to have */
+    attnkit_type type; /* the only one allowed */
     attnkit_mask_kind kind;
     int64_t columns;
 };
@@ -118,7 +118,7 @@ static attnkit_status check_masks(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* --- Score functions --------------------------------------------------------------------- */
+/* --- Score mods -------------------------------------------------------------------------- */
 
 static attnkit_status check_bias(const struct request *r, char *message)
 {

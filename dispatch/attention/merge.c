@@ -14,7 +14,7 @@
 
 enum {
     ELEMENT = sizeof(float), /* bytes; every tensor but out is f32 */
-    MOST_SHARES = 1024,      /* threads beyond it have nothing to do */
+    MOST_SHARES = 1024,      /* further threads have nothing to do */
 };
 
 /* A call that has passed every check. */
@@ -22,7 +22,7 @@ struct call {
     struct merge m;
     const struct kernels *kernels;
     int64_t rows, shares;
-    bool done[MOST_SHARES]; /* a share that runs again must not merge what it has merged in place */
+    bool done[MOST_SHARES]; /* merging a share twice in place would be wrong */
 };
 
 static const struct version args_version = VERSION_OF(attnkit_merge_args, lse);
@@ -81,10 +81,10 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
     return ATTNKIT_OK;
 }
 
-/* The outputs, and one part at a time. */
+/* The tensors of a call: the outputs, then out and lse of one part at a time. */
 enum { OUT, LSE, OUTPUTS, PART_OUT = OUTPUTS, PART_LSE, TENSORS };
 
-/* What all four have in common; out may be of another type. */
+/* A tensor of binary32 rows of the call's shape. The type of out may be set afterwards. */
 static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, int64_t dim)
 {
     return (struct tensor){
@@ -95,7 +95,7 @@ static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, 
     };
 }
 
-/* An absent lse has no rows, and its strides are not looked at. */
+/* Plans the tensors. An absent lse has no rows, and its strides are not looked at. */
 static attnkit_status plan_tensors(const attnkit_merge_args *args, struct merge *m,
                                    struct tensor tensors[TENSORS], char *message)
 {
@@ -141,7 +141,7 @@ static attnkit_status bind_part(const struct merge *m, const struct tensor tenso
     return attnkit_check_overlaps(memory, TENSORS, message);
 }
 
-/* Names that say which part are only written for one that is refused. */
+/* Checks the memory of a part. Its name is only written for the message of a refusal. */
 static attnkit_status check_part(const struct merge *m, struct tensor tensors[TENSORS],
                                  int64_t part, struct memory memory[TENSORS], char *message)
 {

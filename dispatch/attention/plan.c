@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a checked request to a plan: defaults filled in, numbers of options as the kernels take
- * them, tensors and schedule.
+ * Turns a checked request into a plan: fills in defaults, converts options into the numbers that
+ * kernels use, plans the tensors and the schedule.
  */
 #include "dispatch/attention/plan.h"
 
@@ -186,17 +186,17 @@ static void set_problem(const struct request *r, struct attention *a)
     };
 }
 
-/* What threads share, and the tables of cells of all of them. */
+/* Bytes of the workspace for work stealing and for the tables of cells of all threads. */
 static size_t shared_bytes(const struct attention_plan *plan)
 {
     size_t bytes;
     if (__builtin_mul_overflow(plan->cell_bytes, (size_t)plan->threads, &bytes) ||
         __builtin_add_overflow(bytes, plan->steal.bytes, &bytes))
-        return SIZE_MAX; /* refused where it is added up */
+        return SIZE_MAX; /* attnkit_workspace_bytes refuses it */
     return bytes;
 }
 
-/* Which threads do what, and in how much memory. */
+/* Plans the shares of threads and the workspace. */
 static attnkit_status set_schedule(struct attention_plan *plan, const struct kernels *kernels,
                                    char *message)
 {

@@ -13,7 +13,7 @@
 #include "dispatch/common/plan.h"
 #include "dispatch/common/tensor.h"
 
-/* All memory that a call may have, outputs first. */
+/* The tensors and arrays that a call may have, outputs first. */
 enum slot {
     SLOT_OUT,
     SLOT_LSE,
@@ -47,15 +47,15 @@ enum slot {
     SLOTS
 };
 
-/* Which counts of a tensor follow from the lengths of a run. */
+/* Which dimensions of a tensor follow from the lengths of a run. */
 enum lengths_of {
-    OF_NOTHING,     /* heads, pages */
+    OF_NOTHING,     /* none does: heads, pages */
     OF_QUERIES,     /* batch entries and query rows; rows alone if they are packed */
-    OF_KEYS,        /* the same of keys, or of tiles of keys */
-    OF_BATCH,       /* batch entries are its rows */
-    OF_BATCH_ENDS,  /* and one more */
-    OF_BLOCK_TABLE, /* batch entries are its heads, pages of kv_len its rows */
-    OF_CELLS,       /* batch entries are its heads, kv_len its rows */
+    OF_KEYS,        /* batch entries and keys, or tiles of keys; keys alone if packed */
+    OF_BATCH,       /* rows: batch entries */
+    OF_BATCH_ENDS,  /* rows: batch entries + 1 */
+    OF_BLOCK_TABLE, /* heads: batch entries; rows: pages of kv_len keys */
+    OF_CELLS,       /* heads: batch entries; rows: kv_len */
 };
 
 struct planned_tensor {
@@ -66,26 +66,26 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* Where a run brings an address there is the one of the planning, which is only known not to be
-     * NULL. */
+    /* The problem. Its addresses come from planning and only say NULL or not; runs set theirs. */
     struct attention a;
-    bool empty;  /* there are no outputs */
-    bool single; /* made for one call, whose memory is the planned one */
+    bool empty;  /* the outputs have no rows */
+    bool single; /* the plan of a single call: its memory and lengths are the planned ones */
     int64_t threads;
     struct schedule schedule;
     struct steal steal;
-    size_t cell_bytes; /* of the table of cells of each thread, or 0 */
-    int count;         /* of tensors */
-    uint32_t slots;    /* bit s: there is a tensor in slot s */
+    size_t cell_bytes; /* the table of cells of each thread; 0 without cells */
+    int count;         /* tensors in use */
+    uint32_t slots;    /* bit s: slot s has a tensor */
     struct planned_tensor tensors[SLOTS];
 };
 
-/* The plan of a request that has passed attnkit_check_request. The header is the caller's. */
+/* Makes the plan of a request that has passed attnkit_check_request. The caller fills in the
+ * header. */
 attnkit_status attnkit_make_attention_plan(const struct request *r, const struct kernels *kernels,
                                            int64_t threads, struct attention_plan *plan,
                                            char *message);
 
-/* The part of it in plan_tensors.c: lists the tensors and sets the strides of plan->a. */
+/* Lists the tensors and sets the strides of plan->a: the part in plan_tensors.c. */
 attnkit_status attnkit_plan_attention_tensors(const struct request *r, struct attention_plan *plan,
                                               char *message);
 

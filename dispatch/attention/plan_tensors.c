@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensors of an attention call: their shapes, from which strides and the bytes they take
- * follow. Only tensors that the call has are listed, outputs first.
+ * Plans the tensors of an attention call: their shapes, strides and bytes. Lists only tensors that
+ * the call has, outputs first.
  */
 #include "dispatch/attention/check.h"
 #include "dispatch/attention/plan.h"
@@ -9,7 +9,7 @@
 
 enum { FLOAT = sizeof(float), DOUBLE = sizeof(double) }; /* bytes */
 
-/* The next tensor of the plan, of which the caller of this sets count, row_bytes and alignment. */
+/* Adds a tensor to the plan. The caller of add sets count, row_bytes and alignment. */
 static struct tensor *add(struct attention_plan *plan, enum slot slot, enum lengths_of lengths,
                           const char *name)
 {
@@ -35,7 +35,7 @@ static void set_row(struct tensor *t, int64_t bytes, int64_t alignment)
     t->alignment = (int32_t)alignment;
 }
 
-/* A row of so many bytes for each query row. */
+/* Adds a tensor with a row for each query row. The caller sets row_bytes. */
 static struct tensor *add_query_rows(const struct request *r, struct attention_plan *plan,
                                      enum slot slot, const char *name)
 {
@@ -45,7 +45,7 @@ static struct tensor *add_query_rows(const struct request *r, struct attention_p
     return t;
 }
 
-/* A row of K or V, or of their scales, for each key. */
+/* Adds a tensor with a row for each key: K, V or their scales. */
 static struct tensor *add_key_rows(const struct request *r, struct attention_plan *plan,
                                    enum slot slot, const char *name)
 {
@@ -148,7 +148,7 @@ static attnkit_status plan_v(const struct request *r, struct attention_plan *pla
 
 /* --- States --------------------------------------------------------------------------------- */
 
-/* The three dense tensors of a state, the first of them in slot `first`. */
+/* Plans the three dense tensors of a state in slots first, first + 1 and first + 2. */
 static attnkit_status plan_state(const struct request *r, struct attention_plan *plan,
                                  enum slot first, const char *const names[3], char *message)
 {
@@ -185,7 +185,7 @@ static attnkit_status plan_state_in(const struct request *r, struct attention_pl
 
 /* --- Masks ---------------------------------------------------------------------------------- */
 
-/* A mask that there is, with rows of so many bytes. */
+/* Plans a mask that the caller has given. */
 static attnkit_status plan_mask(const struct request *r, struct attention_plan *plan,
                                 enum slot slot, const char *name, const attnkit_tensor *theirs,
                                 struct mask *mask, int64_t row_bytes, char *message)
@@ -284,7 +284,7 @@ static attnkit_status plan_ints(struct attention_plan *plan, char *message)
     return status;
 }
 
-/* Of each batch entry the pages that kv_len needs. */
+/* Plans the block table: for each batch entry the pages that kv_len keys need. */
 static attnkit_status plan_block_table(struct attention_plan *plan, char *message)
 {
     const struct attention *const a = &plan->a;
@@ -299,7 +299,7 @@ static attnkit_status plan_block_table(struct attention_plan *plan, char *messag
     return attnkit_plan_tensor(t, &rows, message);
 }
 
-/* Of each batch entry the indices of its cells. */
+/* Plans key_index: for each batch entry the indices of its cells. */
 static attnkit_status plan_key_index(struct attention_plan *plan, char *message)
 {
     const struct attention *const a = &plan->a;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading the structs of an attention call, whose sizes say their versions. Costs a comparison for
- * each struct of today's size.
+ * Reads the structs of an attention call. The size of a struct says its version. A struct of the
+ * current size costs one comparison.
  */
 #include "dispatch/attention/request.h"
 
@@ -18,7 +18,7 @@ static const struct version weights_version = VERSION_OF(attnkit_weights_out, fl
 static const struct version data_version = VERSION_OF(attnkit_attention_data, groups);
 static const struct version group_data_version = VERSION_OF(attnkit_attention_group_data, weights);
 
-/* A group, or `none` where the caller has none. */
+/* Reads a group. *group is `none` if the caller has not given it. */
 static attnkit_status read_group(const struct version *v, const void *theirs, void *copy,
                                  const void *none, const void **group, char *message)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The structs of an attention call as this version of the library knows them: the caller's own
- * where they have the same size, else copies. An absent group is one that asks for nothing.
+ * where they have the same size, else copies. Where the caller has given no group, the pointer
+ * leads to one whose fields are all 0.
  */
 #ifndef ATTNKIT_REQUEST_H
 #define ATTNKIT_REQUEST_H
@@ -13,7 +14,7 @@ struct request {
     const attnkit_kv_storage *storage;
     const attnkit_pages *pages;
     const attnkit_visibility *visibility;
-    const attnkit_window *window; /* NULL: there is none */
+    const attnkit_window *window; /* NULL: no window */
     const attnkit_score_mods *scores;
     const attnkit_states *states;
     const attnkit_weights_out *weights;
@@ -34,7 +35,7 @@ struct request {
 attnkit_status attnkit_read_request(const attnkit_attention_args *args, struct request *r,
                                     char *message);
 
-/* The same for what a run brings. */
+/* The structs of a run, in the same way. */
 struct run_request {
     const attnkit_attention_data *core;
     const attnkit_attention_group_data *groups;

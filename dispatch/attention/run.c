@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run by one thread, by threads of the caller, or in the caller's parallel-for.
+ * Runs a bound call on one thread, on threads of the caller, or in the caller's parallel-for.
  */
 #include "dispatch/attention/run.h"
 
@@ -18,8 +18,8 @@ char *attnkit_cells_of(const struct attention_plan *plan, char *workspace, int64
     return workspace + plan->steal.bytes + (size_t)thread * plan->cell_bytes;
 }
 
-/* The problem as a thread works on it: with cells it has a table of its own, in which nothing is
- * listed yet unless the call has been bound with it. */
+/* Returns the problem for one thread. With cells it is a copy in `own` with the thread's own table,
+ * which is empty unless binding has used it. */
 static const struct attention *problem_of(const struct attention_run *run, int64_t thread,
                                           struct attention *own)
 {
@@ -33,7 +33,7 @@ static const struct attention *problem_of(const struct attention_run *run, int64
     return own;
 }
 
-/* One thread's share. Running it again gives the same result. */
+/* Runs one thread's share. Running it again gives the same result. */
 static void run_share(void *arg, int64_t thread)
 {
     const struct attention_run *const run = arg;
@@ -59,7 +59,7 @@ static void run_stealing(void *arg, int64_t thread)
     fp_modes_end(callers);
 }
 
-/* Whether threads of the caller are to meet twice, so that they can work on each other's items. */
+/* Whether work stealing is worth two barriers to threads of the caller. */
 static bool is_worth_meeting(const struct attention_run *run)
 {
     const fp_modes callers = fp_modes_begin();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An item is a block of query rows of one batch entry and KV head, as many as share a walk over
- * the keys. The cut depends on the instruction set, the shares on the number of threads; the bits
- * of the result depend on neither.
+ * An item is a block of query rows of one batch entry and KV head that share a walk over the keys.
+ * The size of items depends on the instruction set, and their distribution on the number of
+ * threads. The bits of the result depend on neither.
  */
 #include "dispatch/attention/schedule.h"
 
@@ -10,7 +10,7 @@
 #include "kernels/attention/mask.h"
 
 enum {
-    CACHE_LINE = 64, /* bytes; scratch of two threads shares none */
+    CACHE_LINE = 64, /* bytes; no two threads have scratch in the same line */
 };
 
 static size_t round_up(size_t bytes)
@@ -23,7 +23,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Whether heads can go together in a call of so few rows and keys. */
+/* Whether a call with few rows and keys may put several heads into a vector. */
 static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
     return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts.data &&
@@ -31,8 +31,7 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
            !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
-/* The last rows of a head, fewer than an item has: first those for panels, then those for decode.
- */
+/* The last rows of a head, if fewer than rows_per_item: first panel rows, then decode rows. */
 struct rest {
     int panel_rows, decode_rows;
 };
@@ -48,7 +47,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     return (struct rest){rest - decode_rows, decode_rows};
 }
 
-/* What of the work is decode's, all of which it can only be if every sequence has the same rows. */
+/* Returns the most decode rows of any item. Lengths of packed sequences are not known here, so
+ * their bound is the most that a decode tile takes. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
@@ -60,9 +60,9 @@ static int64_t distance(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* Whether the rows of a key of all heads lie together, so that heads share pages of memory, as in
- * token-major tensors: walked through one after the other, each head would find all of its pages
- * forgotten by the tables of the CPU. */
+/* Whether the rows of all heads of a key lie together, as in token-major tensors. Heads then share
+ * pages of virtual memory. If heads were walked one after the other, each would find the TLB
+ * without its pages. */
 static bool heads_share_pages(const struct attention *a)
 {
     const struct strides k = a->k.stride, v = a->v.stride;
@@ -70,7 +70,8 @@ static bool heads_share_pages(const struct attention *a)
            (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
 }
 
-/* More rows or keys need no less: a workspace for the longest call serves the shorter ones. */
+/* Bytes of scratch for each thread. They grow with rows and keys, so that a workspace for the
+ * longest call serves shorter ones. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
@@ -130,7 +131,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     return item;
 }
 
-/* In (row, key) pairs; packing and writing a row costs about as much as this many keys. */
+/* The cost of an item in (row, key) pairs. Packing and writing a row costs about row_cost keys. */
 static double cost(const struct attention *a, struct work_item item)
 {
     const double row_cost = 16;
@@ -153,14 +154,14 @@ static double total_cost(const struct attention *a, const struct schedule *s)
     return total;
 }
 
-/* An item belongs to the thread in whose part of the total its middle lies. Every thread adds up
- * the same numbers in the same order, so no item is done twice or never. */
+/* Returns the thread in whose part of the total cost the middle of the item lies. Every thread adds
+ * up the same numbers in the same order, so each item has exactly one owner. */
 static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
 {
     if (total == 0) /* no item has rows */
         return 0;
     const int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
-    return owner < s->threads ? owner : s->threads - 1; /* by rounding */
+    return owner < s->threads ? owner : s->threads - 1; /* rounding can reach threads */
 }
 
 struct cut attnkit_begin_cut(const struct attention *a, const struct schedule *s)
@@ -216,7 +217,8 @@ static bool is_decode(const struct work_item *item)
     return item->panel_rows == 0 && item->decode_rows > 0;
 }
 
-/* A vector of heads, or what is left of them: few of those are better off one by one. */
+/* Runs an item of several heads. If they fill at most a quarter of a vector, one by one is faster.
+ */
 static void run_heads(const struct attention *a, const struct kernels *kernels,
                       const struct work_item *item, char *scratch)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a problem to work items, and from work items to the shares of threads.
+ * Cuts a problem into work items, and the items into shares of threads.
  */
 #ifndef ATTNKIT_SCHEDULE_H
 #define ATTNKIT_SCHEDULE_H
@@ -16,12 +16,12 @@ static inline int64_t divide_up(int64_t n, int64_t size)
 struct schedule {
     const struct kernels *kernels;
     int rows_per_item;
-    int64_t items_per_head; /* for each batch entry and KV head; packed, some have no rows */
-    int heads_per_item;     /* 1, or a vector of heads with all their rows, for few rows and keys */
-    int walks;              /* items of decode rows that are worked on in turns: 1, or MAX_WALKS */
+    int64_t items_per_head; /* for each batch entry and KV head; some may have no rows if packed */
+    int heads_per_item;     /* 1; with few rows and keys a vector of heads, with all rows */
+    int walks;              /* most decode items that take turns: 1 or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
-    int64_t threads; /* that have something to do: at most the items */
+    int64_t threads; /* threads with something to do, at most items */
 };
 
 struct schedule attnkit_schedule(const struct attention *a, const struct kernels *kernels,
@@ -31,13 +31,13 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
                                    int64_t index);
 
 struct range {
-    int64_t first, end; /* of items, if nothing else is said */
+    int64_t first, end; /* items first .. end - 1, unless the name says otherwise */
 };
 
-/* Shares are consecutive, with about the same number of (row, key) pairs each; in turn those of
- * thread 0, 1 and so on. */
+/* Where cutting has arrived. The shares of threads 0, 1 and so on are consecutive and cost about
+ * the same. */
 struct cut {
-    double total, done; /* of what items cost */
+    double total, done; /* cost of all items, and of the items before `item` */
     int64_t item, thread;
 };
 
@@ -45,26 +45,26 @@ struct cut attnkit_begin_cut(const struct attention *a, const struct schedule *s
 struct range attnkit_next_share(const struct attention *a, const struct schedule *s,
                                 struct cut *cut);
 
-/* The items of one thread. */
+/* Returns the items of one thread. */
 struct range attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
 
-/* How much more the busiest thread then has to do than each would have of equal shares: 1 is even,
- * NaN says that there is nothing to do. */
+/* Returns the cost of the largest share over the cost of an equal share: 1 is even. NaN if there is
+ * nothing to do. */
 double attnkit_imbalance(const struct attention *a, const struct schedule *s);
 
-/* Items that are worked on together: one, or those of decode rows of a batch entry whose heads
- * share pages of memory. */
+/* Items that are worked on together: one, or several decode items of a batch entry whose heads
+ * share pages of virtual memory. */
 struct group {
     struct work_item item[MAX_WALKS];
     int count;
 };
 
-/* The first of these items, and those that go with it. */
+/* Sets the group that begins with the first of `items`. It ends within them. */
 void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
                    struct group *group);
 
-/* Runs a group, or these items, one after the other. `scratch` is s->scratch bytes, aligned to 64.
- */
+/* Run a group, or all groups of `items` one after the other. `scratch` is s->scratch bytes, aligned
+ * to 64. */
 void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, const struct group *group, char *scratch);
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,

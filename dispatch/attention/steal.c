@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Threads claim groups of items from the queues of their shares, and then units of the tail: a unit
- * is a chunk of the keys of a group. Units are claimed in order, and the state of each waits in a
- * slot of a ring until those of its group before it have been joined, which whoever brings the next
- * one does for all that are there.
+ * is a chunk of the keys of a group. Units are claimed in order. The state of a unit waits in a
+ * slot of a ring until all earlier units of its group have been joined. The thread that finishes
+ * the next unit in order joins it and all finished units after it.
  *
- * In shared memory lie struct tail, the queues, the groups of the tail, totals of as many groups as
- * there are threads, the slots, and a word for each of them.
+ * Shared memory holds struct tail, the queues, the groups of the tail, totals for as many groups as
+ * there are threads, the slots, and a word for each slot.
  */
 #include "dispatch/attention/steal.h"
 
@@ -17,24 +17,24 @@ enum {
     CACHE_LINE = 64,
     LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
-    SLOT_BYTES = 1 << 16, /* of slots for each thread, unless two states need more */
-    MANY_ITEMS = 8,       /* for each thread, that are small enough not to be split */
-    CLAIMS = 2,           /* a thread claims this part of its even share of what is left */
-    MOST_LOOKS = 1 << 18, /* some 10 ms */
+    SLOT_BYTES = 1 << 16, /* slots for each thread, unless two states need more */
+    MANY_ITEMS = 8,       /* with so many for each thread, no item is split */
+    CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
+    MOST_LOOKS = 1 << 18, /* looks for a free slot before a thread leaves: some 10 ms */
 };
 
-/* Items that are worked on chunk by chunk. */
+/* A group of the tail, whose items are worked on chunk by chunk. */
 struct split_group {
-    _Alignas(CACHE_LINE) _Atomic int64_t joined; /* units before this one */
+    _Alignas(CACHE_LINE) _Atomic int64_t joined; /* units before this one are joined */
     _Atomic int64_t joining;                     /* 1 while a thread changes the total */
     struct range items, units;
 };
 
 struct tail {
-    _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one */
+    _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one are claimed */
     _Alignas(CACHE_LINE) int64_t queues;
     int64_t groups, units, slots;
-    int64_t state_floats, total_doubles; /* of the largest group */
+    int64_t state_floats, total_doubles; /* state and total of the largest group */
 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -52,7 +52,7 @@ static int64_t whole_lines(int64_t n, int64_t line)
     return divide_up(n, line) * line;
 }
 
-/* Floats of the state of an item of so many rows. */
+/* Floats of the state of an item with these rows. */
 static int64_t item_floats(const struct attention *a, const struct kernels *kernels, int panel_rows,
                            int decode_rows)
 {
@@ -61,7 +61,7 @@ static int64_t item_floats(const struct attention *a, const struct kernels *kern
                        LINE_FLOATS);
 }
 
-/* Doubles of its total. */
+/* Doubles of the total of an item with these rows. */
 static int64_t item_doubles(const struct attention *a, const struct kernels *kernels,
                             int panel_rows, int decode_rows)
 {
@@ -70,7 +70,7 @@ static int64_t item_doubles(const struct attention *a, const struct kernels *ker
                        LINE_DOUBLES);
 }
 
-/* The most bytes that state and total of a group take, however its rows are divided. */
+/* Upper bounds for the bytes of state and total of a group, however its rows are divided. */
 struct group_bytes {
     int64_t state, total;
 };
@@ -104,7 +104,7 @@ struct steal attnkit_steal(const struct attention *a, const struct kernels *kern
         each += group.total + CACHE_LINE + larger(SLOT_BYTES, 2 * group.state);
         each += MANY_ITEMS * (int64_t)sizeof(struct split_group);
     }
-    steal.bytes = SIZE_MAX; /* refused where it is added up */
+    steal.bytes = SIZE_MAX; /* attnkit_workspace_bytes refuses it */
     if (!__builtin_mul_overflow(steal.threads, each, &bytes) &&
         !__builtin_add_overflow(bytes, sizeof(struct tail), &bytes))
         steal.bytes = (size_t)bytes;
@@ -120,7 +120,7 @@ bool attnkit_goes_round(const struct attention *a, const struct schedule *s,
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* What a thread works with. */
+/* The arguments of a thread. */
 struct thread {
     const struct attention *a;
     const struct kernels *kernels;
@@ -145,7 +145,7 @@ static double *totals_of(const struct thread *t)
     return (double *)(void *)(groups_of(t) + MANY_ITEMS * t->steal->threads);
 }
 
-/* A group begins when the one that had its place before is through. */
+/* Returns the total of a group. Group i - threads had the same memory before, see can_begin. */
 static double *total_of(const struct thread *t, int64_t group)
 {
     return totals_of(t) + group % t->steal->threads * t->tail->total_doubles;
@@ -161,8 +161,8 @@ static float *slot_state(const struct thread *t, int64_t unit)
     return slots_of(t) + unit % t->tail->slots * t->tail->state_floats;
 }
 
-/* The slot of a unit holds the unit's number while it is free for it, and the number's complement
- * when the state of the unit is there. */
+/* Returns the word of the slot of a unit. It holds the unit's number while the slot is free for the
+ * unit, and ~number once the state of the unit is in the slot. */
 static _Atomic int64_t *slot_word(const struct thread *t, int64_t unit)
 {
     float *const words = slots_of(t) + t->tail->slots * t->tail->state_floats;
@@ -197,7 +197,7 @@ static struct chunks chunks_of(const struct attention *a, const struct work_item
     return (struct chunks){keep, first, larger(first, divide_up(v.end, CHUNK_KEYS))};
 }
 
-/* How many they are, and one if there are none. */
+/* Returns the number of units of an item: its chunks, but 1 if it has rows and no chunks. */
 static int64_t units_of(const struct attention *a, const struct work_item *item)
 {
     if (item->panel_rows + item->decode_rows == 0)
@@ -206,7 +206,7 @@ static int64_t units_of(const struct attention *a, const struct work_item *item)
     return larger(1, chunks.keep + chunks.end - chunks.first);
 }
 
-/* Unit i of an item. */
+/* Returns the first key of unit i of an item. */
 static int64_t key_of_unit(const struct attention *a, const struct work_item *item, int64_t i)
 {
     const struct chunks chunks = chunks_of(a, item);
@@ -215,7 +215,7 @@ static int64_t key_of_unit(const struct attention *a, const struct work_item *it
 
 /* --- Beginning -------------------------------------------------------------------------------- */
 
-/* The first item of the group that ends before `end`. */
+/* Returns the first item of the group whose last item is end - 1. */
 static int64_t group_before(const struct thread *t, int64_t end)
 {
     struct group group;
@@ -227,8 +227,8 @@ static int64_t group_before(const struct thread *t, int64_t end)
     return end - 1;
 }
 
-/* How many groups the tail has: all where items do not go round, else the last ones, so that a
- * thread that has worked on its own longer than others leaves them enough to do. */
+/* Returns the number of groups in the tail: all if whole items do not balance, else one for each
+ * thread, so that there is work left for the others while one thread is still at its own items. */
 static int64_t groups_to_split(const struct thread *t)
 {
     if (!t->steal->splits)
@@ -236,7 +236,7 @@ static int64_t groups_to_split(const struct thread *t)
     return attnkit_goes_round(t->a, t->s, t->steal) ? t->steal->threads : t->s->items;
 }
 
-/* Makes the last groups that have rows those of the tail; returns the first item of them. */
+/* Puts the last groups that have rows into the tail. Returns the first item of the tail. */
 static int64_t begin_groups(const struct thread *t)
 {
     struct tail *const tail = t->tail;
@@ -263,7 +263,8 @@ static int64_t begin_groups(const struct thread *t)
     return first;
 }
 
-/* As many slots as there is memory for, at least two for each thread. */
+/* Makes as many slots as there is memory for: one for each unit, or at least two for each thread.
+ */
 static void begin_slots(const struct thread *t, const char *shared)
 {
     struct tail *const tail = t->tail;
@@ -274,7 +275,7 @@ static void begin_slots(const struct thread *t, const char *shared)
         atomic_init(slot_word(t, unit), unit);
 }
 
-/* Shares of the items before `end`. */
+/* Fills the queues with the shares of the items before `end`. */
 static void begin_queues(const struct thread *t, int64_t end)
 {
     struct schedule before = *t->s;
@@ -315,7 +316,7 @@ static bool claim_group(const struct thread *t, struct queue *queue, struct grou
     return true;
 }
 
-/* The thread's own queue first. */
+/* Runs groups from all queues, the thread's own first. */
 static void work_on_queues(const struct thread *t, int64_t thread)
 {
     struct group group;
@@ -336,7 +337,7 @@ static int64_t group_of_unit(const struct thread *t, int64_t unit)
     return i;
 }
 
-/* Whether the total of a group is free for it. */
+/* Whether the memory for the total of a group is free. */
 static bool can_begin(const struct thread *t, int64_t group)
 {
     const int64_t before = group - t->steal->threads;
@@ -344,8 +345,9 @@ static bool can_begin(const struct thread *t, int64_t group)
            atomic_load(&groups_of(t)[before].joined) == groups_of(t)[before].units.end;
 }
 
-/* Units of one group, or none where all are claimed or there is no room yet for the next one's
- * state. Fewer towards the end, so that threads are through at about the same time. */
+/* Claims units of one group, fewer of them towards the end so that threads finish at about the same
+ * time. Returns an empty range if all units are claimed, or if there is no room yet for the next
+ * unit's state. */
 static struct range claim_units(const struct thread *t)
 {
     struct tail *const tail = t->tail;
@@ -405,8 +407,8 @@ static bool next_is_there(const struct thread *t, struct split_group *g)
     return next < g->units.end && is_there(t, next);
 }
 
-/* Units that are there, from the next one of the group on and one after the other in memory; the
- * last of all makes the result. */
+/* Joins finished units of a group, from the next one in order on, as far as their slots are
+ * consecutive in memory. After the last unit of the group it writes the result. */
 static void join_some(const struct thread *t, int64_t number, const struct group *group)
 {
     struct split_group *const g = groups_of(t) + number;
@@ -436,8 +438,8 @@ static void join_some(const struct thread *t, int64_t number, const struct group
         atomic_store(slot_word(t, unit), unit + t->tail->slots);
 }
 
-/* One thread at a time joins. Another one leaves its states to it, which sees them when it looks
- * again after it has said that it is through. */
+/* Joins the finished units of a group, unless another thread is doing it. That thread looks again
+ * after it has cleared `joining`, so it finds the states of this thread, too. */
 static void join_units(const struct thread *t, int64_t number, const struct group *group)
 {
     struct split_group *const g = groups_of(t) + number;
@@ -450,10 +452,10 @@ static void join_units(const struct thread *t, int64_t number, const struct grou
     }
 }
 
-/* A thread that finds no room looks again, for the one that is at work on the oldest unit most
- * likely is nearly through; without a system call, of which a call makes none. If that does not get
- * on, it leaves: whoever is at work makes room by itself, and so the last one does all that is
- * left. */
+/* Works on units until all are claimed. A thread that finds no free slot spins, because the oldest
+ * unit is most likely nearly finished, and because a call makes no system calls. After MOST_LOOKS
+ * looks without progress it leaves. The threads that still work free their slots themselves, so the
+ * last one finishes all units. */
 static void work_on_tail(const struct thread *t)
 {
     int64_t claimed = 0, before = 0;

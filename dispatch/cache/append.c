@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of an append: plan and run, and both in one.
+ * The public calls of an append: plan, run, and a single call that does both.
  */
 #include "dispatch/cache/append_plan.h"
 #include "dispatch/common/exec.h"
@@ -9,7 +9,7 @@
 
 static const struct version data_version = VERSION_OF(attnkit_append_data, sin);
 
-/* A call with its plan. */
+/* A single call and its plan. */
 struct call {
     struct append_request request;
     attnkit_exec exec;
@@ -106,7 +106,7 @@ attnkit_status attnkit_append_plan(const attnkit_append_args *args, const attnki
 {
     struct call call;
     attnkit_status status = attnkit_check_plan_memory(plan, plan_size, sizeof call.plan, message);
-    memset(&call.plan, 0, sizeof call.plan); /* the same plans have the same bytes */
+    memset(&call.plan, 0, sizeof call.plan); /* so that equal plans have equal bytes */
     if (status == ATTNKIT_OK)
         status = make_plan(args, exec, &call, message);
     if (status != ATTNKIT_OK)

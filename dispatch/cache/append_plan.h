@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The steps of an append: the caller's structs read, a plan of shapes, types and strides, memory
- * bound to the plan, and the run. The public calls make all of them; a layer plans once, binds
- * everything before it runs anything, and then runs without a check.
+ * bound to the plan, and the run. The public calls do all steps. A layer plans once, binds all its
+ * parts before it runs the first, and then runs without checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H
@@ -11,8 +11,8 @@
 #include "dispatch/common/tensor.h"
 #include "kernels/cache/append.h"
 
-/* The caller's structs as this version of the library knows them, copied where they have another
- * size. Pages and a rotation that there are not ask for nothing. */
+/* The caller's structs as this version of the library knows them, copied if they have another size.
+ * Absent pages and an absent rotation are structs whose fields are all 0. */
 struct append_request {
     const attnkit_append_args *args;
     const attnkit_pages *pages;
@@ -22,17 +22,18 @@ struct append_request {
     attnkit_rotation rotation_copy;
 };
 
-/* Reads a rotation, which layers have as well; NULL asks for none. */
+/* Reads a rotation, also for layers. NULL means no rotation. */
 attnkit_status attnkit_read_rotation(const attnkit_rotation *theirs, attnkit_rotation *copy,
                                      const attnkit_rotation **rotation, char *message);
 
-/* Checks it for rows of so many elements. Compares numbers: not in the caller's modes. */
+/* Checks a rotation for rows of `dim` elements. Compares numbers, so the caller's floating-point
+ * modes must have been set aside. */
 attnkit_status attnkit_check_rotation(const attnkit_rotation *rotation, int64_t dim, char *message);
 
 attnkit_status attnkit_read_append(const attnkit_append_args *args, struct append_request *r,
                                    char *message);
 
-/* All memory that an append may have, outputs first. */
+/* The tensors and arrays that an append may have, outputs first. */
 enum {
     APPEND_DST,
     APPEND_SCALES,
@@ -48,44 +49,44 @@ enum {
 
 struct append_plan {
     struct plan_header header;
-    struct append a; /* without addresses; batch and len are the most of a run */
+    struct append a; /* without addresses; batch and len are upper bounds for runs */
     int64_t capacity, table_positions;
-    bool empty;          /* every run is */
-    int64_t threads;     /* the most of a run */
+    bool empty;          /* no run has rows */
+    int64_t threads;     /* upper bound for runs */
     size_t scratch_size; /* bytes for each thread */
-    uint32_t given;      /* bit i: there is tensor i */
+    uint32_t given;      /* bit i: tensor i is present */
     struct tensor tensors[APPEND_TENSORS];
 };
 
-/* Plans all but the header. Nothing is read through the pointers of args, and it only matters which
- * of the optional ones are NULL. */
+/* Fills the plan, except the header. Reads nothing through the pointers of args; of the optional
+ * pointers it only matters which are NULL. */
 attnkit_status attnkit_append_plan_init(const struct append_request *r, int64_t threads,
                                         struct append_plan *plan, char *message);
 
-/* What a run brings. */
+/* Lengths and addresses of a run. */
 struct append_input {
     int64_t batch, len;
     const void *data[APPEND_TENSORS];
 };
 
-/* Memory of a run, for the check of its workspace. */
+/* Memory of a run, which the workspace must not overlap. */
 struct append_memory {
     struct memory list[APPEND_TENSORS];
     int count;
 };
 
-/* Checks everything that a run brings but its workspace, and makes the problem of it. It is not
+/* Checks the inputs of a run, except its workspace, and sets the problem `a`. The plan is not
  * empty. */
 attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct append_input *input,
                                    struct append *a, struct append_memory *memory, char *message);
 
-/* The part of it that looks at the positions of entry b of a rotation: that they are some, and in
- * the tables of so many. */
+/* Checks the positions of batch entry b: not negative, and within the tables of cos and sin if
+ * there are any. Part of attnkit_append_bind. */
 attnkit_status attnkit_check_append_positions(const struct append *a, int64_t table_positions,
                                               int64_t b, char *message);
 
-/* Runs this thread's share of the rows, or all of them in a parallel-for. `scratch` is the
- * workspace, aligned to 64, of so many bytes for each thread. */
+/* Runs this thread's share of the rows, or all rows in a parallel-for. `scratch` is the workspace,
+ * aligned to 64, with scratch_size bytes for each thread. */
 void attnkit_append_execute(const struct append *a, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch);
 

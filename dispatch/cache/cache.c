@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Types, scales, pages and tiles of a cache: a step for each page of a batch entry, constant
- * otherwise.
+ * Checks types, scales, pages and tiles of a cache. Block tables cost a step for each page of a
+ * batch entry, everything else constant time.
  */
 #include "dispatch/cache/cache.h"
 

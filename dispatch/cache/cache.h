@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a KV cache is stored: element types with their scales, pages, and tiles. What attention reads
- * and what append writes is checked here in the same words.
+ * How a KV cache is stored: element types with their scales, pages, and tiles. Attention, which
+ * reads caches, and appends, which write them, share these checks and their messages.
  */
 #ifndef ATTNKIT_DISPATCH_CACHE_H
 #define ATTNKIT_DISPATCH_CACHE_H
@@ -12,39 +12,39 @@
 #include "kernels/cache/pages.h"
 #include "attnkit.h"
 
-/* What a row of this type is aligned to, in bytes. */
+/* Returns the alignment of a row of this type, in bytes. */
 int64_t attnkit_alignment(enum type type);
 
-/* As attnkit.h has it; of a type of K and V. */
+/* Returns the name that attnkit.h gives to a type of K and V. */
 const char *attnkit_type_name(attnkit_type type);
 
-/* That a type has elements to which binary32 is rounded one by one. */
+/* Checks that a type is ATTNKIT_F32, F16 or BF16: each element is rounded by itself. */
 attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *message);
 
 /* A row of `dim` elements and its scales, with the names of the public fields. */
 struct stored_row {
     attnkit_type type;
     bool tiled;
-    int64_t dim, group; /* group: as given, 0 for the whole row */
+    int64_t dim, group; /* elements; group is the caller's: 0 is the whole row */
     const void *scales;
     const char *dim_name, *type_name, *group_name, *scales_name;
 };
 
 attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *message);
 
-/* The caller's pages as this version of the library knows them, maybe in `copy`. NULL: there are
- * none, and all fields are 0. */
+/* Reads the caller's pages as this version of the library knows them, into `copy` if their size
+ * differs. If theirs is NULL, all fields are 0. */
 attnkit_status attnkit_read_pages(const attnkit_pages *theirs, attnkit_pages *copy,
                                   const attnkit_pages **pages, char *message);
 
-/* The fields of the pages, for `capacity` rows of each of `batch` entries. */
+/* Checks the fields of the pages, for `capacity` rows of each of `batch` entries. */
 attnkit_status attnkit_check_pages(const struct pages *pages, int64_t batch, int64_t capacity,
                                    const char *capacity_name, char *message);
 
-/* That a page is a whole number of tiles. */
+/* Checks that a page is a whole number of tiles. */
 attnkit_status attnkit_check_tiled_pages(const struct pages *pages, char *message);
 
-/* That rows first .. end - 1 of entry b lie in pages that there are. */
+/* Checks that rows first .. end - 1 of entry b lie in existing pages. */
 attnkit_status attnkit_check_page_table(const struct pages *pages, int64_t b, int64_t first,
                                         int64_t end, char *message);
 

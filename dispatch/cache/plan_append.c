@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the public arguments of an append to its plan: shapes, types, strides and the rotation are
- * checked here, and the workspace is measured. Costs some nanoseconds a tensor.
+ * Turns the public arguments of an append into its plan: checks shapes, types, strides and the
+ * rotation, and measures the workspace. Costs some nanoseconds for each tensor.
  */
 #include "dispatch/cache/append_plan.h"
 
@@ -21,7 +21,7 @@ static const double DEFAULT_BASE = 10000.0;
 
 enum {
     FLOAT = sizeof(float), /* bytes */
-    /* For an element of a row in scratch, or of a tile in dst or its scales. */
+    /* Upper bound for the bytes per element of a row in scratch and of a tile in dst. */
     MOST_BYTES = TILE_KEYS * FLOAT,
 };
 
@@ -205,7 +205,7 @@ static void set_rotation(const attnkit_rotation *rotation, struct append *a)
     a->base = rotation->base == 0.0 ? DEFAULT_BASE : rotation->base;
 }
 
-/* A base is compared, which is arithmetic: not in the caller's modes. */
+/* Sets the caller's floating-point modes aside, because the base is compared. */
 static attnkit_status plan_rotation(const attnkit_rotation *rotation, struct append *a,
                                     char *message)
 {
@@ -233,7 +233,7 @@ static struct tensor *add(struct append_plan *plan, int slot, const char *name, 
     return t;
 }
 
-/* dst, or with other rows its scales. */
+/* Plans dst, or dst_scales, which only has other rows. */
 static attnkit_status plan_output(const attnkit_tensor *theirs, const struct append_plan *plan,
                                   struct tensor *t, char *message)
 {
@@ -280,7 +280,7 @@ static attnkit_status plan_table(struct append_plan *plan, int slot, const char 
     return attnkit_plan_dense(t, message);
 }
 
-/* An integer for each batch entry, if there are any. */
+/* Plans an array with an integer for each batch entry, if it is given. */
 static attnkit_status plan_ints(struct append_plan *plan, int slot, const char *name,
                                 attnkit_ints theirs, struct ints *ints, char *message)
 {
@@ -292,7 +292,8 @@ static attnkit_status plan_ints(struct append_plan *plan, int slot, const char *
     return attnkit_plan_dense(t, message);
 }
 
-/* A row of pages for each batch entry. Its bytes were checked with the pages. */
+/* Plans the block table, a row of pages for each batch entry. attnkit_check_pages has checked its
+ * size. */
 static void plan_block_table(struct append_plan *plan)
 {
     const struct pages *const pages = &plan->a.pages;
@@ -368,7 +369,7 @@ static attnkit_status plan_workspace(struct append_plan *plan, char *message)
                                    &plan->header.workspace_size, message);
 }
 
-/* They said what there is, and are nothing to a run. */
+/* Clears the addresses of planning: a run has its own. */
 static void forget_addresses(struct append *a)
 {
     a->cos = a->sin = NULL;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run of a planned append: its memory is checked and bound, before anything is written, then
- * threads share out the rows. Checks cost a step for each batch entry and for each page that is
- * written.
+ * Runs a planned append. Its memory is checked and bound before anything is written. Then threads
+ * share out the rows. Checks cost a step for each batch entry and for each page that is written.
  */
 #include "dispatch/cache/append_plan.h"
 
@@ -26,7 +25,7 @@ static const char *const names[APPEND_TENSORS] = {
     [APPEND_BLOCK_TABLE] = "block_table",
 };
 
-/* The counts of a tensor at the lengths of a run. */
+/* Sets the dimensions of a tensor to the lengths of a run. */
 static void count_rows(const struct append_input *input, const struct tensor *t, int slot,
                        int64_t count[3])
 {
@@ -49,7 +48,7 @@ static void count_rows(const struct append_input *input, const struct tensor *t,
     }
 }
 
-/* src may be dst, of equal rows, where each row of one is the row of the other. */
+/* Whether src and dst may be the same tensor: row i of src is then row i of dst. */
 static bool may_be_in_place(const struct append_plan *plan)
 {
     const uint32_t elsewhere = 1u << APPEND_STARTS | 1u << APPEND_BLOCK_TABLE;
@@ -105,7 +104,7 @@ static void set_problem(const struct append_plan *plan, const struct append_inpu
 
 /* ----------------------------------------------------------------------------------- rows */
 
-/* That entry b's rows fit into src and dst. */
+/* Checks that the rows of entry b fit into src and dst. */
 static attnkit_status check_rows(const struct append *a, int64_t capacity, int64_t b, char *message)
 {
     const int64_t len = append_len(a, b), start = append_start(a, b);
@@ -144,14 +143,15 @@ attnkit_status attnkit_check_append_positions(const struct append *a, int64_t ta
     return ATTNKIT_OK;
 }
 
-/* Entries that no array tells apart are checked as one. */
+/* Returns the number of entries to check. Without arrays all entries are alike, so one is enough.
+ */
 static int64_t entries_to_check(const struct append *a)
 {
     const bool differ = a->starts.data || a->lens.data || a->positions.data || a->pages.table;
     return differ ? a->batch : 1;
 }
 
-/* That rows of every entry fit into dst, its pages and the tables. */
+/* Checks that the rows of every entry fit into dst, its pages and the tables of cos and sin. */
 static attnkit_status check_entries(const struct append_plan *plan, const struct append *a,
                                     char *message)
 {
@@ -181,12 +181,12 @@ attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct 
 
 /* --------------------------------------------------------------------------------- shares */
 
-/* What threads work on together. */
+/* The work that threads share. */
 struct work {
     const struct append *a;
     const struct kernels *kernels;
     int64_t rows;   /* of all batch entries */
-    int64_t shares; /* of which some may have no row */
+    int64_t shares; /* some may have no rows */
     char *scratch;  /* [shares] */
     size_t scratch_size;
 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads and memory are the caller's; this is where they are looked at.
+ * Checks the caller's threads and workspace, and runs tasks on the threads.
  */
 #include "dispatch/common/exec.h"
 
 #include "dispatch/common/versioned.h"
 
 enum {
-    SCRATCH_ALIGNMENT = 64, /* bytes; a vector of any instruction set */
+    SCRATCH_ALIGNMENT = 64, /* bytes; the widest vector of all instruction sets */
 };
 
 static const struct version exec_version = VERSION_OF(attnkit_exec, barrier);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The caller's floating-point modes, set aside while kernels run: rounding to nearest, subnormals
- * kept, no traps. Otherwise the bits would depend on what a host program did to its thread. A
- * compiler does not know that arithmetic depends on the modes; as barriers for memory, these two
- * keep between them what loads its operands and stores its results there.
+ * kept, no traps. Otherwise the bits would depend on the modes that a host program has set. A
+ * compiler does not know that arithmetic depends on the modes. Both functions are barriers for
+ * memory, so arithmetic that loads its operands and stores its results between them stays between
+ * them.
  */
 #ifndef ATTNKIT_FP_MODES_H
 #define ATTNKIT_FP_MODES_H

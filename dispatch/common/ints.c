@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The width of an array of integers. Its address and values are checked by the calls.
+ * Checks the width of an array of integers. The calls check its address and values.
  */
 #include "dispatch/common/ints.h"
 

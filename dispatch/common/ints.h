@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arrays of integers of a public call, whose width is one of two.
+ * Arrays of integers of a public call, of 32 or 64 bits each.
  */
 #ifndef ATTNKIT_COMMON_INTS_H
 #define ATTNKIT_COMMON_INTS_H
@@ -8,7 +8,7 @@
 #include "attnkit.h"
 #include "kernels/ints.h"
 
-/* Reads an array, whose data may be NULL. Refuses what is not known by the name of the field. */
+/* Reads an array, whose data may be NULL. `name` is the field's, for the message of a refusal. */
 attnkit_status attnkit_read_ints(const char *name, attnkit_ints theirs, struct ints *ours,
                                  char *message);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saying no: a status with a message that names the argument and its value.
+ * Refusing a call: a status with a message that names the argument and its value.
  */
 #ifndef ATTNKIT_MESSAGE_H
 #define ATTNKIT_MESSAGE_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overlap of strided tensors. Almost always the address ranges are apart and that settles it; or
- * the rows of one lie at the same place in every gap of the other (scales beside their elements,
- * say), which is seen modulo the period of both. Otherwise each row of one is looked up in the
- * lattice of the other.
+ * Overlap of strided tensors. Almost always their address ranges are apart. If not, the rows of one
+ * may lie at the same place in every gap of the other, as scales beside their elements do: then
+ * they are apart modulo the common period of the strides. Otherwise each row of one is looked up in
+ * the lattice of the other.
  */
 #include "dispatch/common/overlap.h"
 
@@ -16,7 +16,7 @@ static void drop_dim(struct layout *l, int dim)
     }
 }
 
-/* In ascending order of stride, by insertion. */
+/* Inserts a dimension so that strides stay in ascending order. */
 static void insert_dim(struct layout *l, int64_t count, int64_t stride)
 {
     int at = l->dims++;
@@ -93,8 +93,7 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
     return false;
 }
 
-/* Dimensions that interleave can have more rows than there are bytes: INT64_MAX stands for those.
- */
+/* Returns the number of rows, at most INT64_MAX: interleaved dimensions can have more. */
 static int64_t rows_in(const struct layout *l)
 {
     int64_t rows = 1;
@@ -124,7 +123,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* The largest number that all strides of both are multiples of; 0 if there are none. */
+/* Returns the greatest common divisor of all strides of both; 0 if they have no strides. */
 static int64_t common_period(const struct layout *a, const struct layout *b)
 {
     int64_t period = 0;
@@ -135,7 +134,7 @@ static int64_t common_period(const struct layout *a, const struct layout *b)
     return period;
 }
 
-/* Whether the rows of both never meet modulo the period, and so nowhere. */
+/* Whether rows of both are apart modulo their common period. Then they are apart everywhere. */
 static bool apart_in_period(const struct layout *a, const struct layout *b)
 {
     const int64_t period = common_period(a, b);

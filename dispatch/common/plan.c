@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header of plans: written once, checked by every run in some nanoseconds.
+ * The header of plans: written once, and checked by every run, which costs some nanoseconds.
  */
 #include "dispatch/common/plan.h"
 
@@ -9,7 +9,7 @@
 #include "dispatch/common/message.h"
 #include "dispatch/cpu/isa.h"
 
-/* Its address is another one in each copy of the library, and in most processes. */
+/* Its address identifies the copy of the library, and mostly the process. */
 static const char this_library;
 
 static const char *const names[] = {"attnkit_attention_plan", "attnkit_append_plan",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every plan begins with, so that a run refuses memory that is no plan, a plan of another
- * kind, library or process, and an instruction set other than the planned one.
+ * The header of every plan. With it a run refuses memory that is no plan, a plan of another kind,
+ * library or process, and an instruction set other than the planned one.
  */
 #ifndef ATTNKIT_PLAN_H
 #define ATTNKIT_PLAN_H
@@ -14,27 +14,26 @@ enum { PLAN_ALIGNMENT = 16 }; /* bytes */
 enum plan_kind { PLAN_OF_ATTENTION, PLAN_OF_APPEND, PLAN_OF_LINEAR, PLAN_OF_LAYER };
 
 struct plan_header {
-    const void *library; /* an address in the library that wrote the plan: it serves no other */
+    const void *library; /* an address in the library that wrote the plan and alone may run it */
     uint32_t kind;
-    int32_t isa;           /* index in the list */
+    int32_t isa;           /* index in the list of attnkit_isas */
     size_t workspace_size; /* bytes that any run needs; 0 where there is nothing to do */
 };
 
-/* Checks that there is room for a plan of so many bytes. */
+/* Checks that `plan` is aligned and has room for `needed` bytes. */
 attnkit_status attnkit_check_plan_memory(const void *plan, size_t plan_size, size_t needed,
                                          char *message);
 
-/* Chooses the instruction set by name (NULL: automatic) and writes the header, except the
- * workspace.
- */
+/* Chooses the instruction set by name (NULL: automatic) and writes the header, except
+ * workspace_size. */
 attnkit_status attnkit_begin_plan(struct plan_header *header, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 
-/* The workspace of a plan that a query is given. */
+/* Checks the plan of a query and sets *bytes to its workspace_size. */
 attnkit_status attnkit_planned_workspace(const void *plan, enum plan_kind kind, size_t *bytes,
                                          char *message);
 
-/* Checks the header of a plan that a run is given; `isa` is exec.isa, NULL or the planned one. */
+/* Checks the header of the plan of a run. `isa` is exec.isa and must be NULL or the planned one. */
 attnkit_status attnkit_check_plan(const void *plan, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 

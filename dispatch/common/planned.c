@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lengths and unplanned memory of a run: a comparison or two for each.
+ * Checks lengths and unplanned memory of a run: one or two comparisons for each.
  */
 #include "dispatch/common/planned.h"
 

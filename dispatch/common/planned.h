@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run brings against its plan: no length beyond the planned one, no memory beside the
- * planned one.
+ * Checks a run against its plan: no length is larger than planned, and no memory is given that was
+ * not planned.
  */
 #ifndef ATTNKIT_PLANNED_H
 #define ATTNKIT_PLANNED_H
 
 #include "attnkit.h"
 
-/* That 0 <= value <= planned. */
+/* Checks that 0 <= value <= planned. */
 attnkit_status attnkit_check_planned_length(const char *name, int64_t value, int64_t planned,
                                             char *message);
 
-/* That there is nothing where nothing was planned. */
+/* Checks that data is NULL, because the plan has nothing in its place. */
 attnkit_status attnkit_check_absent(const char *name, const void *data, char *message);
 
 #endif

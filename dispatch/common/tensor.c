@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strides, addresses and overlaps of tensors. Costs some nanoseconds a tensor, unless address
- * ranges meet: then each case of overlap.c.
+ * Checks strides, addresses and overlaps of tensors. Costs some nanoseconds for each tensor, and
+ * more (see overlap.c) if address ranges overlap.
  */
 #include "dispatch/common/tensor.h"
 
@@ -38,8 +38,8 @@ static bool is_empty(const int64_t count[3], int64_t row_bytes)
     return count[0] == 0 || count[1] == 0 || count[2] == 0 || row_bytes == 0;
 }
 
-/* Bytes before the address and in all, of so many rows. Returns false if they are beyond 63 bits.
- */
+/* Sets *span to the bytes of a tensor with these dimensions, and *below to its bytes before the
+ * address. Returns false if they exceed 63 bits. */
 static bool measure(const struct tensor *t, const int64_t count[3], int64_t *below, int64_t *span)
 {
     *below = *span = 0;
@@ -63,7 +63,7 @@ static attnkit_status refuse_strides(const struct tensor *t, attnkit_status stat
                   (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2], why);
 }
 
-/* Of an output: each dimension reaches over all that the smaller ones hold. */
+/* Checks the strides of an output: each spans all bytes of the dimensions with smaller strides. */
 static attnkit_status check_nesting(const struct tensor *t, char *message)
 {
     char why[ATTNKIT_MESSAGE_SIZE];
@@ -137,7 +137,7 @@ attnkit_status attnkit_plan_tensor(struct tensor *t, const attnkit_tensor *their
     return attnkit_plan_dense(t, message);
 }
 
-/* Bytes first .. end - 1 are those of the tensor, `span` of them from data - below on. */
+/* Sets first and end to the bytes of the tensor: `span` bytes from data - below on. */
 static attnkit_status place(struct memory *m, int64_t below, int64_t span, char *message)
 {
     const struct tensor *const t = m->tensor;
@@ -175,7 +175,7 @@ attnkit_status attnkit_bind_part(struct memory *m, const struct tensor *t, const
     m->data = data;
     for (int i = 0; i < 3; i++)
         m->count[i] = count[i];
-    measure(t, count, &below, &span); /* no more rows than planned, whose span is below 2^63 */
+    measure(t, count, &below, &span); /* cannot fail: planning has measured at least as many rows */
     return place(m, below, span, message);
 }
 
@@ -183,7 +183,7 @@ static struct layout layout_of(const struct memory *m)
 {
     struct layout layout;
     bool repeats;
-    /* The ends of the address space were checked when the memory was bound. */
+    /* Cannot fail: place has checked the ends of the address space. */
     (void)attnkit_layout(&layout, m->data, m->count, m->tensor->stride, m->tensor->row_bytes,
                          &repeats);
     return layout;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tensor of a public call, in two steps. A plan has its shape and checked strides. A run brings
- * an address, and both together are memory that must overlap no output. All calls check their
- * tensors here, in the same words.
+ * A tensor of a public call, in two steps. A plan holds its shape and checked strides. A run adds
+ * an address: both together are memory, which must overlap no output. All calls share these checks
+ * and their messages.
  */
 #ifndef ATTNKIT_TENSOR_H
 #define ATTNKIT_TENSOR_H
@@ -13,54 +13,56 @@
 #include "dispatch/common/overlap.h"
 #include "kernels/attention/attention.h"
 
-/* Without an address. The caller of attnkit_plan_tensor fills in the fields above the strides. */
+/* A tensor without an address. The caller of attnkit_plan_tensor fills in the fields above stride.
+ */
 struct tensor {
     const char *name; /* of the public field */
     int64_t count[3]; /* batch entries or pages, heads, rows or tiles */
     int64_t row_bytes;
     int32_t alignment; /* bytes; the address and the strides are multiples of it */
     bool output;       /* no two of its rows may share a byte */
-    bool paged;        /* count[0] are pages */
+    bool paged;        /* count[0] is a number of pages */
     bool tiled;        /* a row is a tile, as attnkit_lay_in_tiles makes it */
     int64_t stride[3]; /* bytes; 0 along a dimension of size 1 */
-    int64_t below;     /* bytes before the address, */
-    int64_t span;      /* and all bytes from the first to the end of the last; 0: no rows */
+    int64_t below;     /* bytes before the address */
+    int64_t span;      /* bytes from the first row to the end of the last; 0: no rows */
 };
 
-/* Makes a tensor of rows one of tiles: rows go together, the last ones with room for more. */
+/* Turns a tensor of rows into one of tiles. The last tile may be partly empty. */
 void attnkit_lay_in_tiles(struct tensor *t);
 
-/* That layout has none but the bits `known`. */
+/* Checks that layout has no bits but `known`. */
 attnkit_status attnkit_check_layout(const char *name, uint32_t layout, uint32_t known,
                                     char *message);
 
-/* Sets the strides, which are the caller's if its layout says so, or those of a dense tensor. */
+/* Sets the strides: the caller's if its layout has ATTNKIT_STRIDED, else dense ones. */
 attnkit_status attnkit_plan_tensor(struct tensor *t, const attnkit_tensor *theirs, char *message);
 
-/* The same for an array that is always dense. */
+/* Sets the strides of an array, which is always dense. */
 attnkit_status attnkit_plan_dense(struct tensor *t, char *message);
 
-/* A tensor at an address, with as many rows as a run has. */
+/* A tensor at an address, with the rows of a run. */
 struct memory {
     const struct tensor *tensor;
     const void *data;
     int64_t count[3];
-    uintptr_t first, end; /* of all its bytes; equal where there are none */
-    /* This output may be the same tensor, row i of one being row i of the other; or NULL. */
+    uintptr_t first, end; /* first byte, and end of the last; equal if there are no bytes */
+    /* An output that may be this same tensor, row i being row i of both; or NULL. */
     const struct memory *in_place;
 };
 
-/* Checks NULL, alignment and the end of the address space. With all rows that were planned, or with
- * as many as `count` says, which are at most as many. */
+/* Check for NULL, alignment and the end of the address space. attnkit_bind takes all planned rows,
+ * attnkit_bind_part the dimensions in `count`, which are at most the planned ones. */
 attnkit_status attnkit_bind(struct memory *m, const struct tensor *t, const void *data,
                             char *message);
 attnkit_status attnkit_bind_part(struct memory *m, const struct tensor *t, const int64_t count[3],
                                  const void *data, char *message);
 
-/* That outputs overlap nothing. They come first and are compared with all that follow them. */
+/* Checks that outputs overlap nothing. Outputs must come first in `memory`. Each is compared with
+ * all tensors after it. */
 attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *message);
 
-/* That the workspace has no byte of these. */
+/* Checks that the workspace shares no byte with these tensors. */
 attnkit_status attnkit_check_workspace_apart(const struct memory *memory, int n,
                                              const void *workspace, size_t size, char *message);
 

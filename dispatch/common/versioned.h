@@ -13,17 +13,17 @@
 #include "dispatch/common/message.h"
 
 enum {
-    LARGEST_STRUCT = 4096, /* bytes; a size beyond it is a mistake and not a newer version */
+    LARGEST_STRUCT = 4096, /* bytes; a larger size is a mistake, not a newer version */
 };
 
-/* A public struct. `first` is its size in 0.1.0, which never changes: callers of that version have
- * it. */
+/* The versions of a public struct. `first` is its size in 0.1.0, the smallest that a caller can
+ * have. It never changes. */
 struct version {
     const char *name;
     size_t first, known; /* bytes */
 };
 
-/* The struct ended with field `last` in 0.1.0, and no field may use the bytes after it. */
+/* A struct whose last field in 0.1.0 is `last`. Later fields must not use the padding after it. */
 #define VERSION_OF(type, last)                                                                     \
     {                                                                                              \
 #type, offsetof(type, last) + sizeof(((type *)0)->last), sizeof(type)                      \
@@ -39,8 +39,8 @@ static inline attnkit_status check_size(const struct version *v, size_t theirs, 
         v->name, theirs, v->name, v->known, v->first, LARGEST_STRUCT);
 }
 
-/* *read is a struct of v->known bytes with the caller's fields: theirs where it has that size, else
- * a copy in `room`, v->known bytes. */
+/* Sets *read to a struct of v->known bytes with the caller's fields: `theirs` if it has this size,
+ * else a copy in `room`, which is v->known bytes. */
 static inline attnkit_status read_struct(const struct version *v, const void *theirs, void *room,
                                          const void **read, char *message)
 {
@@ -63,7 +63,8 @@ static inline attnkit_status read_struct(const struct version *v, const void *th
     return ATTNKIT_OK;
 }
 
-/* Fills the caller's struct from ours, all except its size; of a longer one, the rest with 0. */
+/* Fills the caller's struct from ours, except its size. If it is longer than ours, the rest becomes
+ * 0. */
 static inline attnkit_status write_struct(const struct version *v, void *theirs, const void *ours,
                                           char *message)
 {

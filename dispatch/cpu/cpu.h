@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the CPU can do and the operating system lets it do. One file per CPU family implements it.
+ * The features of the CPU that the operating system supports. One file per CPU family implements
+ * it.
  */
 #ifndef ATTNKIT_CPU_H
 #define ATTNKIT_CPU_H
@@ -21,10 +22,10 @@ enum {
 
 struct cpu {
     uint32_t has;    /* features the CPU reports */
-    uint32_t usable; /* those of them whose registers the operating system saves */
+    uint32_t usable; /* features whose registers the operating system saves */
 };
 
-/* Asks the machine, which can take a microsecond: keep the answer. */
+/* Asks the machine. Takes up to a microsecond, so the caller should keep the answer. */
 struct cpu attnkit_cpu(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 64-bit ARM: the kernel's hardware capabilities, which hold only what it also saves.
+ * 64-bit ARM: the hardware capabilities that the operating system reports. It reports only features
+ * whose registers it saves.
  */
 #include "dispatch/cpu/cpu.h"
 

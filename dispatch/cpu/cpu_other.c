@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CPU family without kernels of its own: no features, so the scalar kernels.
+ * A CPU family without kernels of its own: it has no features, so calls run on the scalar kernels.
  */
 #include "dispatch/cpu/cpu.h"
 

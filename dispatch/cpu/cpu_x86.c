@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * x86: CPUID for what the CPU has, XGETBV for what the operating system saves at a task switch
- * (Intel SDM volume 1, sections 14.3, 15.2 and volume 3, section 2.6). A feature whose registers
- * are not saved must not be used, whatever CPUID says.
+ * x86: CPUID says which features the CPU has, XGETBV which registers the operating system saves at
+ * a task switch (Intel SDM volume 1, sections 14.3, 15.2 and volume 3, section 2.6). A feature
+ * whose registers are not saved must not be used, whatever CPUID says.
  */
 #include <cpuid.h>
 
@@ -10,7 +10,7 @@
 
 enum {
     XCR0_YMM = 0x06,    /* SSE and AVX state */
-    XCR0_ZMM = 0xe6,    /* those, the mask registers and both parts of the ZMM state */
+    XCR0_ZMM = 0xe6,    /* XCR0_YMM, the mask registers and both parts of the ZMM state */
     LEAF1_OSXSAVE = 27, /* bit of ECX: XGETBV may be used */
 };
 

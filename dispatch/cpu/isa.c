@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one list of instruction sets, what this machine can run of it, and the choice. Nothing
- * global but the machine's features and the choice, each found out once and then kept; two
- * threads that do it at the same time come to the same result.
+ * The list of instruction sets, which of them this machine can run, and the choice. The only global
+ * state are the machine's features and the choice. Each is determined once and then kept. Two
+ * threads that determine it at the same time get the same result.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -22,7 +22,7 @@
 
 extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_neon;
 
-/* Tables of the CPU family: the build has them all, but for those that it says it is without. */
+/* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
 #define KERNELS_AVX2 &attnkit_avx2
 #else
@@ -51,8 +51,8 @@ static const struct isa isas[] = {
 
 enum {
     ISA_COUNT = sizeof isas / sizeof isas[0],
-    NOT_KNOWN = -1,        /* of the choice: none was made */
-    FROM_ENVIRONMENT = 64, /* added to the index of a choice that ATTNKIT_ISA made */
+    NOT_KNOWN = -1,        /* the choice has not been made yet */
+    FROM_ENVIRONMENT = 64, /* added to the index if ATTNKIT_ISA made the choice */
 };
 
 int attnkit_isas(const struct isa **list)
@@ -61,7 +61,7 @@ int attnkit_isas(const struct isa **list)
     return ISA_COUNT;
 }
 
-/* The machine, asked once. */
+/* Returns the features of the machine, which is asked once. */
 static struct cpu machine(void)
 {
     static _Atomic uint64_t kept;
@@ -114,7 +114,8 @@ static const struct isa *best(void)
     return chosen;
 }
 
-/* ATTNKIT_ISA, or NULL where it is not set, is empty, or must not be trusted. */
+/* Returns ATTNKIT_ISA, or NULL if it is not set or empty, or if the process runs with raised
+ * privileges. */
 static const char *environment(void)
 {
 #if defined(__GLIBC__)
@@ -128,8 +129,9 @@ static const char *environment(void)
     return name && name[0] ? name : NULL;
 }
 
-/* The choice of a call that names nothing, made once: an index, perhaps + FROM_ENVIRONMENT. While
- * ATTNKIT_ISA names what cannot run there is none, and `bad_name` is that name. */
+/* Returns the choice for calls that name no instruction set, made once: an index, +
+ * FROM_ENVIRONMENT if ATTNKIT_ISA names it. If ATTNKIT_ISA names one that cannot run, sets
+ * *bad_name to its value and makes no choice. */
 static int automatic(const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;
@@ -147,7 +149,7 @@ static int automatic(const char **bad_name)
     return choice;
 }
 
-/* "scalar, avx2" */
+/* Writes the names of all that can run here, such as "scalar, avx2". */
 static void list_possible(char *text, size_t size)
 {
     size_t used = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instruction sets, and which of them a call runs on.
+ * The list of instruction sets, and the choice of one for a call.
  */
 #ifndef ATTNKIT_ISA_H
 #define ATTNKIT_ISA_H
@@ -12,9 +12,9 @@
 
 struct isa {
     const char *name;
-    const char *needs;             /* the same as needs_mask, for people */
+    const char *needs;             /* needs_mask in words */
     uint32_t needs_mask;           /* CPU_* bits */
-    const struct kernels *kernels; /* NULL where it is not built */
+    const struct kernels *kernels; /* NULL if not built */
 };
 
 struct isa_choice {
@@ -22,12 +22,14 @@ struct isa_choice {
     const char *reason;
 };
 
-/* The list, from worst to best. Dispatch, tests, benches and tools all walk it. */
+/* Sets *list to all instruction sets, from worst to best, and returns their number. Dispatch,
+ * tests, benches and tools all use it. */
 int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* The one with this name, or with NULL the one of ATTNKIT_ISA, or the best. */
+/* Picks the instruction set with this name. If it is NULL, picks the one in ATTNKIT_ISA, or else
+ * the best. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Addresses and lengths of a layer run: each tensor is looked at here, once, before anything is
- * written. The workspace is known to be apart from the caller's tensors before it is used. Some
+ * Checks addresses and lengths of a layer run: each tensor once, before anything is written. The
+ * workspace is used only after it has been found to overlap no tensor of the caller. Costs some
  * nanoseconds for each tensor, and for each pair of an output and a tensor.
  */
 #include <string.h>
@@ -36,7 +36,8 @@ static attnkit_status check_lengths(const struct layer_plan *plan, const struct 
     return status;
 }
 
-/* None of them is beyond the planned one, and so is no product. */
+/* Sets the lengths of a run. Products cannot overflow, because no length exceeds the planned one.
+ */
 static void set_lengths(const struct layer_plan *plan, const struct layer_input *input,
                         struct layer_lengths *l)
 {
@@ -57,7 +58,7 @@ static bool has_planned_lengths(const struct layer_run *run)
 
 /* --- The layer's own tensors ------------------------------------------------------------------ */
 
-/* That there is nothing which was not planned. What was planned is missed when it is bound. */
+/* Refuses tensors that were not planned. attnkit_bind refuses planned tensors that are missing. */
 static attnkit_status check_given(const struct layer_plan *plan, const struct layer_input *input,
                                   char *message)
 {
@@ -68,7 +69,7 @@ static attnkit_status check_given(const struct layer_plan *plan, const struct la
     return status;
 }
 
-/* Rows of a tensor at the lengths of a run. */
+/* Sets the dimensions of a tensor to the lengths of a run. */
 static void count_rows(const struct layer_run *run, enum own_tensor which, int64_t count[3])
 {
     const struct layer_options *const has = &run->plan->has;
@@ -96,7 +97,7 @@ static void count_rows(const struct layer_run *run, enum own_tensor which, int64
     }
 }
 
-/* Adds those there are of tensors first .. end - 1 to the list. */
+/* Binds the tensors first .. end - 1 that are present and adds them to the list. */
 static attnkit_status bind_own(const struct layer_run *run, int first, int end,
                                struct memory *memory, int *n, char *message)
 {
@@ -121,7 +122,7 @@ static attnkit_status bind_own(const struct layer_run *run, int first, int end,
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
-/* Whether the tensor of a slot is the layer's, and lies in the workspace. */
+/* Whether the layer provides the tensor of a slot, in its workspace. */
 static bool is_ours(const struct layer_options *has, enum slot slot)
 {
     return slot == SLOT_Q || slot == SLOT_OUT || (slot == SLOT_WEIGHTS && has->owns_weights) ||
@@ -129,7 +130,7 @@ static bool is_ours(const struct layer_options *has, enum slot slot)
            ((slot == SLOT_K || slot == SLOT_V) && !has->has_cache);
 }
 
-/* That a run does not bring what the layer has in its stead. */
+/* Refuses tensors of attention that the layer provides. */
 static attnkit_status check_ours(const struct layer_options *has, const struct run_input *theirs,
                                  char *message)
 {
@@ -153,7 +154,7 @@ static attnkit_status check_ours(const struct layer_options *has, const struct r
     return ATTNKIT_OK;
 }
 
-/* What attention gets from the caller and from the workspace. */
+/* Fills the inputs of attention: the caller's, and the tensors in the workspace. */
 static void fill_input(const struct layer_run *run, const struct run_input *theirs,
                        struct run_input *input)
 {
@@ -177,14 +178,14 @@ static void fill_input(const struct layer_run *run, const struct run_input *thei
         input->memory[SLOT_CU_SEQLENS_KV] = input->memory[SLOT_CU_SEQLENS_Q];
 }
 
-/* [rows of an entry][heads][dim] floats. */
+/* Returns the strides of floats [batch][rows][heads][dim]. */
 static struct strides token_major(int64_t rows, int64_t heads, int64_t dim)
 {
     const int64_t row = heads * dim * FLOAT;
     return (struct strides){rows * row, dim * FLOAT, row};
 }
 
-/* In the workspace rows lie as densely as this run's lengths allow. */
+/* Sets strides in the workspace, where rows are dense for the lengths of this run. */
 static void set_workspace_strides(struct layer_run *run)
 {
     const struct layer *const l = &run->plan->layer;
@@ -202,7 +203,7 @@ static void set_workspace_strides(struct layer_run *run)
     a->v.stride = token_major(room, l->kv_heads, l->value_dim);
 }
 
-/* Adds the caller's tensors of attention to the list: those that are written, or the others. */
+/* Adds the caller's tensors of attention to the list: outputs if `written`, else inputs. */
 static void list_theirs(const struct layer_run *run, const struct bound *bound, bool written,
                         struct memory *memory, int *n)
 {
@@ -286,7 +287,7 @@ static attnkit_status take_workspace(const struct layer_plan *plan, const attnki
     return ATTNKIT_OK;
 }
 
-/* Outputs against everything, and the workspace against all that is the caller's. */
+/* Checks that outputs overlap nothing, and that the workspace overlaps no tensor of the caller. */
 static attnkit_status check_memory(const struct layer_run *run, const struct bound *bound,
                                    const attnkit_exec *exec, char *message)
 {

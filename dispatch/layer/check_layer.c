@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading the structs of a layer call, and which of its options fit each other. What attention,
- * linear maps and appends ask of theirs is checked where these are planned.
+ * Reads the structs of a layer call and checks that its options fit each other. The plans of
+ * attention, linear maps and appends check their own options.
  */
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/ints.h"
@@ -29,14 +29,14 @@ attnkit_status attnkit_read_layer_request(const attnkit_layer_args *args, struct
                                 &r->attention, message);
 }
 
-/* --- What is not allowed ---------------------------------------------------------------------- */
+/* --- Fields that must be empty ---------------------------------------------------------------- */
 
 static attnkit_status refuse_given(const char *name, const char *why, char *message)
 {
     return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given: %s", name, why);
 }
 
-/* The part of a tensor that is not zero, as its field is written; NULL: all of it is. */
+/* Returns the name of the first field of a tensor that is not zero, or NULL if all are zero. */
 static const char *part_given(const attnkit_tensor *t)
 {
     if (t->data)
@@ -70,7 +70,7 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* What the layer says itself. */
+/* Refuses fields of attention that the layer sets itself. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer says it, or has none";
@@ -97,7 +97,7 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
     return check_no_tensors(tensors, 2, why, message);
 }
 
-/* What only a cache has. */
+/* Refuses fields of attention that need a cache. */
 static attnkit_status check_cache_fields(const struct request *r, char *message)
 {
     static const char why[] = "cached is NULL, there is no cache";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is in the arrays of a layer run: lengths, block tables, positions, cells. A step for each
- * batch entry, for each page that holds keys, and for each cell. The keys that each entry then has
- * are written to the workspace, for the attention.
+ * Checks the values in the arrays of a layer run: lengths, block tables, positions, cells. Costs a
+ * step for each batch entry, for each page that holds keys, and for each cell. Writes the number of
+ * keys of each entry, new ones included, to the workspace for attention.
  */
 #include "dispatch/attention/bind_cells.h"
 #include "dispatch/attention/run.h"
@@ -29,7 +29,8 @@ static attnkit_status set_kv_lens(const struct layer_run *run, char *message)
     return ATTNKIT_OK;
 }
 
-/* Positions of q are those of new keys. Entries that nothing tells apart are checked as one. */
+/* Checks positions. Rows of q and new keys have the same positions, so one check serves both.
+ * Without arrays all entries are alike, and one of them is checked. */
 static attnkit_status check_positions(const struct layer_run *run, char *message)
 {
     const struct ints starts = run->attention.q_starts;

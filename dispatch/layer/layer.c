@@ -51,9 +51,9 @@ static void input_of_request(const struct layer_request *r, struct layer_input *
     attnkit_input_of_request(&r->attention, &input->attention);
 }
 
-/* The plan of the caller's structs, and what a single call brings, or NULL. Numbers of options are
- * arithmetic: not in the caller's modes. Not inlined, so that the room for the structs is free
- * again when kernels run. */
+/* Makes a plan from the caller's structs, and unless it is NULL the input of a single call. Options
+ * such as scale need arithmetic, so the caller's floating-point modes are set aside. Not inlined,
+ * so that copies of the structs have left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status
 plan_args(const attnkit_layer_args *args, const attnkit_exec *exec, struct layer_plan *plan,
           struct layer_input *input, const struct kernels **kernels, char *message)
@@ -70,7 +70,7 @@ plan_args(const attnkit_layer_args *args, const attnkit_exec *exec, struct layer
     return status;
 }
 
-/* A plan for runs. */
+/* Makes a plan for later runs. */
 static attnkit_status plan_runs(const attnkit_layer_args *args, const attnkit_exec *theirs,
                                 struct layer_plan *plan, char *message)
 {
@@ -118,8 +118,8 @@ attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t *bytes, cha
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-/* Thread 0 looks at the arrays for all threads of the caller, which learn what it found when they
- * meet. */
+/* Checks the arrays. With threads of the caller thread 0 does it, and the others read its verdict
+ * after a barrier. */
 static attnkit_status check_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                    char *message)
 {
@@ -169,7 +169,7 @@ attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec 
 
 static const struct version data_version = VERSION_OF(attnkit_layer_data, mean_weights);
 
-/* The attention has as many entries and rows as the layer. */
+/* Refuses lengths of attention: its batch and q_len are the layer's. */
 static attnkit_status check_attention_lengths(const attnkit_attention_data *a, char *message)
 {
     if (!a->batch && !a->q_len)

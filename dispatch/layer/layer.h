@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What packed weights of a multi-head attention layer are: a description, then the four matrices as
- * attnkit_pack writes them, then their biases as binary32, each part at a multiple of 64 bytes.
+ * The packed weights of a multi-head attention layer: a description, the four matrices as
+ * attnkit_pack writes them, and their biases as binary32. Each part begins at a multiple of 64
+ * bytes.
  */
 #ifndef ATTNKIT_DISPATCH_LAYER_H
 #define ATTNKIT_DISPATCH_LAYER_H
@@ -27,7 +28,7 @@ struct layer {
     const char *packed;
 };
 
-/* Reads the description and checks that all it speaks of is there. */
+/* Reads the description and checks that `size` covers all parts. */
 attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer *layer,
                                   char *message);
 

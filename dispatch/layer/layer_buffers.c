@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where results of the parts of a layer lie in its workspace. Fewer rows need no more room.
+ * Where results of the parts of a layer lie in its workspace. The bytes grow with the rows.
  */
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"
 
 enum { FLOAT = sizeof(float) /* bytes */ };
 
-/* What memory has been taken, in bytes; NULL: it is only counted. */
+/* Memory and the bytes taken of it. If memory is NULL, bytes are only counted. */
 struct taking {
     char *memory;
     int64_t taken;
 };
 
-/* So many bytes in whole cache lines, if they are wanted. */
+/* Takes bytes, rounded up to whole cache lines. Returns NULL if they are not wanted. */
 static void *take(struct taking *from, bool wanted, int64_t bytes)
 {
     const int64_t first = from->taken;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls that pack the weights of a layer, and the way back from what they packed. The
- * description is 128 bytes in the byte order of the machine: what follows it is, too.
+ * The public calls that pack the weights of a layer, and the reader of packed weights. They begin
+ * with a description of 128 bytes. All parts are in the byte order of the machine.
  */
 #include "dispatch/layer/layer.h"
 
@@ -14,13 +14,13 @@
 #include "dispatch/common/versioned.h"
 #include "dispatch/linear/pack.h"
 
-/* Its first 8 bytes say what it is; another layout of anything after them gets another number. */
+/* The first 8 bytes are a magic number. It changes with the layout of the packed weights. */
 struct description {
     char name[8];
     int64_t d_model, d_key, d_value, d_out;
     int64_t q_heads, kv_heads, head_dim, value_dim;
     int64_t type;
-    int64_t biases; /* bit p: projection p has one */
+    int64_t biases; /* bit p: projection p has a bias */
     int64_t unused[5];
 };
 
@@ -54,7 +54,7 @@ static attnkit_status check_dims(const struct description *d, char *message)
     return ATTNKIT_OK;
 }
 
-/* Defaults filled in. */
+/* Fills the description from the weights, with defaults for fields that are 0. */
 static attnkit_status describe(const attnkit_layer_weights *w, struct description *d, char *message)
 {
     *d = (struct description){.d_model = w->d_model,
@@ -95,7 +95,7 @@ static bool add_bytes(int64_t *total, int64_t bytes)
            !__builtin_add_overflow(*total, -*total & (MATRIX_ALIGNMENT - 1), total);
 }
 
-/* Where the parts lie. */
+/* Sets the offsets of matrices and biases. */
 static attnkit_status place_parts(struct layer *layer, char *message)
 {
     int64_t end = sizeof(struct description);
@@ -177,13 +177,13 @@ attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer 
 
 /* -------------------------------------------------------------------------------- packing */
 
-/* A matrix and a bias of the caller's. */
+/* A matrix and a bias of the caller. */
 struct source {
     const char *w_name, *b_name;
     const char *w, *b;
 };
 
-/* From the packed QKV matrix and bias, where there is one, as from three of them. */
+/* Finds matrices and biases. w_qkv and b_qkv are treated as three matrices and three biases. */
 static void find_sources(const attnkit_layer_weights *w, const struct layer *layer,
                          struct source source[PROJECTIONS])
 {
@@ -279,10 +279,10 @@ attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights, s
     return accept(message);
 }
 
-/* What is packed, then each matrix, then each bias. */
+/* The memory of a call: the packed weights, then each matrix, then each bias. */
 enum { PARTS = 1 + 2 * PROJECTIONS };
 
-/* Pointers, alignment and overlaps. */
+/* Checks pointers, alignment and overlaps. */
 static attnkit_status check_memory(const attnkit_layer_weights *w, const struct layer *layer,
                                    const struct source source[PROJECTIONS], void *packed,
                                    size_t bytes, char *message)
@@ -315,7 +315,7 @@ static attnkit_status check_memory(const attnkit_layer_weights *w, const struct 
     return status == ATTNKIT_OK ? attnkit_check_overlaps(memory, PARTS, message) : status;
 }
 
-/* What is between the parts is the same for the same weights, as all else. */
+/* Clears the gap after a part, so that equal weights give equal bytes. */
 static void clear_gap(char *packed, int64_t end)
 {
     memset(packed + end, 0, (size_t)(-end & (MATRIX_ALIGNMENT - 1)));

@@ -2,9 +2,9 @@
  *
  * A plan of layer calls: the plans of its parts (linear maps, appends, attention) and the layer's
  * own tensors. A call goes from check_layer.c (which options fit each other) to plan_layer.c and
- * plan_parts.c, bind_layer.c (addresses and lengths of a run), check_layer_arrays.c (what is in
- * lengths, block tables and positions) and run_layer.c (the parts one after the other, where
- * nothing can fail).
+ * plan_parts.c, bind_layer.c (addresses and lengths of a run), check_layer_arrays.c (values in
+ * lengths, block tables and positions) and run_layer.c (runs the parts one after the other and
+ * cannot fail).
  */
 #ifndef ATTNKIT_LAYER_PLAN_H
 #define ATTNKIT_LAYER_PLAN_H
@@ -18,7 +18,7 @@
 struct layer_request {
     const attnkit_layer_args *core;
     const attnkit_rotation *rotation;
-    struct request attention; /* its core is all zero where the caller has none */
+    struct request attention; /* its core is all 0 if the caller gives none */
     attnkit_attention_args no_attention;
     attnkit_layer_args copy;
     attnkit_rotation rotation_copy;
@@ -27,7 +27,7 @@ struct layer_request {
 attnkit_status attnkit_read_layer_request(const attnkit_layer_args *args, struct layer_request *r,
                                           char *message);
 
-/* That options fit each other and the packed weights. */
+/* Checks that options fit each other and the packed weights. */
 attnkit_status attnkit_check_layer(const struct layer_request *r, const struct layer *layer,
                                    char *message);
 
@@ -46,39 +46,39 @@ enum own_tensor {
     OWN_TENSORS
 };
 
-/* What of a layer there is. Without key, key and value are x. */
+/* Which options a layer has. Without key, key and value are x. */
 struct layer_options {
-    bool has_key, has_value; /* tensors of their own */
-    bool projects_keys;      /* new keys and values are made */
+    bool has_key, has_value; /* key, value are not x */
+    bool projects_keys;      /* it makes new keys and values */
     bool has_cache;
-    bool appends;        /* to the cache */
-    bool rotates;        /* q, and new keys */
-    bool packed_q;       /* sequences one after the other, */
-    bool packed_keys;    /* also of keys */
-    bool has_kv_starts;  /* the attention says where packed keys begin: */
-    bool lends_q_starts; /* where the rows of q do */
-    bool owns_weights;   /* weights of all heads are in the workspace, for their mean */
+    bool appends;        /* new keys go to the cache */
+    bool rotates;        /* q and new keys are rotated */
+    bool packed_q;       /* cu_seqlens_q is given */
+    bool packed_keys;    /* keys are packed, too */
+    bool has_kv_starts;  /* attention gets cu_seqlens_kv */
+    bool lends_q_starts; /* cu_seqlens_q serve as cu_seqlens_kv */
+    bool owns_weights;   /* the workspace has weights of all heads, for mean_weights */
     bool has_mean;
-    bool has_positions; /* of the rotation, which are not those of the cache */
-    bool has_tables;    /* of the rotation */
+    bool has_positions; /* rotation has positions */
+    bool has_tables;    /* rotation has cos and sin */
     bool narrow_cached; /* `cached` is of int32_t */
 };
 
-/* Lengths of a run, or the most of a plan. */
+/* Lengths of a run, or the upper bounds of a plan. */
 struct layer_lengths {
     int64_t batch, q_len;
-    int64_t key_len;        /* of an entry, or of all where they are packed: new keys */
-    int64_t room;           /* for keys of an entry: of the cache, else key_len */
-    int64_t q_rows, k_rows; /* of all batch entries */
+    int64_t key_len;        /* new keys of an entry; packed: of all entries */
+    int64_t room;           /* keys that an entry may have: kv_len of the cache, else key_len */
+    int64_t q_rows, k_rows; /* rows of all batch entries */
 };
 
-/* Whether new keys are appended to the cache, or rotated within the workspace. */
+/* Whether keys go through an append: to the cache, or with rotation within the workspace. */
 static inline bool attnkit_appends_keys(const struct layer_options *has)
 {
     return has->projects_keys && (has->rotates || has->appends);
 }
 
-/* The room for keys, of which the cache has so much. */
+/* Returns the room for keys of an entry. `cache` is kv_len of the cache. */
 static inline int64_t attnkit_room_for_keys(const struct layer_options *has,
                                             const struct layer_lengths *l, int64_t cache)
 {
@@ -87,15 +87,14 @@ static inline int64_t attnkit_room_for_keys(const struct layer_options *has,
     return has->has_kv_starts ? l->k_rows : l->key_len;
 }
 
-/* Whether there are neither outputs nor keys for the cache. */
+/* Whether there are no rows of outputs and no new keys for the cache. */
 static inline bool attnkit_layer_is_empty(const struct layer_options *has,
                                           const struct layer_lengths *l)
 {
     return l->batch == 0 || (l->q_len == 0 && !(has->appends && l->key_len > 0));
 }
 
-/* Parts as they are planned, without the tensors that their own calls would have: they lie in the
- * workspace, or are those of the layer. */
+/* A planned part. It has no tensors of its own: they lie in the workspace, or are the layer's. */
 struct planned_map {
     struct linear l;
     size_t scratch_size; /* bytes for each thread */
@@ -108,68 +107,68 @@ struct planned_append {
 
 struct layer_plan {
     struct plan_header header;
-    bool single; /* made for one call, whose memory is the planned one */
+    bool single; /* the plan of a single call: its memory and lengths are the planned ones */
     struct layer_options has;
     struct layer_lengths most;
     int64_t threads;
     struct layer layer; /* packed is NULL */
-    uint32_t own_given; /* bit t: there is tensor t */
+    uint32_t own_given; /* bit t: tensor t is present */
     struct tensor own[OWN_TENSORS];
     struct planned_map maps[PROJECTIONS];
     struct planned_append append_q, append_k, append_v;
-    int64_t table_positions; /* of the rotation */
+    int64_t table_positions; /* rows of the tables of cos and sin */
     struct attention_plan attention;
-    size_t part_bytes; /* of the workspace, for the part that needs most */
+    size_t part_bytes; /* workspace of the part that needs most; all parts share it */
 };
 
-/* What the parts hand on to each other, in the workspace; NULL where there is none of it. All but
- * the last two are binary32: q_raw and k_raw before rotation. `result` is that of attention, and
- * lies where q_raw was. */
+/* Intermediate results in the workspace, or NULL where a layer has none. q_raw and k_raw are q and
+ * k before rotation. `result` is the output of attention and takes the memory of q_raw. */
 struct layer_buffers {
     float *q_raw, *q, *k_raw, *k, *v, *result, *weights;
     int64_t *kv_lens;        /* [batch] */
-    struct verdict *verdict; /* of the thread that checks arrays */
+    struct verdict *verdict; /* written by the thread that checks arrays */
 };
 
-/* What thread 0 says of arrays to the threads that do not look. */
+/* The result of thread 0's check of the arrays, for all other threads. */
 struct verdict {
     attnkit_status status;
     char message[ATTNKIT_MESSAGE_SIZE];
 };
 
-/* Places them from `memory` on (NULL: only counts), and returns their bytes, a multiple of 64. */
+/* Places the buffers from `memory` on, or only counts if it is NULL. Returns their bytes, a
+ * multiple of 64. */
 int64_t attnkit_place_layer_buffers(const struct layer_plan *plan,
                                     const struct layer_lengths *lengths, char *memory,
                                     struct layer_buffers *buffers);
 
-/* Fills all but the header. */
+/* Fills the plan, except the header. */
 attnkit_status attnkit_make_layer_plan(const struct layer_request *r, const struct layer *layer,
                                        const struct kernels *kernels, int64_t threads,
                                        struct layer_plan *plan, char *message);
 
-/* The part of it in plan_parts.c: attention, appends and linear maps. */
+/* Plans attention, appends and linear maps: the part in plan_parts.c. */
 attnkit_status attnkit_plan_layer_parts(const struct layer_request *r,
                                         const struct kernels *kernels, struct layer_plan *plan,
                                         char *message);
 
 /* --- A run ------------------------------------------------------------------------------------ */
 
-/* Addresses and lengths that a run brings. */
+/* Addresses and lengths of a run. */
 struct layer_input {
     size_t packed_size;
     int64_t batch, q_len, kv_len;
     const void *memory[OWN_TENSORS];
-    struct run_input attention; /* its kv_len is the room of the cache, else 0 */
+    struct run_input attention; /* its kv_len is that of the cache, 0 without a cache */
 };
 
 struct layer_run {
     const struct layer_plan *plan;
     const struct kernels *kernels;
-    bool empty; /* nothing is to be done, and nothing else is set */
+    bool empty; /* nothing to do; no other field is set */
     struct layer_lengths lengths;
     struct layer_buffers buffers;
     const void *memory[OWN_TENSORS];
-    struct attention attention; /* without rows where x has none */
+    struct attention attention; /* has no rows if x has none */
     struct append append_q, append_k, append_v;
     char *scratch; /* plan->part_bytes, aligned to a cache line */
 };
@@ -178,12 +177,12 @@ struct layer_run {
 attnkit_status attnkit_bind_layer(const struct layer_plan *plan, const struct layer_input *input,
                                   const attnkit_exec *exec, struct layer_run *run, char *message);
 
-/* Checks what is in the arrays, and writes run->buffers.kv_lens: by one thread. */
+/* Checks the values in the arrays and writes run->buffers.kv_lens. Only one thread may call it. */
 attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                           char *message);
 
-/* Gives `a`, a copy of the run's attention, the table of its cells, in the memory that the thread
- * has for it in run->scratch. */
+/* Makes the table of cells of `a`, a copy of the run's attention, in this thread's part of
+ * run->scratch. */
 attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnkit_exec *exec,
                                         struct attention *a, char *message);
 

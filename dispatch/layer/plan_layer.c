@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a checked layer call to its plan: lengths, the tensors that are the layer's own, and the
- * workspace. The parts are planned in plan_parts.c.
+ * Turns a checked layer call into its plan: lengths, the layer's own tensors, and the workspace.
+ * plan_parts.c plans the parts.
  */
 #include "dispatch/common/exec.h"
 #include "dispatch/common/message.h"
@@ -69,8 +69,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* That no size of a buffer overflows, nor a stride in it where the batch is 0: all of them together
- * are below the sum of what is tried. */
+/* Checks that no size of a buffer overflows, and no stride, even if the batch is 0. All buffers
+ * together are smaller than the sum of the sizes below. */
 static attnkit_status check_sizes(const struct layer_plan *plan, char *message)
 {
     const int64_t most = INT64_MAX / 16;
@@ -102,7 +102,7 @@ static attnkit_status check_sizes(const struct layer_plan *plan, char *message)
 
 /* --- The layer's own tensors ------------------------------------------------------------------ */
 
-/* Says which tensors there are, and how all are called. */
+/* Notes which tensors are present, and the names of all. */
 static void list_own(struct layer_plan *plan)
 {
     static const char *const names[OWN_TENSORS] = {
@@ -122,7 +122,7 @@ static void list_own(struct layer_plan *plan)
                        (uint32_t)has->has_cache << OWN_CACHED;
 }
 
-/* A tensor [batch][rows][dim], packed [rows][dim], with the caller's strides. */
+/* Plans a tensor [batch][rows][dim], or [rows][dim] if packed, with the caller's strides. */
 static attnkit_status plan_rows(struct layer_plan *plan, enum own_tensor which,
                                 const attnkit_tensor *theirs, int64_t entries, int64_t dim,
                                 char *message)
@@ -155,7 +155,7 @@ static attnkit_status plan_inputs(const attnkit_layer_args *args, struct layer_p
     return status;
 }
 
-/* All but those of the rotation, which are planned with the append of q. */
+/* Plans the arrays, except cos, sin and positions, which the append of q plans. */
 static attnkit_status plan_arrays(struct layer_plan *plan, char *message)
 {
     const struct layer_options *const has = &plan->has;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a checked layer call to the plans of its parts: attention, linear maps and appends. What the
- * parts hand on to each other lies in the workspace, token-major ([rows][heads][dim] of an entry,
- * binary32), as linear maps leave it.
+ * Turns a checked layer call into the plans of its parts: attention, linear maps and appends.
+ * Intermediate results lie in the workspace in binary32, token-major ([rows][heads][dim] of an
+ * entry), as linear maps write them.
  */
 #include "dispatch/attention/check.h"
 #include "dispatch/common/message.h"
@@ -10,7 +10,7 @@
 
 enum { FLOAT = sizeof(float) /* bytes */ };
 
-/* The parts run one after the other, in the same workspace. */
+/* Makes the workspace at least `bytes` large. Parts run one after the other and share it. */
 static void make_room(struct layer_plan *plan, size_t bytes)
 {
     if (bytes > plan->part_bytes)
@@ -19,7 +19,7 @@ static void make_room(struct layer_plan *plan, size_t bytes)
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
-/* A tensor in the workspace, which each run places. */
+/* A token-major tensor in the workspace. Each run sets its address. */
 static attnkit_tensor token_major(int64_t rows, int64_t heads, int64_t dim)
 {
     const int64_t row = heads * dim * FLOAT;
@@ -28,7 +28,7 @@ static attnkit_tensor token_major(int64_t rows, int64_t heads, int64_t dim)
                             .layout = ATTNKIT_STRIDED};
 }
 
-/* The caller's attention with what the layer knows. */
+/* The structs of the attention call: the caller's, with the fields that the layer sets. */
 struct lowered {
     struct request request;
     attnkit_attention_args core;
@@ -72,7 +72,7 @@ static void lower(const struct layer_request *r, const struct layer_plan *plan, 
         to->weights.weights = (attnkit_tensor){.data = ATTNKIT_LATER};
         to->weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
     }
-    struct request *const request = &to->request; /* its room for copies stays as it is */
+    struct request *const request = &to->request; /* its copies stay as they are */
     request->core = &to->core;
     request->storage = &to->storage;
     request->pages = theirs->pages;
@@ -83,8 +83,8 @@ static void lower(const struct layer_request *r, const struct layer_plan *plan, 
     request->weights = &to->weights;
 }
 
-/* Gives tensors of the attention the names by which the caller of a layer knows them, and makes the
- * cache that new keys are appended to an output. */
+/* Renames tensors of attention to the names in the layer call. If the layer appends, makes the
+ * cache an output. */
 static void adopt_tensors(bool appends, struct attention_plan *plan)
 {
     static const char *const names[SLOTS] = {
@@ -179,7 +179,7 @@ static attnkit_status plan_maps(const attnkit_layer_args *args, const struct ker
 
 /* --- Appends ---------------------------------------------------------------------------------- */
 
-/* The rotation of the call; positions are those of the cache where it has none of its own. */
+/* Returns the rotation of the call. Its positions default to `cached`. */
 static attnkit_rotation rotation_of(const struct layer_request *r)
 {
     attnkit_rotation rotation = *r->rotation;
@@ -189,7 +189,7 @@ static attnkit_rotation rotation_of(const struct layer_request *r)
     return rotation;
 }
 
-/* Rows of the workspace to other rows of it. */
+/* The arguments of an append from rows of the workspace to other rows of the workspace. */
 static attnkit_append_args within_workspace(const struct layer_plan *plan, int64_t len,
                                             int64_t heads, int64_t dim)
 {
@@ -205,7 +205,7 @@ static attnkit_append_args within_workspace(const struct layer_plan *plan, int64
     };
 }
 
-/* The same, to a cache. */
+/* Changes the destination of an append to a cache. */
 static void to_cache(const struct layer_request *r, const attnkit_tensor *cache,
                      const attnkit_tensor *scales, int64_t scale_group, attnkit_append_args *args)
 {
@@ -216,7 +216,7 @@ static void to_cache(const struct layer_request *r, const attnkit_tensor *cache,
     args->starts = r->core->cached;
 }
 
-/* The arrays of the rotation, which are the caller's. */
+/* Adds the arrays of the rotation to the layer's own tensors. */
 static void keep_arrays(const struct append_plan *append, struct layer_plan *plan)
 {
     static const struct {
@@ -229,14 +229,14 @@ static void keep_arrays(const struct append_plan *append, struct layer_plan *pla
     plan->table_positions = append->table_positions;
 }
 
-/* To the cache of that name, or to the workspace. */
+/* Plans an append to the cache with this name, or to the workspace if it is NULL. */
 static attnkit_status plan_append(const struct layer_request *r, const attnkit_append_args *args,
                                   const attnkit_rotation *rotation, const char *cache,
                                   struct layer_plan *plan, struct planned_append *planned,
                                   char *message)
 {
     static const attnkit_pages no_pages;
-    struct append_request request; /* its room for copies stays as it is */
+    struct append_request request; /* its copies stay as they are */
     struct append_plan append;
     char why[ATTNKIT_MESSAGE_SIZE];
     request.args = args;
@@ -281,7 +281,7 @@ static attnkit_status plan_appends(const struct layer_request *r, struct layer_p
     return status;
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All parts -------------------------------------------------------------------------------- */
 
 attnkit_status attnkit_plan_layer_parts(const struct layer_request *r,
                                         const struct kernels *kernels, struct layer_plan *plan,

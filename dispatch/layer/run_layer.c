@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a layer one after the other, each shared out among the threads, which meet after
- * each. Everything has been checked.
+ * Runs the parts of a layer one after the other. Threads share out each part and meet at a barrier
+ * after it. Nothing can fail here: everything has been checked.
  */
 #include "dispatch/attention/run.h"
 #include "dispatch/common/exec.h"
@@ -11,13 +11,14 @@
 #include "kernels/attention/cells.h"
 #include "kernels/attention/weights.h"
 
-/* What threads of a run have in common, and who they are. */
+/* A run and its threads. */
 struct crew {
     const struct layer_run *run;
     const attnkit_exec *exec;
 };
 
-/* After each part; a parallel-for has met already. */
+/* Waits until all threads have finished a part. A parallel-for needs no barrier: it returns only
+ * then. */
 static void meet(const struct crew *crew)
 {
     if (crew->exec->threads > 1 && !crew->exec->parallel_for)
@@ -26,13 +27,14 @@ static void meet(const struct crew *crew)
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Rows of batch entries, some bytes apart. */
+/* Rows of batch entries. Steps from one entry or row to the next are in bytes. */
 struct rows_of_entries {
     char *data;
     int64_t entry_step, row_step;
 };
 
-/* As few products as the strides allow: one if all rows are equally far apart. */
+/* Runs a linear map with as few products as the strides allow: one if all rows are equally far
+ * apart. */
 static void map(const struct crew *crew, enum projection projection, struct rows_of_entries x,
                 struct rows_of_entries y, int64_t entries, int64_t rows)
 {
@@ -63,7 +65,7 @@ static void map(const struct crew *crew, enum projection projection, struct rows
         if (l.rows > 0)
             attnkit_linear_execute(&l, planned->scratch_size, run->kernels, crew->exec,
                                    run->scratch);
-        meet(crew); /* one workspace serves all */
+        meet(crew); /* all blocks share one workspace */
     }
 }
 
@@ -112,7 +114,7 @@ static void map_out(const struct crew *crew)
 
 /* --- Appends ---------------------------------------------------------------------------------- */
 
-/* Entry b of an append of packed sequences, which goes from one tensor of the workspace to another.
+/* Returns the append of entry b of packed sequences, from one tensor of the workspace to another.
  */
 static struct append packed_entry(const struct layer_run *run, const struct append *all, int64_t b)
 {
@@ -174,8 +176,9 @@ static void attend_to(const struct crew *crew, const struct attention *a)
     attnkit_run_attention(&attention, crew->exec);
 }
 
-/* Binds the cells again: since they were checked, other parts of the layer have used the memory of
- * the table. Not inlined, so that a layer without cells does not take the stack of the copy. */
+/* Runs attention with cells. Makes the table of cells again, because other parts of the layer have
+ * used its memory since the check. Not inlined, so that a layer without cells needs no stack for
+ * the copy. */
 static __attribute__((noinline)) void attend_to_cells(const struct crew *crew)
 {
     struct attention a = crew->run->attention;
@@ -195,7 +198,7 @@ static void attend(const struct crew *crew)
     meet(crew);
 }
 
-/* A thread's rows of the mean. Running it again gives the same. */
+/* Computes a thread's rows of mean_weights. Running it again gives the same result. */
 static void average(void *arg, int64_t thread)
 {
     const struct crew *const crew = arg;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of token embeddings: every id is checked before a row is written, then threads
- * share out the rows, which are copied, converted, or zeros.
+ * The public call of token embeddings. Every id is checked before a row is written. Then threads
+ * share out the rows. A row is copied, converted or, for the padding id, zero.
  */
 #include <math.h>
 
@@ -19,10 +19,10 @@ enum {
 
 static const struct version args_version = VERSION_OF(attnkit_embed_args, padding_id);
 
-/* Outputs first. */
+/* The tensors of a call, outputs first. */
 enum { OUT, TABLE, IDS, TENSORS };
 
-/* What a call comes to once it has been checked. */
+/* A checked call. */
 struct embedding {
     int64_t count, vocab, dim;
     enum type table_type, out_type;
@@ -152,8 +152,8 @@ static attnkit_status check_memory(const struct embedding *e, char *message)
 
 /* ---------------------------------------------------------------------------------- rows */
 
-/* Elements of TYPE_Q8_0 are products of a byte and a scale: a NaN among them is computed, not
- * copied: it becomes 0x7fc00000. */
+/* Turns every NaN into 0x7fc00000. Elements of TYPE_Q8_0 are products of an integer and a scale, so
+ * a NaN among them is computed, and its bits could depend on the instruction set. */
 static void settle_products(float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)

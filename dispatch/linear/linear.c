@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of linear maps y = x Wᵀ + bias with a packed matrix: plan and run, and both in
- * one.
+ * The public calls of linear maps y = x Wᵀ + bias with a packed matrix: plan, run, and a single
+ * call that does both.
  */
 #include "dispatch/common/exec.h"
 #include "dispatch/common/planned.h"
@@ -11,7 +11,7 @@
 static const struct version args_version = VERSION_OF(attnkit_linear_args, bias);
 static const struct version data_version = VERSION_OF(attnkit_linear_data, y);
 
-/* A call with its plan. */
+/* A single call and its plan. */
 struct call {
     const attnkit_linear_args *args; /* the caller's, or `copy` */
     attnkit_linear_args copy;
@@ -105,7 +105,7 @@ attnkit_status attnkit_linear_plan(const attnkit_linear_args *args, const attnki
 {
     struct call call;
     attnkit_status status = attnkit_check_plan_memory(plan, plan_size, sizeof call.plan, message);
-    memset(&call.plan, 0, sizeof call.plan); /* the same plans have the same bytes */
+    memset(&call.plan, 0, sizeof call.plan); /* so that equal plans have equal bytes */
     if (status == ATTNKIT_OK)
         status = make_plan(args, exec, &call, message);
     if (status != ATTNKIT_OK)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The steps of a linear map: a plan of its shape, types and strides, memory bound to the plan, and
- * the run. The public calls make all three; a layer plans once, binds everything before it runs
- * anything, and then runs without a check.
+ * the run. The public calls do all three steps. A layer plans once, binds all its parts before it
+ * runs the first, and then runs without checks.
  */
 #ifndef ATTNKIT_LINEAR_PLAN_H
 #define ATTNKIT_LINEAR_PLAN_H
@@ -11,32 +11,32 @@
 #include "dispatch/common/tensor.h"
 #include "kernels/linear/linear.h"
 
-/* Outputs first. */
+/* The tensors of a linear map, outputs first. */
 enum { LINEAR_Y, LINEAR_X, LINEAR_W, LINEAR_BIAS, LINEAR_TENSORS };
 
 struct linear_plan {
     struct plan_header header;
-    struct linear l; /* without addresses; rows are the most of a run */
+    struct linear l; /* without addresses; rows is an upper bound for runs */
     bool has_bias;
-    int64_t threads;     /* the most of a run */
+    int64_t threads;     /* upper bound for runs */
     size_t scratch_size; /* bytes for each thread */
     struct tensor tensors[LINEAR_TENSORS];
 };
 
-/* Plans all but the header. `args` is a full struct of this version; nothing is read through its
- * pointers. */
+/* Fills the plan, except the header. `args` is a full struct of this version. Reads nothing through
+ * its pointers. */
 attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t threads,
                                         const struct kernels *kernels, struct linear_plan *plan,
                                         char *message);
 
-/* Checks everything that a run brings but its workspace, and makes the problem of it. There is at
- * least one row. */
+/* Checks the inputs of a run, except its workspace, and sets the problem `l`. The run has at least
+ * one row. */
 attnkit_status attnkit_linear_bind(const struct linear_plan *plan, const attnkit_linear_data *data,
                                    struct linear *l, struct memory memory[LINEAR_TENSORS],
                                    char *message);
 
-/* Runs this thread's share, or all of them in a parallel-for. `scratch` is the workspace, aligned
- * to 64, with so many bytes for each thread beside its queue. */
+/* Runs this thread's share, or all shares in a parallel-for. `scratch` is the workspace, aligned to
+ * 64: a queue and scratch_size bytes for each thread. */
 void attnkit_linear_execute(const struct linear *l, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch);
 

@@ -52,7 +52,7 @@ attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, co
 attnkit_status attnkit_check_matrix_size(const char *rows_name, int64_t rows, const char *dim_name,
                                          int64_t dim, char *message)
 {
-    int64_t whole, bytes; /* in whole tiles */
+    int64_t whole, bytes; /* rows rounded up to whole tiles, and their bytes */
     if (__builtin_add_overflow(rows, (int64_t)TILE_KEYS, &whole) ||
         __builtin_mul_overflow(dim, (int64_t)sizeof(float), &bytes) ||
         __builtin_mul_overflow(bytes, whole, &bytes))

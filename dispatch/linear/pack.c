@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls that pack a matrix: everything is checked, then threads share out its tiles
+ * The public calls that pack a matrix. Everything is checked, then threads share out its tiles
  * evenly.
  */
 #include "dispatch/linear/pack.h"
@@ -43,8 +43,8 @@ static attnkit_status check_shape(const attnkit_pack_args *args, size_t *bytes, 
     return ATTNKIT_OK;
 }
 
-/* The caller's args where they are of this version, else a copy, with a shape that can be packed.
- */
+/* Reads args, into `copy` if their size differs, and checks that their shape can be packed. Sets
+ * *bytes to the packed size. */
 static attnkit_status read_args(const attnkit_pack_args *theirs, attnkit_pack_args *copy,
                                 const attnkit_pack_args **args, size_t *bytes, char *message)
 {
@@ -96,7 +96,7 @@ static attnkit_status bind(const attnkit_pack_args *args, size_t bytes, struct p
 
 /* ---------------------------------------------------------------------------------- tiles */
 
-/* What threads work on together. */
+/* The work that threads share. */
 struct work {
     const struct packing *p;
     const struct kernels *kernels;

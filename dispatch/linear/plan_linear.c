@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the public arguments of a linear map to its plan: shapes, types and strides are checked
- * here, and the workspace is measured. Costs some nanoseconds.
+ * Turns the public arguments of a linear map into its plan: checks shapes, types and strides, and
+ * measures the workspace. Costs some nanoseconds.
  */
 #include "dispatch/linear/linear_plan.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A run of a planned linear map: its memory is checked and bound, then threads share out its parts
- * evenly. In a parallel-for, a thread that is through with its parts goes on with those of others,
- * as in steal.h.
+ * Runs a planned linear map. Its memory is checked and bound, then threads share out its parts
+ * evenly. In a parallel-for, a thread that has finished its parts takes parts of other threads:
+ * work stealing, as in steal.h.
  */
 #include "dispatch/linear/linear_plan.h"
 
@@ -40,17 +40,17 @@ attnkit_status attnkit_linear_bind(const struct linear_plan *plan, const attnkit
 
 /* -------------------------------------------------------------------------------- the parts */
 
-/* What threads work on together. */
+/* The work that threads share. */
 struct work {
     const struct linear *l;
     const struct kernels *kernels;
     int64_t parts, shares;
-    struct queue *queues; /* [shares], from which all take; or NULL: each keeps to its own parts */
+    struct queue *queues; /* [shares]; NULL: no work stealing */
     char *scratch;        /* [shares] */
     size_t scratch_size;
 };
 
-/* Parts of a thread that knows of no other one. */
+/* The parts of a thread, without work stealing. */
 struct parts {
     int64_t next, end;
 };
@@ -61,12 +61,12 @@ static int64_t next_part(void *arg)
     return parts->next < parts->end ? parts->next++ : -1;
 }
 
-/* Where a thread of a parallel-for takes parts from: its queue, and then those that come round
- * after it. */
+/* From where a thread of a parallel-for takes parts: first its own queue, then the next ones, round
+ * to the one before its own. */
 struct taking {
     struct queue *queues;
     int64_t count, at, tried;
-    int64_t least; /* parts that a queue must have left */
+    int64_t least; /* parts that queue `at` must have left to be taken from */
     int64_t least_of_others;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit: one result of attention over several parts of the keys.
+ * attnkit: merging results of attention over several parts of the keys.
  */
 #include "attnkit.h" /* which includes this file in its turn */
 
@@ -14,17 +14,17 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
  * Merging.
  *
- * Attention over keys in several places: a prefix that sequences share and the keys of each, or
- * ranges of keys on several machines. Every part has its own attention call, with lse, over its own
- * keys; the merge makes of them what attention over all keys is. No key is in two parts. For each
- * row, in exact arithmetic and with sums over the parts:
+ * Attention over keys in several places, such as a prefix that sequences share and the keys of each
+ * sequence, or ranges of keys on several machines. Every part has its own attention call, with lse,
+ * over its own keys. The merge combines their results into the result of attention over all keys.
+ * No key may be in two parts. For each row, in exact arithmetic and with sums over the parts:
  *
  *     out = sum_i w_i * out_i, w = softmax over i of lse_i       lse = log sum_i exp(lse_i)
  *
- * Every instruction set, number of threads, batch and stride gives the same bits. They depend on
- * the parts and on their order, and are not the bits of one call over all keys.
+ * Every instruction set, number of threads, batch and stride gives the same bits. The bits depend
+ * on the parts and their order, and differ from the bits of one call over all keys.
  *
- * What a part may be, row by row:
+ * Special values in a row of a part:
  *   - lse_i = -infinity: the row saw no key there. The part is absent, whatever out_i holds. A row
  *     of which all parts are absent, or that has none because parts is 0, is 0 with an lse of
  *     -infinity.
@@ -35,49 +35,51 @@ extern "C" {
  *     of this library gives such a value.
  *
  * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
- * is not absent, the merge itself is off from the above by at most
+ * is not absent, the error of the merge itself is at most
  *
  *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
- * because it adds up in binary64; the out of one part comes back exactly. The errors of the parts
- * add to it: those of out_i with the weights w_i, and those of lse_i, if none is more than d, as
+ * because it adds up in binary64. A merge of one part returns its out exactly. The errors of the
+ * parts are added: errors of out_i with the weights w_i; errors of lse_i, if none exceeds d, as
  * (e^(2 d) - 1) A in out and d in lse. An lse in binary32 has an error of u |lse| from its last
- * rounding alone: where it is 1000, weights are off by 1e-4.
+ * rounding alone: if it is 1000, weights are off by 1e-4.
  */
 
-/* What a merge makes one result of. */
+/* The arguments of a merge. */
 typedef struct attnkit_merge_args {
     size_t size; /* sizeof(attnkit_merge_args) */
 
-    /* Shape, none of it negative. batch, q_heads or q_len of 0 are legal: nothing is done. */
-    int64_t parts; /* of the keys */
+    /* Shape, nowhere negative. If batch, q_heads or q_len is 0 the call does nothing. */
+    int64_t parts; /* number of parts */
     int64_t batch;
     int64_t q_heads;
     int64_t q_len;
     int64_t value_dim; /* at least 1 */
 
-    /* part_outs[i] is the data of a tensor [batch][q_heads][q_len][value_dim], part_lses[i] of one
-     * [batch][q_heads][q_len], for i < parts; both arrays may be NULL if parts is 0. All parts are
-     * of ATTNKIT_F32 and lie alike, as part_out and part_lse say, whose data is NULL: their strides
-     * may be 0, which repeats a row that was computed once for a batch, say. Parts may overlap each
-     * other. */
+    /* For i < parts, part_outs[i] is the data of a tensor [batch][q_heads][q_len][value_dim], and
+     * part_lses[i] the data of a tensor [batch][q_heads][q_len]. Both arrays may be NULL if parts
+     * is 0. All parts are ATTNKIT_F32 and have the strides of part_out and part_lse, whose data is
+     * NULL. Strides may be 0, which repeats a row, for example one that was computed once for a
+     * batch. Parts may overlap each other. */
     const float *const *part_outs;
     const float *const *part_lses;
     attnkit_tensor part_out;
     attnkit_tensor part_lse;
 
-    /* The result has the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. They
-     * overlap nothing, with one exception: out, if it is ATTNKIT_F32, may be one of part_outs, and
-     * lse one of part_lses, at the same address with the same strides: that part is replaced. */
+    /* The result has the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. out
+     * and lse overlap nothing, with one exception: out, if it is ATTNKIT_F32, may be one of
+     * part_outs, and lse one of part_lses, at the same address with the same strides. The result
+     * then replaces this part. */
     attnkit_tensor out;
     attnkit_tensor lse;
 } attnkit_merge_args;
 
-/* Merges. exec may be NULL: one thread; no workspace is needed or looked at. Rows are shared out
- * evenly, to at most 1024 threads. On an error the outputs are as they were. Cost: reading every
- * part and writing out once; checks cost some 40 ns for each part. The caller's rounding and
- * flush-to-zero modes do not matter and are restored. */
+/* Merges the parts. exec may be NULL: one thread. The call needs no workspace and ignores
+ * exec.workspace. At most 1024 threads share out the rows evenly. After an error the outputs are
+ * unchanged.
+ * Cost: reading every part and writing out once; checks take some 40 ns for each part. The caller's
+ * rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,
                                          char *message);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit: the optional groups of an attention call. attnkit.h comes first. Any of them go
- * together, in prefill and decode, for every type and layout.
+ * attnkit: the optional groups of an attention call. Read attnkit.h first. Groups can be combined,
+ * in prefill and decode, for every type and layout. Exceptions are stated.
  */
 #include "attnkit.h" /* which includes this file in its turn */
 
@@ -18,40 +18,41 @@ extern "C" {
  * these tensors are of {page, head, row}.
  */
 
-/* Where the pages of each batch entry are. */
+/* The pages of a cache, and which of them each batch entry has. */
 typedef struct attnkit_pages {
     size_t size; /* sizeof(attnkit_pages) */
 
-    /* block_table [batch][entries]: entries for keys below kv_len (or kv_lens[b]) are read, each
-     * one of 0 .. pages - 1; other pages may be unmapped. NULL: there are no pages, and the other
-     * fields are 0. */
+    /* block_table [batch][entries], each entry one of 0 .. pages - 1. The call reads only entries
+     * for keys below kv_len (or kv_lens[b]), and only the pages they name; other pages may be
+     * unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
-    int64_t block_table_stride; /* entries from b to b + 1; with batch > 1, room for kv_len */
-    int64_t page_size; /* keys of a page, at least 1; of tiles, a multiple of 16. With 1 the
-                        * table says of each key where it lies, as in a cache that is padded
-                        * on the left or goes round. */
-    int64_t pages;     /* that there are */
+    int64_t block_table_stride; /* entries from b to b + 1; with batch > 1 enough for kv_len */
+    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With 1 the table
+                        * gives the row of each key, as for a ring or a cache with padding on the
+                        * left. */
+    int64_t pages;     /* number of pages */
 } attnkit_pages;
 
 /* ---------------------------------------------------------------------------------------------
  * Storage: how K and V lie in memory.
  *
- * Tiles. With ATTNKIT_TILED in k.layout, K is stored as decoding reads it fastest, each element of
- * 16 keys side by side:
+ * Tiles. ATTNKIT_TILED in k.layout stores K in the layout that decoding reads fastest: the same
+ * element of 16 keys lies side by side.
  *
  *     k         [batch][kv_heads][tiles][head_dim][16], where tiles = ceil(kv_len / 16)
  *     k_scales  [batch][kv_heads][tiles][head_dim / k_scale_group][16]
  *
- * in pages [pages][kv_heads][page_size / 16][head_dim][16]. Strides are of {batch, head, tile}.
- * A tile of ATTNKIT_Q8_0 is head_dim / 32 times 16 binary16 scales and then [32][16] bytes.
- * Key j is number j % 16 of tile j / 16. attnkit_append writes tiles; v stays in rows. Tiles are
- * whole, the last one too where kv_len is no multiple of 16, and all of a tile is read once a row
- * sees one of its keys. The elements that a tile holds for keys from kv_len (or kv_lens[b]) on have
- * no meaning, NaN included. The bits of the result are those of K in rows. Not with cu_seqlens_kv.
- * Cost: decoding takes up to a quarter less time, and little less where reading memory takes most
- * of it. Calls with more than a few query rows turn K back into rows, once for each block of 256
- * rows of a KV head: a long prompt does not feel it, a chunk of 32 rows over a long cache takes a
- * tenth to a quarter longer. For caches that are decoded from.
+ * With pages the shape of k is [pages][kv_heads][page_size / 16][head_dim][16]. Strides are of
+ * {batch, head, tile}. A tile of ATTNKIT_Q8_0 is head_dim / 32 times 16 binary16 scales and then
+ * [32][16] bytes. Key j is number j % 16 of tile j / 16. attnkit_append writes tiles; v stays in
+ * rows. Every tile has room for 16 keys, also the last one if kv_len is not a multiple of 16. If a
+ * row sees one key of a tile, the whole tile is read. Elements of keys from kv_len (or kv_lens[b])
+ * on have no meaning and may be NaN. The bits of the result are the same as for K in rows. Not with
+ * cu_seqlens_kv.
+ * Cost: decoding takes up to a quarter less time, and little less if it mostly waits for memory.
+ * Calls with more than a few query rows turn K back into rows, once for each block of 256 rows of a
+ * KV head. For a long prompt this cost is negligible; a chunk of 32 rows over a long cache takes a
+ * tenth to a quarter longer. So use tiles for caches that are mostly read by decoding.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */
@@ -60,174 +61,181 @@ typedef struct attnkit_kv_storage {
 
     const attnkit_pages *pages; /* or NULL */
 
-    /* k_scales and v_scales: scales of ATTNKIT_I8 and ATTNKIT_F8_E4M3, else none and 0: shaped as k
-     * and v, in tiles where k is, with head_dim / k_scale_group and value_dim / v_scale_group
-     * binary32 numbers in a row. Any value is taken as it is. With strides of 0 all keys, or all
-     * heads, have the same. */
+    /* k_scales and v_scales: scales of k and v if their type is ATTNKIT_I8 or ATTNKIT_F8_E4M3; else
+     * none, and the scale groups are 0. They have the shapes of k and v (tiles if k has tiles),
+     * with head_dim / k_scale_group and value_dim / v_scale_group binary32 numbers in a row. A
+     * scale may be any number, NaN and infinity included. With strides of 0 all keys, or all heads,
+     * have the same scales. */
     attnkit_tensor k_scales;
     attnkit_tensor v_scales;
-    int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: all of them */
-    int64_t v_scale_group; /* the same of value_dim */
+    int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: head_dim */
+    int64_t v_scale_group; /* the same for v, a divisor of value_dim; 0: value_dim */
 
-    /* Sequences packed one after the other, without a batch dimension. With cu_seqlens_q the shapes
-     * of q, out, lse, weights, masks and states begin at their heads, q_len is the rows of all
-     * entries together, and entry b has the rows cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1;
-     * cu_seqlens_kv is the same for k, v, their scales and kv_len, without pages, tiles and
-     * kv_lens. Each has batch + 1 elements, begins with 0, does not fall, and ends with q_len or
-     * kv_len. */
+    /* Packed sequences: one after the other, without a batch dimension. With cu_seqlens_q, the
+     * shapes of q, out, lse, weights, masks and states lose their batch dimension, q_len is the
+     * number of rows of all entries together, and entry b has the rows
+     * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. cu_seqlens_kv does the same for k, v, their
+     * scales and kv_len; it excludes pages, tiles and kv_lens. Each array has batch + 1 elements,
+     * begins with 0, never decreases, and ends with q_len or kv_len. */
     attnkit_ints cu_seqlens_q;
     attnkit_ints cu_seqlens_kv;
 
-    /* Keys in any order, as in a cache that goes round, or one that several sequences share. A row
-     * of k and v then is a cell, and key_index [batch][kv_len] says of each cell the absolute index
-     * of its key, or -1 where it is empty. Entry b has the kv_len numbers from
-     * b * key_index_stride on; with a stride of 0 all entries have the same. With kv_lens the cells
-     * from kv_lens[b] on are empty, whatever their numbers. An entry has no index twice, and its
-     * largest index is at most its smallest + 4 * kv_len.
-     * The bits are those of a cache in which each key lies at its index. Positions, causality,
-     * windows, slopes and dropout are by index, and with ATTNKIT_ALIGN_BOTTOM_RIGHT the last row is
-     * at the largest index. An index that no cell has is an absent key. Empty cells are not read.
-     * Columns of masks, bias, kv_segment_ids and weights are cells. A mask of fewer columns than
-     * cells masks the keys of all other cells, and in weights an empty cell has what is behind
-     * kv_lens[b].
-     * Several sequences in one cache are batch entries whose k and v have a stride of 0 from entry
-     * to entry. Each has its own numbers, with -1 for the cells of all others.
+    /* Cells: keys in any order, as in a ring, or in a cache that several sequences share. A row of
+     * k and v is then a cell. key_index [batch][kv_len] gives for each cell the absolute index of
+     * its key, or -1 if the cell is empty. Entry b has the kv_len numbers from b * key_index_stride
+     * on; with a stride of 0 all entries share them. With kv_lens the cells from kv_lens[b] on are
+     * empty, whatever their numbers. No two cells of an entry have the same index, and the largest
+     * index is at most the smallest + 4 * kv_len.
+     * The bits are the same as for a cache in which each key lies at its index. Positions,
+     * causality, windows, slopes and dropout use the index. With ATTNKIT_ALIGN_BOTTOM_RIGHT the
+     * last row is at the largest index. An index that no cell has is an absent key. Empty cells are
+     * not read. Columns of masks, bias, kv_segment_ids and weights are cells. A mask with fewer
+     * columns than cells masks the keys of all other cells. In weights, an empty cell has the value
+     * of a key beyond kv_lens[b].
+     * If several sequences share one cache, each is a batch entry, and k and v have a stride of 0
+     * from entry to entry. Each entry has its own numbers, with -1 for the cells of all others.
      * kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv, first_key and states.
-     * Cost: each thread looks at each number of each entry once or twice, at one or two cycles for
-     * a number. Where 128 keys lie in 128 cells one after the other, nothing more. Elsewhere
-     * decoding finds each row by its address, and where no two keys are neighbours takes 1.2 to 1.8
-     * times as long; calls with many query rows copy K and V, and the columns of masks, 128 keys at
-     * a time, which takes up to a tenth longer. A cache that keeps its first keys for ever and goes
-     * round with all others has indices too far apart: there pages of one key do it. */
+     * Cost: each thread reads each number of each entry once or twice, in one or two cycles. There
+     * is no further cost where 128 consecutive cells hold 128 consecutive keys. Elsewhere decoding
+     * finds each row by its address, which takes 1.2 to 1.8 times as long if no two keys are
+     * neighbours. Calls with many query rows copy K and V, and the columns of masks, 128 keys at a
+     * time, which takes up to a tenth longer. A ring that keeps its first keys for ever has indices
+     * that are too far apart; use pages of one key for it. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
 
 /* ---------------------------------------------------------------------------------------------
- * Visibility: which keys a row sees. It sees the keys that each of the following lets it see, of
- * the keys below kv_len or kv_lens[b], and with ATTNKIT_CAUSAL up to its position. A key that a row
- * does not see is absent, as said in attnkit.h; a row that sees no key is 0, and its lse is
- * -infinity, or the logarithm of its sink.
+ * Visibility: which keys a row sees. A row sees the keys below kv_len (or kv_lens[b]), with
+ * ATTNKIT_CAUSAL only up to its position, except keys that one of the following options hides. A
+ * key that a row does not see is absent, as defined in attnkit.h. A row that sees no key is 0, and
+ * its lse is -infinity, or the logarithm of its sink.
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both
- * included, so that left = 2 and right = 0 are 3 keys with the row's own, and zeros are that key
- * alone. Needs align. Blocks of 128 keys that no row of a block of 256 sees cost nothing, but
- * entries of the block table are checked. */
+ * included. left = 2 and right = 0 are 3 keys: the row's own and two before it. left = right = 0 is
+ * the row's own key alone. Needs align. Blocks of 128 keys that no row of a block of 256 rows sees
+ * cost nothing, but all entries of the block table are checked. */
 typedef struct attnkit_window {
     size_t size;        /* sizeof(attnkit_window) */
     int64_t left;       /* -1: no bound */
     int64_t right;      /* -1: no bound */
-    int64_t keep_first; /* keys of an index below it are in every window */
+    int64_t keep_first; /* number of first keys that are in every window */
 } attnkit_window;
 
 /* What true means in a mask. */
 typedef int32_t attnkit_mask_kind;
 enum {
-    ATTNKIT_MASK_NONE = 0,   /* there is no mask */
+    ATTNKIT_MASK_NONE = 0,   /* no mask */
     ATTNKIT_MASK_ATTEND = 1, /* the row sees the key */
     ATTNKIT_MASK_IGNORE = 2  /* the row does not see the key */
 };
 
-/* What takes keys away from a row. */
+/* Options that hide keys from rows. */
 typedef struct attnkit_visibility {
     size_t size; /* sizeof(attnkit_visibility) */
 
-    attnkit_ints kv_lens; /* [batch], each 0 .. kv_len: keys beyond are absent; optional */
+    attnkit_ints kv_lens; /* [batch], keys of each entry, each 0 .. kv_len, or none: kv_len */
 
     const attnkit_window *window; /* or NULL */
 
-    /* Segments: the row sees the keys with its own id, whatever that is. q_segment_ids is dense
-     * [batch][q_len] and kv_segment_ids [batch][kv_len], with cu_seqlens_q [q_len] and with
-     * cu_seqlens_kv [kv_len]; both or none. */
+    /* Segments: a row sees only keys with its own id. Ids may be any numbers. q_segment_ids is
+     * dense [batch][q_len], with cu_seqlens_q [q_len]. kv_segment_ids is dense [batch][kv_len],
+     * with cu_seqlens_kv [kv_len]. Both or none. */
     const int32_t *q_segment_ids;
     const int32_t *kv_segment_ids;
 
-    /* Masks, optional: mask is of ATTNKIT_BOOL, mask_bits of ATTNKIT_BITS. Column j is key j of the
-     * batch entry, of the keys of this call. Shape [batch][q_heads][q_len][columns]; a mask may
-     * have fewer columns than there are keys, and all keys after them are masked. Strides are any
-     * number; a mask of the keys is one row of [columns] with ATTNKIT_STRIDED and strides of 0.
-     * Rows of bits are (columns + 7) / 8 bytes, and the last bits of a row have no meaning.
-     * Where a mask is none its kind and columns are 0, unless there are no rows or no keys.
-     * Cost: of 2 to 16 rows of a KV head, blocks that are not masked alike for all rows take each
-     * row by itself, up to three times as long. A tree of speculative decoding is a mask: a branch
-     * has the bits that it has as a sequence of its own where all drafts lie in one block of 128
-     * keys, and otherwise the bits of its keys where they are. */
+    /* Masks, optional: mask is of ATTNKIT_BOOL, mask_bits of ATTNKIT_BITS. Shape
+     * [batch][q_heads][q_len][columns]. Column j is key j of the batch entry, counted among the
+     * keys of this call. A mask may have fewer columns than there are keys; then all further keys
+     * are masked. Strides may be any numbers; a mask that depends only on the key is one row
+     * [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8 bytes;
+     * unused bits at the end of a row have no meaning. Without a mask its kind and columns are 0,
+     * unless there are no rows or no keys.
+     * Cost: in calls with 2 to 16 rows of a KV head, a block of keys whose mask differs between
+     * rows is computed for each row by itself, which takes up to three times as long.
+     * A speculative tree is a mask. If all drafts lie in one block of 128 keys, a branch has the
+     * same bits as if it were a sequence of its own; otherwise the bits depend on the indices at
+     * which its keys lie. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
     int64_t mask_columns;             /* at most kv_len; 0: kv_len */
-    int64_t mask_bits_columns;        /* the same of mask_bits */
+    int64_t mask_bits_columns;        /* the same for mask_bits */
     attnkit_mask_kind mask_kind;      /* what true means in mask */
     attnkit_mask_kind mask_bits_kind; /* what 1 means in mask_bits */
 } attnkit_visibility;
 
 /* ---------------------------------------------------------------------------------------------
- * Score functions: what happens to a score before the softmax, and to a weight after it.
+ * Score mods: changes to a score before the softmax, and to a weight after it.
  */
 
 /* Softcap, bias, ALiBi, sinks and dropout. */
 typedef struct attnkit_score_mods {
     size_t size; /* sizeof(attnkit_score_mods) */
 
-    double softcap; /* 0: none; else positive, and finite in binary32 are both softcap * log2 e and
-                     * scale / softcap */
+    double softcap; /* 0: none; else positive, with softcap * log2 e and scale / softcap both finite
+                     * in binary32 */
 
-    /* Added to the scores, optional: ATTNKIT_F32, F16 or BF16, of the shape of a mask, with the
-     * same rules for columns and strides. -infinity masks the key. Any other bias is taken as it
-     * is, up to +infinity and NaN, which make the row NaN, as does a score that leaves binary32 in
-     * log2, beyond 2.35e38; but a bias below -2^126 counts as -2^126: rows of nothing but such
-     * values are the mean of v. Cost: as masks. A factor for each head is bias_scales, below. */
+    /* A number that is added to each score, optional: ATTNKIT_F32, F16 or BF16, with the shape of a
+     * mask and the same rules for columns and strides. -infinity masks the key. +infinity and NaN
+     * make the row NaN, as does a score beyond 2.35e38, which leaves binary32 in log2. A bias below
+     * -2^126 counts as -2^126; a row that has only such values is the mean of v.
+     * Cost: as masks. bias_scales, below, is a factor for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
 
-    const float *alibi_slopes; /* [q_heads], or NULL; any value is taken as it is; needs align */
+    const float *alibi_slopes; /* [q_heads], or NULL; any number, NaN included; needs align */
     const float *sinks;        /* [q_heads], or NULL; -infinity is no sink, NaN and +infinity make
-                                * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not for
-                                * calls that give a state: it goes into the result */
+                                * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not with
+                                * state_out: a sink belongs in the call that gives the result */
 
     /* Dropout: with 0 < dropout < 1 (0: none), each weight is multiplied, after the softmax and its
-     * lse, by 0 with this probability and else by 1 / (1 - dropout). Which ones follows from
-     * dropout_seeds[b], head, position and key index alone: the key is dropped where word j % 4 of
-     * Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32, with the halves of the seed as
-     * its key, the lower first, and the counter {low 32 bits of j / 4, low 32 bits of the position,
-     * head, bits 32 - 47 of j / 4 and, shifted up by 16, of the position}. Needs align. */
+     * lse, by 0 with this probability and else by 1 / (1 - dropout). dropout_seeds[b], head,
+     * position and key index j alone decide which weights become 0: those for which word j % 4 of
+     * Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the halves
+     * of the seed, the lower first. The counter is {low 32 bits of j / 4, low 32 bits of the
+     * position, head, bits 32 - 47 of j / 4 and, shifted up by 16, of the position}. Needs align.
+     */
     double dropout;
-    const uint64_t *dropout_seeds; /* [batch]; NULL where dropout is 0, and only there */
+    const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
 
-    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Not without a
-     * bias, and not in 0.1.0. With a bias of distances that all heads share, the factors are the
-     * slopes of ALiBi. A bias of -infinity masks the key whatever the factor is, 0 and NaN too. Any
-     * other product is what arithmetic makes of it, and is taken as a bias is: NaN and +infinity
-     * make the row NaN, and below -2^126 it counts as -2^126. Beyond 2.35e38 a factor counts as
-     * infinite. Factors of 1 have the bits of NULL. Cost: as a bias for each head. */
+    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias. Not
+     * in version 0.1.0. If the bias is a distance that all heads share, the factors are the slopes
+     * of ALiBi. A bias of -infinity masks the key whatever the factor is, even 0 or NaN. Any other
+     * product has the effect of a bias with this value: NaN and +infinity make the row NaN, and a
+     * product below -2^126 counts as -2^126. Beyond 2.35e38 a factor counts as infinite. Factors of
+     * 1 give the same bits as NULL.
+     * Cost: as a bias for each head. */
     const float *bias_scales;
 } attnkit_score_mods;
 
 /* ---------------------------------------------------------------------------------------------
- * States: attention over part of the keys, from state to state, with the bits of one call.
+ * States: attention over part of the keys at a time. The calls hand on a softmax state and give the
+ * same bits as one call over all keys.
  */
 
-/* The softmax state of rows: M, l and o of kernels/README.md, which are the integer maximum of the
- * scores in log2, or -infinity, the sum of weights and the weighted sum of v, each row in units of
- * 2 to its max. Dense, [batch][q_heads][q_len], and [value_dim] more for out. All three or none. A
- * max that is no whole number comes from no call, and has no meaning. */
+/* The softmax state of rows: M, l and o of kernels/README.md. M is the integer maximum of the
+ * scores in log2, or -infinity; l is the sum of weights, o the weighted sum of v, both in units of
+ * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim]. All
+ * three or none. No call writes a max that is not an integer; such a max has no meaning. */
 typedef struct attnkit_state {
     float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
-    double *sum; /* l: binary64, in which chunks of keys are added up */
-    double *out; /* o: binary64, for the same reason */
+    double *sum; /* l: binary64, because it adds up chunks of keys */
+    double *out; /* o: binary64, as l */
 } attnkit_state;
 
-/* Which part of the keys a call has, and the states before and after it. */
+/* The part of the keys that a call sees, and the states before and after it. */
 typedef struct attnkit_states {
     size_t size; /* sizeof(attnkit_states) */
 
     /* The absolute index of row 0 of k and v, a multiple of ATTNKIT_CHUNK_KEYS. kv_len, kv_lens and
-     * the block table are of the keys of this call; positions stay what they are among all keys. */
+     * the block table count the keys of this call; positions count all keys. */
     int64_t first_key;
 
-    /* With state_out the call gives the state of its rows instead of out and lse, which then are
-     * none. A call with state_in, which is not written, goes on from a state over the keys before
-     * first_key. They do not overlap. A call with kv_len = 0 turns a state into a result. */
+    /* With state_out the call writes the state of its rows; out and lse must be none. With state_in
+     * the call continues from a state over the keys before first_key. It does not write to
+     * state_in. state_in and state_out do not overlap. A call with kv_len = 0 turns a state into a
+     * result. */
     attnkit_state state_in;
     attnkit_state state_out;
 } attnkit_states;
@@ -236,12 +244,12 @@ typedef struct attnkit_states {
  * Weights as a third output.
  */
 
-/* Which stage of the formula, from left to right. */
+/* Which stage of the formula in attnkit.h weights are. */
 typedef int32_t attnkit_weights_kind;
 enum {
-    ATTNKIT_WEIGHTS_NONE = 0,    /* no weights are asked for */
+    ATTNKIT_WEIGHTS_NONE = 0,    /* no weights */
     ATTNKIT_WEIGHTS_SOFTMAX = 1, /* softmax(x)_j, before dropout; 0 where the row does not see j */
-    ATTNKIT_WEIGHTS_BIASED = 2,  /* x_j as softmax takes it; -infinity where it does not see j */
+    ATTNKIT_WEIGHTS_BIASED = 2,  /* x_j as softmax takes it; -infinity if the row does not see j */
     ATTNKIT_WEIGHTS_CAPPED = 3,  /* x_j before bias and ALiBi, of all keys, seen or not */
     ATTNKIT_WEIGHTS_SCALED = 4   /* x_j before softcap, of all keys, seen or not */
 };
@@ -250,20 +258,22 @@ enum {
 typedef struct attnkit_weights_out {
     size_t size; /* sizeof(attnkit_weights_out) */
 
-    /* weights: ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, and no kind. Columns from
-     * kv_lens[b], or the end of a packed entry's keys, on are 0 for ATTNKIT_WEIGHTS_SOFTMAX and
-     * -infinity for the others; of all keys before them the last two kinds read K. Not with states
-     * and not with first_key. Costs what the scores cost, once more, and writing. */
+    /* weights: ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, with kind 0. Columns from
+     * kv_lens[b], or from the end of a packed entry's keys, on are 0 for ATTNKIT_WEIGHTS_SOFTMAX
+     * and -infinity for the other kinds. ATTNKIT_WEIGHTS_CAPPED and ATTNKIT_WEIGHTS_SCALED read K
+     * of all keys before these columns, seen or not. Not with states and not with first_key.
+     * Cost: computing the scores a second time, and writing the weights. */
     attnkit_tensor weights;
     attnkit_weights_kind kind;
     uint32_t flags; /* 0 */
 } attnkit_weights_out;
 
 /* ---------------------------------------------------------------------------------------------
- * Data of the groups: what a run of a plan brings for them (attnkit_attention_data.groups).
+ * Data of the groups: the pointers of a run of a plan (attnkit_attention_data.groups).
  */
 
-/* Each field is the one of the same name in a group, whose type, strides and shape the plan has. */
+/* Each field has the meaning of the field with the same name in a group. Types, strides and shapes
+ * are in the plan. */
 typedef struct attnkit_attention_group_data {
     size_t size; /* sizeof(attnkit_attention_group_data) */
     const float *k_scales;
@@ -280,7 +290,7 @@ typedef struct attnkit_attention_group_data {
     attnkit_state state_out;
     float *weights;
     const float *bias_scales;
-    const void *key_index; /* integers of the width that was planned */
+    const void *key_index; /* integers of the planned width */
 } attnkit_attention_group_data;
 
 /* --------------------------------------------------------------------------------------------- */

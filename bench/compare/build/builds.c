@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Building revisions. Nothing of the repository is touched: a revision is what `git archive` makes
- * of it. The finished library and its worker are in a folder that is named after the commit and the
- * arguments they were built with, and are taken again where both sides are the same.
+ * Builds revisions. The repository itself is not touched: `git archive` exports a revision. The
+ * library and its worker go to a folder that is named after the commit and the arguments of the
+ * build. A second side with the same commit and arguments uses the same folder.
  */
 #include "bench/compare/build/builds.h"
 
@@ -26,17 +26,17 @@
 
 enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit */ };
 
-/* A revision on its way. */
+/* A revision that is being built. */
 struct revision {
     const struct builder *builder;
     const char *side, *what;
-    char top[PATH_MAX]; /* of the repository */
+    char top[PATH_MAX]; /* top folder of the repository */
     char commit[COMMIT];
     char setup[SETUP]; /* all arguments of the user, separated by blanks */
     char folder[PATH_MAX], source[PATH_MAX], build[PATH_MAX], log[PATH_MAX];
 };
 
-/* ------------------------------------------------------------------------------- what it is */
+/* ------------------------------------------------------------------------------- the revision */
 
 static bool fails(const struct revision *revision, const char *why)
 {
@@ -47,7 +47,7 @@ static bool fails(const struct revision *revision, const char *why)
     return false;
 }
 
-/* The first line that a command writes. */
+/* Runs a command and sets `answer` to the first line of its output. */
 static bool ask(const char *const *words, const char *file, char *answer, size_t size)
 {
     answer[0] = '\0';
@@ -87,7 +87,7 @@ static bool name_files(const char *folder, const char *library, const char *work
     return path_join(folder, library, files[LIBRARY]) && path_join(folder, worker, files[WORKER]);
 }
 
-/* In the folder of a build. */
+/* Sets the names of the files in the folder of a build. */
 static bool name_built(const char *folder, char files[FILES][PATH_MAX])
 {
     return name_files(folder, "dispatch/" LIBRARY_FILE, "bench/worker/" WORKER_FILE, files);
@@ -98,7 +98,7 @@ static bool name_beside(const char *folder, char files[FILES][PATH_MAX])
     return name_files(folder, LIBRARY_FILE, WORKER_FILE, files);
 }
 
-/* ------------------------------------------------------------------------------- building it */
+/* -------------------------------------------------------------------------------- the build */
 
 static bool step(const struct revision *revision, const char *const *words)
 {
@@ -122,7 +122,7 @@ static bool export_source(const struct revision *revision)
     return step(revision, git) && step(revision, tar);
 }
 
-/* Whether the project has the option: meson refuses those it does not know. */
+/* Whether the project has the option. meson refuses unknown options. */
 static bool has_option(const struct revision *revision, const char *option)
 {
     char name[PATH_MAX], line[512], wanted[64];
@@ -157,7 +157,8 @@ static bool set_up(const struct revision *revision)
     return step(revision, words);
 }
 
-/* A worker is not among what is built by default where there are no benches. */
+/* Compiles library and worker. The worker is named, because without benches it is not built by
+ * default. */
 static bool compile(const struct revision *revision)
 {
     const char *const words[] = {"meson", "compile", "-C", revision->build, NULL};
@@ -165,7 +166,7 @@ static bool compile(const struct revision *revision)
     return step(revision, words) && step(revision, worker);
 }
 
-/* Moves the library and its worker to their folder, as a whole. */
+/* Moves the library and its worker to their folder: both files or none. */
 static bool store(const struct revision *revision, const char *folder)
 {
     char built[FILES][PATH_MAX], stored[FILES][PATH_MAX], part[PATH_MAX];
@@ -195,7 +196,7 @@ static bool build(const struct revision *revision, const char *folder)
 
 /* ----------------------------------------------------------------------------------- the names */
 
-/* FNV-1a. */
+/* FNV-1a hash of a text. */
 static uint32_t hash(const char *text)
 {
     uint32_t value = UINT32_C(2166136261);
@@ -204,7 +205,7 @@ static uint32_t hash(const char *text)
     return value;
 }
 
-/* Where the finished files are. Workers of other versions are others. */
+/* Sets the folder of the finished files. Its name has the version of the worker, too. */
 static bool name_finished(const struct revision *revision, char folder[PATH_MAX])
 {
     const char *const where =
@@ -245,8 +246,7 @@ static bool find_revision(struct revision *revision, char files[FILES][PATH_MAX]
     return true;
 }
 
-/* ------------------------------------------------------------------------- what is built already
- */
+/* --------------------------------------------------------------------------- existing builds */
 
 static bool find_build(const char *side, const char *folder, char files[FILES][PATH_MAX])
 {
@@ -261,7 +261,8 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 
-/* The worker is beside the library, or where a build that has the library in dispatch/ has it. */
+/* Finds the worker of a library: beside it, or in bench/worker/ if the library is in dispatch/ of a
+ * build. */
 static bool find_beside(const char *side, const char *library, char files[FILES][PATH_MAX])
 {
     char folder[PATH_MAX], build[PATH_MAX];

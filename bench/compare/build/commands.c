@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting other programs. Each is a process group of its own, so that it can be ended whole.
+ * Starts other programs. Each gets its own process group, so that a signal ends it with all its
+ * child processes.
  */
 #include "bench/compare/build/commands.h"
 

@@ -8,12 +8,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Runs the program with what it writes at the end of `log`, and waits. The words end with NULL.
- * False: it failed, could not be started, or a signal came, at which it is ended with all that it
- * has started. */
+/* Runs a program, appends its output to `log`, and waits. The words end with NULL. A signal ends
+ * the program and all processes it has started. Returns false after a signal, or if the program
+ * failed or could not be started. */
 bool command_run(const char *const *words, const char *log);
 
-/* The last lines of a log, indented. */
+/* Prints the last lines of a log, indented. */
 void command_show_log(const char *log, FILE *stream);
 
 #endif

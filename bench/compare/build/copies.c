@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies of a library and its worker. The loader takes no file twice, and a build may go on
- * meanwhile.
+ * Copies of a library and its worker, because the loader loads no file twice, and because a build
+ * may replace the originals meanwhile.
  */
 #include "bench/compare/build/copies.h"
 

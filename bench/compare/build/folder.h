@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder for what a job needs until it ends.
+ * The temporary folder of a job, and copies of files.
  */
 #ifndef ATTNKIT_COMPARE_FOLDER_H
 #define ATTNKIT_COMPARE_FOLDER_H
@@ -8,19 +8,19 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Makes a folder and those above it, where they are missing. False: complained. */
+/* Makes a folder and its missing parents. Returns false if it has complained. */
 bool folder_make_all(const char *folder);
 
-/* Makes a new one where caches of this user are. False: complained. */
+/* Makes a new folder among this user's caches. Returns false if it has complained. */
 bool folder_make(char folder[PATH_MAX]);
 
-/* Removes it with all there is in it. */
+/* Removes a folder and its contents. */
 void folder_remove(const char *folder);
 
-/* Copies a file. False: complained. */
+/* Copies a file. Returns false if it has complained. */
 bool file_copy(const char *from, const char *to);
 
-/* "folder/name". False: complained, it is too long. */
+/* Sets path to "folder/name". Returns false, and complains, if it is too long. */
 bool path_join(const char *folder, const char *name, char path[PATH_MAX]);
 
 #endif

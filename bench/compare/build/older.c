@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers of revisions that have none: today's worker.c and memory.c, which lie beside this program
- * for this, are compiled with the rows and the header of the revision, by its own meson. The rows
- * of the revisions since `attnkit compare` came have the functions that worker.c calls. This file
- * is needed for as long as anybody compares with a revision from before bench/worker/, which
- * ffe4faa, whose speed is the measure of 0.1.0, is; when worker.c and the rows of that time drift
- * apart, it goes.
+ * Workers of revisions that have no bench/worker/. The current worker.c and memory.c, which are
+ * installed beside this program, are compiled with the rows and the header of the revision, by its
+ * own meson.build. All revisions since the beginning of `attnkit compare` have the functions that
+ * worker.c calls. This file serves comparisons with such revisions, above all with ffe4faa, whose
+ * speed is the measure of 0.1.0. It can be removed once worker.c no longer fits their rows.
  */
 #include "bench/compare/build/older.h"
 
@@ -19,7 +18,7 @@
 #include "bench/compare/build/folder.h"
 #include "tools/cli/tool.h"
 
-/* The append was in bench/compare/ then. */
+/* In these revisions the rows of appends were in bench/compare/. */
 static const char meson_build[] =
     "worker = shared_module('attnkit-worker', 'worker.c', 'memory.c',\n"
     "  '../rows/bench_attention.c', '../rows/bench_layer.c', '../rows/bench_linear.c',\n"
@@ -37,8 +36,8 @@ static const char meson_build[] =
     "  override_options: ['b_lto=false'])\n"
     "alias_target('worker', worker)\n";
 
-/* Files were side by side in bench/ and tools/ up to ffe4faa, and included each other by relative
- * paths: these names lead to the same folders. */
+/* Up to ffe4faa all files were directly in bench/ and tools/, and included each other by relative
+ * paths. These folders become links to bench/ and tools/. */
 static const char *const rooms[] = {"bench/rows", "bench/measure", "tools/cli"};
 
 static bool fails(const char *path)
@@ -65,7 +64,7 @@ static bool add_rooms(const char *source)
     return true;
 }
 
-/* Where the files of a worker are: in the build that this program is in, or installed. */
+/* Finds the sources of a worker: in the build of this program, or installed. */
 static bool find_sources(char folder[PATH_MAX])
 {
     static const char *const places[] = {".", "attnkit-worker"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names in ELF files: strings of the dynamic section, which are overwritten in place.
+ * Overwrites names in ELF files: strings of the dynamic section, in place.
  */
 #include "bench/compare/build/soname.h"
 
@@ -18,7 +18,7 @@
 
 enum { DIGITS = 2 };
 
-/* A file in memory; what is written there is written to the file. */
+/* A file mapped into memory. Writing to the memory writes to the file. */
 struct image {
     char *bytes;
     size_t size;
@@ -47,14 +47,14 @@ static void unmap(const struct image *image)
 
 /* ------------------------------------------------------------------------------------ ELF files */
 
-/* So many bytes from there; NULL: the file is shorter. */
+/* Returns the bytes from `offset` on, or NULL if the file is shorter. */
 static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
 {
     return offset <= image->size && bytes <= image->size - offset ? image->bytes + offset : NULL;
 }
 
-/* The program header of this type that has the address, or any of this type if the address is 0;
- * NULL: there is none. */
+/* Returns the program header of this type that contains the address, or the first of this type if
+ * the address is 0. NULL if there is none. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {
     const ElfW(Ehdr) *const elf = part(image, 0, sizeof *elf);
@@ -71,7 +71,7 @@ static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint
     return NULL;
 }
 
-/* The dynamic section, which ends with DT_NULL; NULL: there is none. */
+/* Returns the dynamic section, which ends with DT_NULL, or NULL if the file has none. */
 static const ElfW(Dyn) * dynamic_section(const struct image *image)
 {
     const ElfW(Phdr) *const header = segment(image, PT_DYNAMIC, 0);
@@ -91,7 +91,7 @@ static uint64_t value_of(const ElfW(Dyn) * entry, ElfW(Sxword) tag)
     return entry->d_tag == tag ? entry->d_un.d_val : 0;
 }
 
-/* The string at this place of the table; NULL: it is not in the file. */
+/* Returns the string at this place of the string table, or NULL if it is not in the file. */
 static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uint64_t place)
 {
     const uint64_t table = value_of(entries, DT_STRTAB), bytes = value_of(entries, DT_STRSZ);
@@ -103,7 +103,8 @@ static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uin
                : NULL;
 }
 
-/* The first string of this tag, or the one that is `wanted`; NULL: there is none. */
+/* Returns the first string with this tag, or, unless `wanted` is NULL, the one equal to it. NULL if
+ * there is none. */
 static char *find_string(const struct image *image, ElfW(Sxword) tag, const char *wanted)
 {
     const ElfW(Dyn) *const entries = dynamic_section(image);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks and their places. A place belongs to as many blocks as there are alike; blocks that are
- * temporary have one for each side, whatever they hold.
+ * Blocks and their places. Equal blocks share one place. A temporary block, whatever it holds,
+ * shares its place only with the same block of other copies of its side.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -10,12 +10,12 @@
 
 enum { MAX_BLOCKS = 64, MAX_PLACES = ARENA_SIDES * MAX_BLOCKS, LINE = 64, NOWHERE = -1 };
 
-/* What a set-up has allocated. */
+/* A block that a set-up has allocated. */
 struct block {
     char *at;
     size_t bytes;
-    uint64_t hash; /* of what is in it; 0 where it is temporary */
-    bool is_live;  /* when the call is ready */
+    uint64_t hash; /* hash of its contents; 0 if temporary */
+    bool is_live;  /* still allocated when the call is ready */
 };
 
 struct record {
@@ -23,7 +23,7 @@ struct record {
     int count;
 };
 
-/* Has its address since the first block asked for it. */
+/* An address for equal blocks. The first of them allocates it. */
 struct place {
     char *at;
     size_t bytes;
@@ -32,7 +32,7 @@ struct place {
 static struct {
     char *start, *next, *end;
     struct record records[ARENA_SIDES][ARENA_RECORDS];
-    struct record *now; /* that is recorded; NULL once it is sealed */
+    struct record *now; /* the record in progress; NULL once it is sealed */
     struct place places[MAX_PLACES];
     int place_count;
     int place_of[ARENA_SIDES][MAX_BLOCKS];
@@ -62,8 +62,9 @@ static void clear(void)
     arena.next = arena.start;
 }
 
-/* A line is left free behind each block: blocks of whole pages would all begin at the same place of
- * a page, where a store delays loads from the others. */
+/* Takes memory for a block, and leaves a cache line free after it. Otherwise blocks of whole pages
+ * would all begin at the same offset in a page, and a store to one would delay loads from others
+ * (4K aliasing). */
 static char *take(size_t bytes)
 {
     char *const at = arena.next;
@@ -92,7 +93,7 @@ static void *take_recorded(void *owner, size_t bytes)
     return at;
 }
 
-/* What is given back after the call is as good as any. */
+/* Marks a block as temporary, if it is freed before the record is sealed. */
 static bool drop_recorded(void *owner, void *block)
 {
     struct record *const record = owner;
@@ -140,8 +141,8 @@ static bool alike(const struct block *a, const struct block *b)
     return a->bytes == b->bytes && a->hash == b->hash && a->is_live == b->is_live;
 }
 
-/* Whether a side fills its block in the same way each time, as it does not where an address of its
- * own library is in it. */
+/* Whether a side fills a block with the same bytes each time. Blocks that contain addresses of its
+ * library differ. */
 static bool is_steady(int side, int block)
 {
     const struct record *const records = arena.records[side];
@@ -149,8 +150,8 @@ static bool is_steady(int side, int block)
            alike(&records[0].blocks[block], &records[1].blocks[block]);
 }
 
-/* The place of the block of the other side that this one is like, and that no block before it has
- * got, or else a new one. */
+/* Returns the place of an equal block of BASE that no earlier block has taken, or else a new place.
+ */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {
     const struct record *const mine = &arena.records[side][0], *const base = &arena.records[0][0];
@@ -177,7 +178,8 @@ void arena_match(void)
 
 /* ------------------------------------------------------------------------------------ placing */
 
-/* Where one block is larger than when it was recorded, the others like it are as well. */
+/* Takes the place of a block. If its size differs from the recorded one, the block gets new memory.
+ */
 static void *take_placed(void *owner, size_t bytes)
 {
     (void)owner;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether the results of two calls differ.
+ * Compares the results of two calls.
  */
 #include "bench/compare/measure/differ.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether the results of two calls differ.
+ * Compares the results of two calls.
  */
 #ifndef ATTNKIT_COMPARE_DIFFER_H
 #define ATTNKIT_COMPARE_DIFFER_H
@@ -10,15 +10,15 @@
 
 /* A copy of the result of a call. */
 struct copied {
-    void *bytes; /* to be freed; NULL: there is none */
+    void *bytes; /* owned, to be freed; NULL: no result */
     size_t count;
     bool is_floats;
 };
 
 bool same_bits(const struct copied *base, const struct copied *head);
 
-/* The largest difference by the largest element of base; NAN where that says nothing, because the
- * elements are no floats, one of them is no number, or one result has more. */
+/* Returns the largest difference, divided by the largest element of base. NAN if that has no
+ * meaning: the elements are not floats, one of them is NaN or infinite, or the sizes differ. */
 double distance(const struct copied *base, const struct copied *head);
 
 #endif

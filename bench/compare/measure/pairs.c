@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pairs of calls. Both sides set up the same call in the same memory, and make it one right after
- * the other, in random order. A timing is of as many calls as take a good tenth of a millisecond:
- * what disturbs the machine for longer than that is in both timings of a pair. It is of the
- * thread's processor time, in which being put aside for others does not count; or where a side
- * gives the processor away by itself, of the clock on the wall.
+ * Pairs of calls. Both sides set up the same call in the same memory, and make it right after each
+ * other, in random order. A timing covers calls for at least 150 us, so a disturbance that lasts
+ * longer is in both timings of a pair. It measures the thread's processor time, which does not
+ * count while other programs have the processor. If a side waits by itself, it measures wall clock
+ * time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -22,20 +22,20 @@
 
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
-static const double least_seconds = 150e-6; /* of a timing */
-static const double narrow = 0.01;          /* an interval, from end to end */
-static const double close_enough = 1e-4;    /* of the largest element, where bits may differ */
+static const double least_seconds = 150e-6; /* shortest timing */
+static const double narrow = 0.01;          /* width of an interval that ends the measurement */
+static const double close_enough = 1e-4;    /* of the largest element, if bits may differ */
 
-/* What pairs_measure is at; the calls are made where the last of them is set up. */
+/* The state of pairs_measure. The set-ups are nested, and the innermost makes all calls. */
 static struct {
     const struct effort *effort;
     uint64_t *random;
     struct point *point;
-    struct copied alone[2];       /* what BASE and HEAD come to alone */
-    char problems[2][POINT_NOTE]; /* why they cannot make the call, with the name; "": they can */
-    int sides;                    /* SIDES, or without BASE_AGAIN */
-    struct worker_call calls[SIDES * COPIES]; /* copy by copy, in each copy side by side */
-    int count;                                /* that are set up */
+    struct copied alone[2];       /* results of BASE and HEAD alone */
+    char problems[2][POINT_NOTE]; /* why BASE or HEAD cannot make the call; "" if it can */
+    int sides;                    /* SIDES, or one less without BASE_AGAIN */
+    struct worker_call calls[SIDES * COPIES]; /* [copy][side] */
+    int count;                                /* calls that are set up */
 } now;
 
 static void set_outcome(enum outcome outcome, const char *note)
@@ -46,7 +46,7 @@ static void set_outcome(enum outcome outcome, const char *note)
 
 /* ------------------------------------------------------------------------------ the set-up */
 
-/* The side that is to blame for what BASE_AGAIN does is BASE. */
+/* Notes a problem of a side. A problem of BASE_AGAIN counts as one of BASE. */
 static void blame_side(int side, const char *problem)
 {
     char *const text = now.problems[side == HEAD];
@@ -54,13 +54,13 @@ static void blame_side(int side, const char *problem)
         snprintf(text, POINT_NOTE, "%s: %s", side_name(side), problem);
 }
 
-/* A set-up: what `ready` gets as self. */
+/* A set-up; `ready` gets it as self. */
 struct set_up {
     int side, copy;
     bool is_ready;
 };
 
-/* Has a copy of a side set up the call, and tell `ready`. */
+/* Makes a copy of a side set up the call and call `ready`. */
 static void set_up(int side, int copy, const char *point, const struct worker_memory *memory,
                    void (*ready)(void *self, const struct worker_call *call))
 {
@@ -74,7 +74,7 @@ static void set_up(int side, int copy, const char *point, const struct worker_me
         blame_side(side, problem[0] ? problem : "its worker sets up no call");
 }
 
-/* One call of a side, whose result is then in call->out, and nothing else is. */
+/* Makes one call of a side. Clears call->out before, so that only the result is in it. */
 static void try_call(int side, const struct worker_call *call)
 {
     memset(call->out, UNWRITTEN, call->out_bytes);
@@ -86,7 +86,8 @@ static void try_call(int side, const struct worker_call *call)
 
 /* ------------------------------------------------------------------------------- the results */
 
-/* Only results of floats can be close. */
+/* Whether the results are equal, or close if that is allowed. Only results of floats can be close.
+ */
 static bool accept_results(const struct copied *base, const struct copied *head)
 {
     char note[POINT_NOTE];
@@ -101,7 +102,8 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* The first call of a side that has also packed its matrices and filled its cache by itself. */
+/* Makes the first call of a side alone, which has also packed its matrices and filled its cache,
+ * and keeps its result. */
 static void keep_result(void *self, const struct worker_call *call)
 {
     struct set_up *const its = self;
@@ -122,8 +124,8 @@ static void keep_result(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Whether both sides come to the same result, each from the beginning, in memory that nothing else
- * has written to. There a row has what it reads once. */
+/* Whether both sides give the same result alone, each in memory that nothing else has written to.
+ * There each operand exists once. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];
@@ -144,8 +146,8 @@ static void forget_alone(void)
     memset(now.alone, 0, sizeof now.alone);
 }
 
-/* Whether each copy also comes to the result of its side in the memory that it has beside the
- * others. */
+/* Whether each copy gives the same result in its memory beside the others as its side does alone.
+ */
 static bool compare_results(void)
 {
     for (int i = 0; i < now.count; i++) {
@@ -167,11 +169,11 @@ static bool compare_results(void)
 /* ----------------------------------------------------------------------------------- the time */
 
 struct timing {
-    int calls; /* that are made one after the other */
+    int calls; /* calls of one timing */
     clockid_t clock;
 };
 
-/* Seconds of one timing. */
+/* Returns the seconds of one timing. */
 static double time_side(const struct timing *timing, int side)
 {
     const int copy = (int)random_below(now.random, COPIES);
@@ -185,7 +187,7 @@ static double time_side(const struct timing *timing, int side)
     return seconds;
 }
 
-/* Times that this thread has given the processor away by itself. */
+/* Returns the number of voluntary context switches of this thread. */
 static long waits(void)
 {
     struct rusage usage;
@@ -193,14 +195,14 @@ static long waits(void)
     return usage.ru_nvcsw;
 }
 
-/* Seconds of the shorter one of two timings: one alone may have been disturbed. */
+/* Returns the seconds of the shorter of two timings, because one may have been disturbed. */
 static double try_timing(const struct timing *timing, int side)
 {
     return fmin(time_side(timing, side), time_side(timing, side));
 }
 
-/* Finds how many calls make a timing of one side, and whether it waits; warms up what there is to
- * warm. */
+/* Sets the number of calls in a timing of one side, and the clock: wall clock if the side waits.
+ * Also warms up caches and clocks. */
 static void adjust_to(int side, struct timing *timing)
 {
     const long before = waits();
@@ -212,7 +214,7 @@ static void adjust_to(int side, struct timing *timing)
             timing->calls *= 2;
 }
 
-/* The clock is the same for both sides, and so is the number of calls: BASE's. */
+/* Sets clock and number of calls, both the same for all sides. The number is BASE's. */
 static struct timing adjust(void)
 {
     struct timing timing = {.clock = CLOCK_THREAD_CPUTIME_ID};
@@ -221,7 +223,7 @@ static struct timing adjust(void)
     return timing;
 }
 
-/* One timing of each side, in random order. */
+/* Times each side once, in random order. */
 static void time_round(const struct timing *timing, double seconds[SIDES])
 {
     int order[SIDES] = {BASE, HEAD, BASE_AGAIN};
@@ -255,7 +257,7 @@ static void add_round(struct series *series, const struct timing *timing)
 
 static struct estimate estimate(const double *ratios, int count)
 {
-    static double copy[MAX_PAIRS]; /* sorted by what follows */
+    static double copy[MAX_PAIRS]; /* estimate_ratio sorts it */
     memcpy(copy, ratios, (size_t)count * sizeof *copy);
     return estimate_ratio(copy, count, now.random);
 }
@@ -302,8 +304,8 @@ static void time_pairs(void)
 
 /* ----------------------------------------------------------------------------------- the point */
 
-/* Sets up the next call inside of the one before, until all copies of all sides have one, and times
- * them. */
+/* Sets up the next call within the set-up before it, until all copies of all sides have one. Then
+ * times them. */
 static void set_up_next(void *self, const struct worker_call *call)
 {
     const int before = sides_switch(-1);
@@ -319,7 +321,7 @@ static void set_up_next(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Why there are no figures: who cannot make the calls. */
+/* Sets the outcome if a side cannot make the calls. */
 static void blame(void)
 {
     const char *const base = now.problems[BASE], *const head = now.problems[HEAD];
@@ -339,7 +341,7 @@ void pairs_measure(const struct effort *effort, uint64_t *random, struct point *
     memset(now.problems, 0, sizeof now.problems);
     set_outcome(UNMEASURED, "");
     if (compare_alone()) {
-        point->outcome = UNMEASURED; /* so far; a note stays */
+        point->outcome = UNMEASURED; /* so far; keeps a note of compare_alone */
         set_up_next(NULL, NULL);
     }
     forget_alone();

@@ -7,17 +7,17 @@
 
 #include "bench/compare/measure/point.h"
 
-/* How much is measured: pairs until the interval of the ratio is narrow, but at least min_pairs,
- * at most max_pairs, and none after `limit` seconds but for the first few. */
+/* How long to measure: until the interval of the ratio is narrow, with at least min_pairs and at
+ * most max_pairs. After `limit` seconds only the first few pairs are still completed. */
 struct effort {
     int min_pairs, max_pairs;
-    double limit;  /* of a point */
-    double enough; /* an interval that begins beyond it is narrow enough; 0: none is */
-    bool any_bits; /* results need not have the same bits, only be close */
+    double limit;  /* seconds for a point */
+    double enough; /* an interval above this ratio counts as narrow; 0: no such ratio */
+    bool any_bits; /* results may have different bits, but must be close */
 };
 
-/* Fills all of the point but its name and what is wanted of it. random is the state of the
- * generator of orders. */
+/* Measures a point: fills all fields but its name, wanted and with_aa. random is the state of the
+ * generator for orders. */
 void pairs_measure(const struct effort *effort, uint64_t *random, struct point *point);
 
 #endif

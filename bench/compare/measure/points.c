@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of points. They are named after rows of the benches, in shapes that take a few tenths
- * of a millisecond or less; /planned is a run of a plan, and /warm means that K, V and matrices may
- * be in a cache, as the rest is, which few disturb.
+ * The table of points. Points are named after rows of the benches, in shapes that take a few tenths
+ * of a millisecond or less. /planned is a run of a plan. /warm means that K, V and matrices may be
+ * in a cache, as everything else is; such calls are disturbed less.
  */
 #include "bench/compare/measure/points.h"
 
@@ -18,10 +18,10 @@ enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
 
-/* Of which instruction sets --quick has it: of none, of the best one, or also of AVX2. */
+/* On which instruction sets a point is in --quick: none, the best one, or also AVX2. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
-/* A point for each type, on each instruction set; plain C has only the small ones. */
+/* Makes a point for each type, on each instruction set; scalar only has small ones. */
 struct workload {
     const char *family, *shape;
     unsigned types;
@@ -42,7 +42,7 @@ static const struct workload plain[] = {
     {"prefill", "B1_H2_L160_D80", F32, NEVER_QUICK, false},
     {"prefill", "B1_H6_L37x91_D128", F32, QUICK, false},
     {"prefill", "B1_H2_L9x23_D64", F32, NEVER_QUICK, true},
-    {"prefill", "B2_H8_L3x5_D64", F32, QUICK, true}, /* what a call costs beside arithmetic */
+    {"prefill", "B2_H8_L3x5_D64", F32, QUICK, true}, /* the overhead of a call */
     {"prefill", "B2_H8_L3x5_D64/planned", F32, QUICK, true},
     {"prefill", "B1_H2_1_L256_D128_causal_window64", F32, BEST_IS_QUICK, false},
     {"prefill", "B1_H2_L192_D64_alltrue", F32, NEVER_QUICK, false},
@@ -54,7 +54,7 @@ static const struct workload plain[] = {
     {"prefill", "B1_H2_L192_D64_causal_sinks", F32, NEVER_QUICK, false},
     {"prefill", "B1_H2_L192_D64_causal_dropout", F32, NEVER_QUICK, false},
     {"prefill", "B1_H2_L192_D64_causal_weights", F32, NEVER_QUICK, false},
-    {"decode", "B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, NEVER_QUICK, false}, /* from memory */
+    {"decode", "B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, NEVER_QUICK, false}, /* reads memory */
 };
 
 static const struct workload warm[] = {
@@ -85,7 +85,7 @@ static const struct workload warm[] = {
     {"layer", "B1_H2_1_L9_D16_M32_causal", F32, NEVER_QUICK, true},
 };
 
-/* Rows that are written, with rotation. */
+/* Appends of K, with rotation. */
 static const struct workload appends[] = {
     {"append", "B1_H8_L128_D128", F32, NEVER_QUICK, false},
     {"append", "B1_H8_L128_D128", F16, QUICK, false},
@@ -93,7 +93,7 @@ static const struct workload appends[] = {
     {"append", "B1_H8_L128_D128_tiles", F16, NEVER_QUICK, false},
 };
 
-/* Whether the point of the workload is among those that are asked for. */
+/* Whether the user has asked for the point of this workload. */
 static bool is_chosen(const struct workload *workload, const char *isa, const char *best,
                       const struct choice *choice)
 {
@@ -105,14 +105,14 @@ static bool is_chosen(const struct workload *workload, const char *isa, const ch
     return !choice->isa && (scalar || (workload->quick == QUICK && !strcmp(isa, "avx2")));
 }
 
-/* Where the names go, and how many there are. */
+/* The list of names. */
 struct names {
     char (*list)[POINT_NAME];
     int count, max;
     const regex_t *filter;
 };
 
-/* False: there is no room. */
+/* Adds a name. Returns false, and complains, if the list is full. */
 static bool add(struct names *names, const struct workload *workload, const char *isa,
                 const char *suffix)
 {

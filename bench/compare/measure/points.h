@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls that are compared: some seventy, of every kind, each a few tenths of a
- * millisecond or less.
+ * The calls that are compared: some seventy of every kind, each of a few tenths of a millisecond or
+ * less.
  */
 #ifndef ATTNKIT_COMPARE_POINTS_H
 #define ATTNKIT_COMPARE_POINTS_H
@@ -10,15 +10,15 @@
 
 #include "bench/compare/measure/point.h"
 
-/* Which of them. */
+/* The user's choice of points. */
 struct choice {
-    const char *isa;    /* its points alone; NULL: the best one's, some on AVX2 and in plain C */
-    bool quick;         /* only the main ones */
+    const char *isa;    /* only its points; NULL: the best one's, and some of AVX2 and scalar */
+    bool quick;         /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };
 
-/* Their names, in the order in which they are measured; the sides are loaded. Returns how many; 0:
- * complained. */
+/* Lists the names of the chosen points, in the order of measuring. The sides must be loaded.
+ * Returns their number, or 0 if it has complained. */
 int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max);
 
 #endif

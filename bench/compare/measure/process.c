@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starting processes that measure, and what becomes of them.
+ * Starts processes that measure, and judges how they end.
  */
 #include "bench/compare/measure/process.h"
 
@@ -26,7 +26,7 @@ enum { POLL_MILLISECONDS = 100 };
 
 struct shared *shared_make(void)
 {
-    /* Large for the ratios that follow, of which few are written. */
+    /* The ratios make it large, but few pages are ever written. */
     const size_t ratios = (size_t)MAX_POINTS * MAX_PAIRS;
     struct shared *const shared =
         mmap(NULL, sizeof *shared + ratios * sizeof(double), PROT_READ | PROT_WRITE,
@@ -40,9 +40,10 @@ struct shared *shared_make(void)
     return shared;
 }
 
-/* --------------------------------------------------------------------------- in the new process */
+/* -------------------------------------------------------------------------- in the child process
+ */
 
-/* Ends it. */
+/* Ends the child process. */
 __attribute__((noreturn)) static void give_up(struct shared *shared, enum exit_code code)
 {
     shared->code = code;
@@ -55,7 +56,7 @@ __attribute__((noreturn)) static void no_memory(struct shared *shared)
     give_up(shared, EXIT_SYSTEM);
 }
 
-/* The last of the processors it may use: interrupts prefer the first. */
+/* Pins the process to plan->core, or to its last processor, because interrupts prefer the first. */
 static void pin(const struct plan *plan, struct shared *shared)
 {
     cpu_set_t allowed, one;
@@ -98,8 +99,8 @@ static void name_points(const struct plan *plan, struct shared *shared)
             memcpy(shared->points[p][i].name, names[i], POINT_NAME);
 }
 
-/* What is left of the budget, in equal shares; a point that needs more gets some of what others
- * have left over. */
+/* Returns the seconds that a point may take: 3 equal shares of the budget that is left, because
+ * other points need less than their share. At least 0.5 s, at most 10 s. */
 static double limit_of_point(const struct shared *shared, int process, int point)
 {
     const double least = 0.5, most = 10.0, shares = 3.0;
@@ -110,15 +111,15 @@ static double limit_of_point(const struct shared *shared, int process, int point
     return limit < least ? least : limit > most ? most : limit;
 }
 
-/* ------------------------------------------------------------------------------- its processes */
+/* --------------------------------------------------------------------------- the child process */
 
-/* What a new process does. */
+/* The task of a child process. */
 struct task {
     const struct plan *plan;
     struct shared *shared;
     int process;
-    int from;    /* the point to begin with; -1: only list them */
-    int reports; /* the pipe that gets the number of each point that is done */
+    int from;    /* the first point; -1: only list the points */
+    int reports; /* pipe for the number of each finished point */
 };
 
 __attribute__((noreturn)) static void run_task(const struct task *task)
@@ -150,10 +151,11 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
     _exit(EXIT_GREEN);
 }
 
-/* ------------------------------------------------------------------------------ in the old one */
+/* ------------------------------------------------------------------------- in the parent process
+ */
 
-/* Reads reports until the process ends or hangs. False: it was ended, because it hangs or because
- * of a signal. */
+/* Reads reports until the child ends. Kills it if it hangs or if a signal has come, and then
+ * returns false. */
 static bool follow(const struct task *task, pid_t child, int reports,
                    void (*tell)(const struct shared *shared, int process, int point))
 {
@@ -175,7 +177,7 @@ static bool follow(const struct task *task, pid_t child, int reports,
     }
 }
 
-/* Signals do not end the waiting: the process has been ended then. */
+/* Waits for the child. Signals do not interrupt this: by then the child has been killed. */
 static bool wait_for(pid_t child, int *status)
 {
     pid_t ended;
@@ -185,7 +187,7 @@ static bool wait_for(pid_t child, int *status)
     return ended == child;
 }
 
-/* What a side did wrong, in words. */
+/* Describes in words how a side has failed. */
 static void describe_end(const struct shared *shared, int status, bool hung, char text[POINT_NOTE])
 {
     const char *const name = shared->busy == HEAD ? "HEAD" : "BASE";
@@ -198,8 +200,7 @@ static void describe_end(const struct shared *shared, int status, bool hung, cha
                  WEXITSTATUS(status));
 }
 
-/* Whose fault it is that the process did not end as it should. *from becomes the point to go on
- * with. */
+/* Judges which side made the child end too early. Sets *from to the next point. */
 static enum exit_code judge_end(const struct task *task, int status, bool hung, int *from)
 {
     struct shared *const shared = task->shared;
@@ -228,7 +229,7 @@ static enum exit_code judge_end(const struct task *task, int status, bool hung, 
     return EXIT_GREEN;
 }
 
-/* One process, to its end. */
+/* Runs one child process to its end. */
 static enum exit_code run_process(struct task *task, int *from,
                                   void (*tell)(const struct shared *shared, int process, int point))
 {
@@ -238,7 +239,7 @@ static enum exit_code run_process(struct task *task, int *from,
     shared->code = EXIT_GREEN;
     shared->problem[0] = '\0';
     if (pipe(ends)) {
-        complain("no pipe: %s", strerror(errno));
+        complain("cannot make a pipe: %s", strerror(errno));
         return EXIT_SYSTEM;
     }
     task->from = *from;
@@ -251,7 +252,7 @@ static enum exit_code run_process(struct task *task, int *from,
     const bool hung = child > 0 && !follow(task, child, ends[0], tell);
     close(ends[0]);
     if (child < 0 || !wait_for(child, &status)) {
-        complain("no process: %s", strerror(errno));
+        complain("cannot start a process: %s", strerror(errno));
         return EXIT_SYSTEM;
     }
     *from = MAX_POINTS;

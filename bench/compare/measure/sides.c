@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loading the sides.
+ * Loads the sides.
  */
 #include "bench/compare/measure/sides.h"
 
@@ -46,7 +46,7 @@ const char *side_version(int side)
 
 /* ------------------------------------------------------------------------------------ loading */
 
-/* name is what the file is called where it cannot be loaded. */
+/* Loads a file. `name` stands for it in the message of a failure. */
 static void *open_file(const char *file, const char *name, char problem[SIDES_PROBLEM])
 {
     void *const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -55,7 +55,8 @@ static void *open_file(const char *file, const char *name, char problem[SIDES_PR
     return handle;
 }
 
-/* What a worker of another version has behind its version is not known. NULL: problem says why. */
+/* Returns the worker in a module. Refuses other versions, whose fields after the version are
+ * unknown. Returns NULL if problem says why not. */
 static const struct worker *find_worker(void *module, const char *side, char problem[SIDES_PROBLEM])
 {
     const struct worker *const worker = dlsym(module, "attnkit_worker");
@@ -77,7 +78,7 @@ static bool is_bound_to(const struct worker *worker, void *library)
     return version && !memcmp(&version, &worker->library_version, sizeof version);
 }
 
-/* The library before its worker, which finds it by its name then (build/copies.h). */
+/* Loads the library, then its worker, which finds the library by its soname (build/copies.h). */
 static bool load(const char *folder, int index, int copy, char problem[SIDES_PROBLEM])
 {
     struct side *const side = &sides[index];
@@ -95,7 +96,8 @@ static bool load(const char *folder, int index, int copy, char problem[SIDES_PRO
     return !problem[0];
 }
 
-/* The loader may know a file that it has already loaded. */
+/* Whether all sides are different libraries: the loader may reuse one that it has already loaded.
+ */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {
     const int count = SIDES * COPIES;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sides in one process: BASE, HEAD, and BASE once more. Each is loaded several times, a library
- * with a worker of its own: where a copy happens to lie in memory makes its code up to some percent
- * faster or slower, which the copies average.
+ * The sides in one process: BASE, HEAD, and BASE_AGAIN. Each is loaded several times, each library
+ * with its own worker. The addresses of a copy make its code a few percent faster or slower by
+ * chance; several copies average this effect.
  */
 #ifndef ATTNKIT_COMPARE_SIDES_H
 #define ATTNKIT_COMPARE_SIDES_H
@@ -14,23 +14,23 @@
 enum { BASE, HEAD, BASE_AGAIN, SIDES };
 enum { COPIES = 8, MAX_ISAS = 8, SIDES_PROBLEM = 512 };
 
-/* Loads what copies_make has made in `folder`, in the order in which `order` has the sides, and
- * checks that it can be compared: workers of our version, each bound to a library of its own. From
- * now on *busy is the side that is being loaded or called, or -1. False: problem says why. */
+/* Loads the copies that copies_make has made in `folder`, in the given order of sides. Checks that
+ * they can be compared: each worker has our version and is bound to its own library. From now on
+ * *busy is the side that is being loaded or called, or -1. Returns false if problem says why. */
 bool sides_load(const char *folder, const int order[SIDES], volatile int *busy,
                 char problem[SIDES_PROBLEM]);
 
 const char *side_name(int side);
 
-/* attnkit_version() of its library. */
+/* Returns attnkit_version() of a side's library. */
 const char *side_version(int side);
 
 const struct worker *side_worker(int side, int copy);
 
-/* The instruction sets that both sides can use, from worst to best. Returns how many. */
+/* Lists the instruction sets that both sides can use, from worst to best. Returns their number. */
 int sides_isas(const char *names[MAX_ISAS]);
 
-/* Says which side is called from now on, or -1 that none is. Returns which one was. */
+/* Sets the side that is called from now on, or -1 for none. Returns the side before. */
 int sides_switch(int side);
 
 #endif

@@ -11,7 +11,7 @@
 #include "tools/cli/tool.h"
 #include "bench/report/output.h"
 
-/* Quoted; whatever bytes it has, what comes out is ASCII. */
+/* Writes a quoted JSON string. The output is ASCII, whatever the bytes of the text. */
 static void put_string(FILE *file, const char *text)
 {
     fputc('"', file);
@@ -34,7 +34,7 @@ static void put_named(FILE *file, const char *name, const char *text)
     fputs(", ", file);
 }
 
-/* Without braces. */
+/* Writes the fields of an estimate, without braces. */
 static void put_estimate(FILE *file, const struct estimate *estimate)
 {
     fprintf(file, "\"ratio\": %.6f, \"low\": %.6f, \"high\": %.6f, \"p\": %.6g, \"pairs\": %d",

@@ -7,7 +7,8 @@
 
 #include "bench/compare/job.h"
 
-/* Writes the results to a file that output_begin has given. False: complained. */
+/* Writes the results to the file `name`, which output_begin has returned. Returns false if it has
+ * complained. */
 bool results_write(const struct job *job, const char *name);
 
 #endif

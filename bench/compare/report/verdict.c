@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rules.
+ * The rules for verdicts.
  */
 #include "bench/compare/report/verdict.h"
 
@@ -9,7 +9,7 @@
 const double slower_from = 1.01;
 static const double faster_to = 0.99, unlikely = 0.001;
 static const double unlikely_again = 0.01;
-static const double unclear_from = 1.03; /* the end of an interval */
+static const double unclear_from = 1.03; /* upper end of an interval */
 
 bool estimate_is_slower(const struct estimate *estimate)
 {
@@ -31,7 +31,7 @@ static bool is_unclear(const struct point *point)
     return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* What timing has no part in. */
+/* Whether a point is wrong whatever its times are. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||
@@ -43,7 +43,7 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
-/* The second process looks at few points, so that less evidence is enough. */
+/* The second process measures few points, so less evidence is enough. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;
