@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden hashes: the bits of thousands of calls of every kind as they have always been. The
- * reference and every instruction set must still give them, here and on any other machine; an
- * emulator, where the reference would take too long, checks its instruction set against them alone.
- * golden/kind.h has what a case is.
+ * reference and every instruction set must still give them, here and on any other machine. Under an
+ * emulator the reference would take too long, so that the hashes alone check the instruction set.
+ * golden/kind.h says what a case is.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N] [--bochs]
- *   golden FILE --write    makes the file anew, from the reference; what then differs is a change
- * of the format (docs/format.md), and CHANGES.md has its reason
+ * golden FILE --write    makes the file anew, from the reference. A line that then differs is a
+ * change of the format (docs/format.md), and CHANGES.md gives its reason
  *
- * --isa names an instruction set, or "reference"; without it all are checked that can run. --every
- * takes a sample, every Nth case of each kind; N is odd, so that it meets every sort of case. With
- * ATTNKIT_TEST_WHOLE in the environment it takes all.
- * --bochs leaves out what is rounded to binary16, which that emulator does wrongly.
+ * --isa names an instruction set, or "reference"; without it, everything that can run is checked.
+ * --every takes a sample, every Nth case of each kind; N is odd, so that the sample has every sort
+ * of case. With ATTNKIT_TEST_WHOLE in the environment all cases are taken. --bochs leaves out cases
+ * with roundings to binary16, which Bochs does wrongly.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static struct {
 
 static struct {
     const struct golden_kind *kind;
-    uint64_t *hashes; /* as they are in the file */
+    uint64_t *hashes; /* the hashes of the file */
 } golden[MAX_KINDS];
 static int kind_count;
 
@@ -125,7 +125,8 @@ static bool differs(const struct golden_kind *kind, int number, const char *isa,
     return false;
 }
 
-/* Where isa is NULL, of the reference. Counts the cases; returns how many differ. */
+/* Checks a kind on an instruction set, or on the reference if isa is NULL. Adds the number of cases
+ * to *checked and returns how many differ. */
 static int check_kind(int k, const char *isa, int *checked)
 {
     const struct golden_kind *const kind = golden[k].kind;
@@ -175,7 +176,7 @@ static int compare_hashes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* But for a few small ones, such as calls without rows. */
+/* Hashes differ from case to case, except for a few small cases, such as calls without rows. */
 static void cases_give_results_of_their_own(void **state)
 {
     (void)state;
