@@ -5,7 +5,7 @@
  * of one call over all keys, on either machine.
  *
  *   portable_state write FILE    the cache of the first keys, some queries and their state
- * portable_state go_on FILE    continues from it, checks the result and prints a hash of it
+ *   portable_state go_on FILE    continues from it, checks the result and prints a hash of it
  *   portable_state               both, in every pair of instruction sets that can run here
  *
  * Memory is written to the file unchanged. This is enough if both machines have the byte order that

@@ -6,8 +6,10 @@
  * golden/kind.h says what a case is.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N] [--bochs]
- * golden FILE --write    makes the file anew, from the reference. A line that then differs is a
- * change of the format (docs/format.md), and CHANGES.md gives its reason
+ *   golden FILE --write    makes the file anew, from the reference
+ *
+ * A line of the new file that differs is a change of the format (docs/format.md), and CHANGES.md
+ * gives its reason.
  *
  * --isa names an instruction set, or "reference"; without it, everything that can run is checked.
  * --every takes a sample, every Nth case of each kind; N is odd, so that the sample has every sort

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A form is a way to express a workload in a library. Each with_<library>.py has
 
-    version()                            text, with the settings that matter for speed forms(workload, tensors,
-    setting)    pairs of a name and a function that builds the Form
+    version()                            text, with the settings that matter for speed
+    forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
 
 and those that are measured with linear maps and layers have linear_forms and layer_forms like it
 in a layers_with_<library>.py. The fastest correct form of a library is measured, the one that a careful user
