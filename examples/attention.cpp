@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example of that
-// file, then rows of decoding with a softcap by a plan; what is refused is an exception. The
-// results are easy to see, and checked: all scores are equal, so a row is the mean of the V rows
-// that it sees.
+// file, then rows of decoding with a softcap by a plan; a refusal is an exception. The results are
+// easy to see, and are checked: all scores are equal, so a row is the mean of the V rows that it
+// sees.
 #include <attnkit.hpp>
 
 #include <cmath>
@@ -36,7 +36,8 @@ void attend(int64_t n, const floats &q, const floats &k, const floats &v, floats
     attnkit::attention(args, scratch);
 }
 
-// A row of each head over at most that many keys, with an option: a group that hangs on the call.
+// A plan for a row of each head over at most `most_keys` keys, with an option: a group that hangs
+// on the call.
 attnkit::attention_plan plan_decoding(int64_t most_keys)
 {
     auto scores = attnkit::make<attnkit_score_mods>();
@@ -47,12 +48,13 @@ attnkit::attention_plan plan_decoding(int64_t most_keys)
     args.kv_heads = kv_heads;
     args.kv_len = most_keys;
     args.head_dim = dim;
-    args.q = args.k = args.v = args.out = attnkit::tensor(ATTNKIT_LATER); // a run brings them
+    args.q = args.k = args.v = args.out =
+        attnkit::tensor(ATTNKIT_LATER); // each run brings the addresses
     args.scores = &scores;
     return attnkit::attention_plan(args);
 }
 
-// The last of the numbers, which is to be the mean of 0 .. keys - 1.
+// Whether the last number of out is the mean of 0 .. keys - 1.
 bool is_mean(const floats &out, int keys)
 {
     std::printf("the last row is the mean of 0 .. %d: %g\n", keys - 1,
@@ -65,7 +67,7 @@ bool run()
     floats q(q_heads * tokens * dim), k(kv_heads * tokens * dim), v(k.size()), out(q.size());
     for (std::size_t i = 0; i < v.size(); i++)
         v[i] = static_cast<float>(i / dim % tokens); // the token's number
-    attnkit::workspace scratch;                      // of all calls, one after the other
+    attnkit::workspace scratch;                      // shared by all calls, one after the other
     attend(tokens, q, k, v, out, scratch);
     bool ok = is_mean(out, tokens);
 
@@ -77,7 +79,7 @@ bool run()
     data.k = k.data();
     data.v = v.data();
     data.out = row.data();
-    for (int keys = tokens - 3; keys <= tokens; keys++) { // a step of decoding each
+    for (int keys = tokens - 3; keys <= tokens; keys++) { // each is a step of decoding
         data.kv_len = keys;
         plan.run(data, scratch);
         ok = is_mean(row, keys) && ok;

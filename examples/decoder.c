@@ -4,10 +4,10 @@
  * token embedding, attention layers with grouped heads, RoPE and a KV cache, feed-forward, logits.
  * A prompt is run in one call; then the most likely token is appended, again and again.
  *
- * It is here to be copied from. What a program has to bring itself is the norm, the activation,
- * memory and weights, random ones here. main runs it with weights and cache in binary32, and with
- * both in Q8_0, where the cache is in pages and K in tiles; and it checks that the logits of a
- * token have the same bits decoded alone, in a prompt, and in a part of a prompt.
+ * It is made to be copied from. A program brings the norm, the activation, memory and weights
+ * itself; here the weights are random. main runs it with weights and cache in binary32, and with
+ * both in Q8_0, with the cache in pages and K in tiles. It checks that the logits of a token have
+ * the same bits if it is decoded alone, in a prompt, and in a part of a prompt.
  */
 #include <attnkit.h>
 
@@ -21,11 +21,11 @@
 enum { VOCAB = 100, D_MODEL = 128, D_FF = 192, LAYERS = 2 };
 enum { Q_HEADS = 4, KV_HEADS = 2, HEAD_DIM = D_MODEL / Q_HEADS };
 enum { CONTEXT = 64, PAGE = 16, PAGES = CONTEXT / PAGE }; /* tokens that a cache has room for */
-enum { PROMPT = 37, TOKENS = 47 };                        /* of the prompt, and with the answer */
+enum { PROMPT = 37, TOKENS = 47 }; /* tokens of the prompt; of prompt and answer */
 
 /* ----------------------------------------------------------------------- errors and memory */
 
-/* Every call of attnkit gives a status and, where it is an error, a message. */
+/* Every call of attnkit returns a status and, for an error, writes a message. */
 static void expect_ok(attnkit_status status, const char *message)
 {
     if (status == ATTNKIT_OK)
@@ -34,7 +34,7 @@ static void expect_ok(attnkit_status status, const char *message)
     exit(1);
 }
 
-/* Zeros, aligned as packed matrices need it. */
+/* Zeros, with the alignment of packed matrices. */
 static void *allocate(size_t bytes)
 {
     const size_t whole = (bytes + 63) / 64 * 64;
@@ -49,8 +49,9 @@ static float *allocate_floats(int64_t count)
     return allocate((size_t)count * sizeof(float));
 }
 
-/* attnkit allocates nothing: a call has a workspace, and a query says how large. Several calls
- * may use the same one, one after the other; this one grows to what the largest of them needs. */
+/* attnkit allocates nothing: a call gets a workspace, and a query returns its size. Calls may use
+ * the same workspace one after the other; this one grows to the size that the largest call
+ * needs. */
 static void reserve(attnkit_exec *exec, size_t bytes)
 {
     if (bytes <= exec->workspace_size)
@@ -82,7 +83,7 @@ struct model {
     struct matrix head;
 };
 
-/* count numbers around 0, none beyond `most`. */
+/* count random numbers of [-most, most]. */
 static float *random_floats(int64_t count, float most, uint64_t *seed)
 {
     float *numbers = allocate_floats(count);
@@ -93,7 +94,7 @@ static float *random_floats(int64_t count, float most, uint64_t *seed)
     return numbers;
 }
 
-/* [out_dim][in_dim], such that outputs are about as large as inputs. */
+/* Random weights [out_dim][in_dim], of a size that keeps the magnitude of inputs. */
 static float *random_weights(int64_t out_dim, int64_t in_dim, uint64_t *seed)
 {
     return random_floats(out_dim * in_dim, sqrtf(3.0f / (float)in_dim), seed);
@@ -124,7 +125,7 @@ static struct matrix pack(int64_t out_dim, int64_t in_dim, float *weights, attnk
     return m;
 }
 
-/* The four matrices of an attention layer; without biases, as those of Llama. */
+/* Packs the four matrices of an attention layer, without biases, as in Llama. */
 static void pack_attention(struct layer *layer, attnkit_type type, uint64_t *seed)
 {
     float *w_qkv = random_weights((Q_HEADS + 2 * KV_HEADS) * HEAD_DIM, D_MODEL, seed);
@@ -177,11 +178,11 @@ static void free_model(struct model *m)
 
 /* --------------------------------------------------------------------------------- the cache */
 
-/* A sequence: for each layer K and V of its tokens, described as an attention call has them. */
+/* A sequence: for each layer, K and V of its tokens, as the arguments of an attention call. */
 struct sequence {
     attnkit_attention_args attention[LAYERS];
     void *k[LAYERS], *v[LAYERS];
-    attnkit_kv_storage storage; /* of a cache in pages */
+    attnkit_kv_storage storage; /* for a cache in pages */
     attnkit_pages pages;
     int32_t block_table[PAGES];
     int64_t cached; /* tokens */
@@ -196,8 +197,8 @@ static void make_caches(struct sequence *s, attnkit_attention_args description, 
     }
 }
 
-/* Binary32, [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the keys up to its own, the last of which
- * is the last in the cache. */
+/* A cache of binary32, [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the keys up to its own; the
+ * last row's key is the last in the cache. */
 static void begin_dense(struct sequence *s)
 {
     const attnkit_attention_args description = {.size = sizeof description,
@@ -208,8 +209,8 @@ static void begin_dense(struct sequence *s)
     make_caches(s, description, sizeof(float) * KV_HEADS * CONTEXT * HEAD_DIM);
 }
 
-/* Q8_0 in pages of 16 keys, K in tiles: a quarter of the memory, pages wherever there are some free
- * ones. Which page holds which keys is up to the program; all layers have the same table here. */
+/* A cache of Q8_0 in pages of 16 keys, K in tiles: about a quarter of the memory, in any free
+ * pages. The program chooses which page holds which keys; here all layers have the same table. */
 static void begin_paged(struct sequence *s)
 {
     const attnkit_attention_args description = {
@@ -240,7 +241,7 @@ static void end(struct sequence *s)
 
 /* --------------------------------------------------------------------------------- the model */
 
-/* y = x / rms(x) * norm, row by row; eps as Llama has it. */
+/* y = x / rms(x) * norm, row by row; eps is Llama's. */
 static void rms_norm(int64_t rows, const float *x, const float norm[D_MODEL], float *y)
 {
     for (int64_t i = 0; i < rows; i++, x += D_MODEL, y += D_MODEL) {
@@ -296,9 +297,9 @@ static void linear(const struct matrix *m, int64_t rows, const float *x, float *
     expect_ok(attnkit_linear(&args, exec, message), message);
 }
 
-/* Self-attention of new tokens, which goes into the cache: one call does the projections, rotates q
- * and k, appends k and v to the cache, attends and does the output projection. Positions go on from
- * the number of tokens in the cache. */
+/* Self-attention of new tokens: one call does the projections, rotates q and k, appends k and v to
+ * the cache, attends and does the output projection. Positions continue from the number of tokens
+ * in the cache. */
 static void attend(const struct layer *layer, const attnkit_attention_args *attention,
                    const int64_t *cached, int64_t rows, const float *x, float *y,
                    attnkit_exec *exec)
@@ -334,7 +335,7 @@ static void feed_forward(const struct layer *layer, int64_t rows, const float *x
     free(up);
 }
 
-/* Appends tokens to the sequence; logits [count][VOCAB] are of what comes after each of them. */
+/* Appends tokens to the sequence. logits [count][VOCAB] predict the token after each of them. */
 static void run(const struct model *m, struct sequence *s, int64_t count, const int32_t *tokens,
                 float *logits, attnkit_exec *exec)
 {
@@ -381,7 +382,7 @@ static void generate(const struct model *m, struct sequence *s, int32_t tokens[T
 
 /* -------------------------------------------------------------------------------- the checks */
 
-/* Whether the logits have the same bits where the tokens come in parts of `part`. */
+/* Whether the logits have the same bits if the tokens come in parts of `part` tokens. */
 static bool same_in_parts(const struct model *m, void begin(struct sequence *s), int part,
                           const int32_t tokens[TOKENS], const float *wanted, attnkit_exec *exec)
 {
@@ -399,7 +400,8 @@ static bool same_in_parts(const struct model *m, void begin(struct sequence *s),
     return same;
 }
 
-/* A model that forgets would pass the others: the first token changes what comes after the last. */
+/* Whether the first token changes the logits after the last. A model that forgets would pass the
+ * other checks. */
 static bool remembers(const struct model *m, void begin(struct sequence *s),
                       const int32_t tokens[TOKENS], const float *logits, attnkit_exec *exec)
 {

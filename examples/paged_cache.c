@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The KV cache of a server: pages of 16 keys that all sequences share, in Q8_0 with K in tiles.
- * Each sequence has a row of the block table and a length; both, and all counts, are int32, as
- * servers keep them. Sequences of different lengths go through a call together: their prompts are
- * appended, then every step appends a row to each and attends over what it has, in two calls for K
- * and V and one for attention. One sequence ends early, and a new one takes its place and its
- * pages.
+ * Each sequence has a row of the block table and a length; both, and all counts, are int32, as in
+ * servers. Sequences of different lengths share a call: their prompts are appended, then every step
+ * appends a row to each sequence and attends over its keys, with two calls for K and V and one for
+ * attention. One sequence ends early, and a new one takes its place and its pages.
  *
- * The bits of a sequence do not depend on where its pages are and who else is in the call: main
- * checks each row against the sequence alone in a dense cache.
+ * The bits of a sequence do not depend on the place of its pages or on other sequences in the call:
+ * main compares each row with the sequence alone in a dense cache.
  */
 #include <attnkit.h>
 
@@ -20,7 +19,7 @@
 
 enum { SLOTS = 3, PAGE = 16, PAGES = 12, MAX_PAGES = 6, ROOM = MAX_PAGES * PAGE };
 enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64 };
-enum { KEY_BYTES = DIM / 32 * 34 }; /* a row of Q8_0, or its part of a tile */
+enum { KEY_BYTES = DIM / 32 * 34 }; /* bytes of a row of Q8_0, or of its part of a tile */
 enum { STEPS = 30, CHANGE = 12 };   /* the step at which a sequence ends */
 
 static void expect_ok(attnkit_status status, const char *message)
@@ -38,7 +37,7 @@ struct cache {
     unsigned char k[PAGES * KV_HEADS * PAGE * KEY_BYTES], v[PAGES * KV_HEADS * PAGE * KEY_BYTES];
     int32_t block_table[SLOTS * MAX_PAGES];
     int32_t lens[SLOTS]; /* keys of each sequence */
-    int32_t free[PAGES]; /* pages that nobody has */
+    int32_t free[PAGES]; /* pages that no sequence has */
     int32_t free_count;
 };
 
@@ -61,7 +60,7 @@ static int32_t pages_for(int32_t keys)
     return (keys + PAGE - 1) / PAGE;
 }
 
-/* Pages for so many more keys of a sequence. */
+/* Takes pages for so many more keys of a sequence. */
 static void grow(struct cache *cache, int slot, int32_t more)
 {
     const int32_t len = cache->lens[slot];
@@ -91,8 +90,8 @@ static void append(const attnkit_append_args *args)
     free(exec.workspace);
 }
 
-/* Rows k and v [SLOTS][KV_HEADS][most][DIM], of which counts[b] are of sequence b, go behind what
- * it has. Pages are taken before; RoPE would be a rotation of the first call. */
+/* Appends counts[b] rows of k and v [SLOTS][KV_HEADS][most][DIM] to sequence b, whose pages have
+ * been taken before. RoPE would be a rotation in the first call. */
 static void append_rows(struct cache *cache, int32_t most, const int32_t counts[SLOTS],
                         const float *k, const float *v)
 {
@@ -130,7 +129,7 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* q and out [SLOTS][Q_HEADS][1][DIM]: a row of each sequence over all its keys. */
+/* q and out [SLOTS][Q_HEADS][1][DIM]: attends with a row of each sequence over all its keys. */
 static void decode(const struct cache *cache, const float *q, float *out)
 {
     const attnkit_pages pages = pages_of(cache);
@@ -157,7 +156,7 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* Numbers that a model would have computed, from who and where they are. */
+/* A number in place of a model's, which follows from its sequence and place. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;
@@ -168,7 +167,7 @@ static float number(int sequence, int what, int head, int32_t row, int d)
 
 enum { Q, K, V };
 
-/* Rows first .. first + count - 1 of each head, `room` rows from head to head. */
+/* Makes rows first .. first + count - 1 of each head, `room` rows from head to head. */
 static void make_rows(int sequence, int what, int32_t first, int32_t count, int32_t room, float *to)
 {
     for (int head = 0; head < (what == Q ? Q_HEADS : KV_HEADS); head++)
@@ -177,7 +176,7 @@ static void make_rows(int sequence, int what, int32_t first, int32_t count, int3
                 to[(head * room + i) * DIM + d] = number(sequence, what, head, first + i, d);
 }
 
-/* The last row of a sequence alone, in dense arrays. */
+/* Computes the last row of a sequence alone, in dense arrays. */
 static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
 {
     static float rows[KV_HEADS * ROOM * DIM];
@@ -209,8 +208,8 @@ static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
     attend(&args);
 }
 
-/* What the server does in a step: `counts` new rows of each sequence, then the last one of each
- * attends. Returns whether the results have the bits that they have alone. */
+/* A step of the server: appends counts[b] new rows to each sequence, then the last row of each
+ * attends. Returns whether the results have the bits that the sequences have alone. */
 static bool step(struct cache *cache, const int sequences[SLOTS], int32_t most,
                  const int32_t counts[SLOTS])
 {

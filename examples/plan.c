@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decoding with plans: shapes, types and options are checked once, before the first token; then
- * each layer of each step runs the same plan on its own memory, with the length that the cache has
- * by then. There is a plan for what appends a row to a cache and one for attention over it. The
- * results have the bits of attnkit_attention, which main checks.
+ * each layer of each step runs the same plan on its own memory, with the current length of the
+ * cache. One plan appends a row to a cache, and one attends over it. main checks that the results
+ * have the bits of attnkit_attention.
  */
 #include <attnkit.h>
 
@@ -41,8 +41,8 @@ static void *allocate(size_t bytes)
 
 /* --------------------------------------------------------------------------------- plans */
 
-/* What is fixed for all layers and steps; lengths are the largest ones. ATTNKIT_LATER stands for a
- * pointer that each run brings. */
+/* The arguments that are fixed for all layers and steps. Lengths are the largest ones.
+ * ATTNKIT_LATER stands for a pointer that each run brings. */
 static const attnkit_append_args append_args = {
     .size = sizeof append_args,
     .batch = 1,
@@ -71,7 +71,7 @@ static const attnkit_attention_args attention_args = {
 
 struct plans {
     void *append, *attention;
-    attnkit_exec exec; /* with a workspace for a run of either */
+    attnkit_exec exec; /* its workspace is large enough for a run of either plan */
 };
 
 static void make_plans(struct plans *plans)
@@ -104,7 +104,7 @@ static void free_plans(struct plans *plans)
 
 /* ---------------------------------------------------------------------------------- runs */
 
-/* src [KV_HEADS][DIM] becomes row `at` of each head. */
+/* Appends src [KV_HEADS][DIM] as row `at` of each head. */
 static void append(const struct plans *plans, int32_t at, const float *src, float *dst)
 {
     const attnkit_append_data data = {
@@ -113,7 +113,7 @@ static void append(const struct plans *plans, int32_t at, const float *src, floa
     expect_ok(attnkit_append_run(plans->append, &data, &plans->exec, message), message);
 }
 
-/* A query row of each head over the first `keys` keys. */
+/* Attends with a query row of each head over the first `keys` keys. */
 static void attend(const struct plans *plans, const struct cache *cache, int64_t keys,
                    const float *q, float *out)
 {
@@ -131,7 +131,7 @@ static void attend(const struct plans *plans, const struct cache *cache, int64_t
 
 /* ----------------------------------------------------------------------------- the check */
 
-/* The same without a plan. kv_len is the room of the cache, kv_lens says what is in it. */
+/* Attends without a plan. kv_len is the capacity of the cache, kv_lens the number of its keys. */
 static void attend_without_plan(const struct cache *cache, int32_t keys, const float *q, float *out)
 {
     const attnkit_visibility visibility = {.size = sizeof visibility,
@@ -150,7 +150,7 @@ static void attend_without_plan(const struct cache *cache, int32_t keys, const f
     free(exec.workspace);
 }
 
-/* What the projections of a model would give. */
+/* Numbers in place of the projections of a model. */
 static void draw(float *x, size_t count)
 {
     static unsigned seed = 1;

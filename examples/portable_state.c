@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A KV cache and a state of attention in a file: one machine has seen the first keys of a sequence,
- * another one goes on with the rest, whatever the instruction sets of the two are. The result has
- * the bits of one call over all keys, on either.
+ * another one continues with the rest, whatever instruction sets they have. The result has the bits
+ * of one call over all keys, on either machine.
  *
  *   portable_state write FILE    the cache of the first keys, some queries and their state
- *   portable_state go_on FILE    goes on from it, checks the result and prints a hash of it
+ *   portable_state go_on FILE    continues from it, checks the result and prints a hash of it
  *   portable_state               both, in every pair of instruction sets that can run here
  *
- * What is in memory goes to the file as it is. That is enough where both machines have the same
- * byte order, which the file says, as all have that attnkit has vector kernels for. The header also
- * says what the file is, in which version of its layout, of which shapes, and which attnkit wrote
- * it: docs/format.md has what another version of attnkit may do with it.
+ * Memory is written to the file unchanged. This is enough if both machines have the byte order that
+ * the file states; all machines for which attnkit has vector kernels share one. The header also
+ * states the kind of file, the version of its layout, the shapes, and the version of attnkit that
+ * wrote it. docs/format.md says what another version of attnkit may do with it.
  */
 #include <attnkit.h>
 
@@ -24,7 +24,10 @@
 
 enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64, ROWS = 3 };
 enum { FIRST_KEYS = 2 * ATTNKIT_CHUNK_KEYS, KEYS = FIRST_KEYS + 200, ROOM = FIRST_KEYS + 256 };
-enum { K_BYTES = DIM * 2, V_BYTES = DIM / 32 * 34 }; /* of a key: f16 in a tile, a row of Q8_0 */
+enum {
+    K_BYTES = DIM * 2,
+    V_BYTES = DIM / 32 * 34
+}; /* bytes of a key: f16 in a tile; a row of Q8_0 */
 
 /* K [KV_HEADS][ROOM / 16][DIM][16] in tiles, V [KV_HEADS][ROOM][DIM] in rows. */
 struct cache {
@@ -52,10 +55,10 @@ static void expect_ok(attnkit_status status, const char *message)
 
 /* ----------------------------------------------------------------------------------- the file */
 
-#define MAGIC "attnkv\r\n" /* a transfer that changes ends of lines is noticed, too */
+#define MAGIC "attnkv\r\n" /* shows a transfer that has changed ends of lines */
 
-/* In the byte order of the machine that wrote it, without padding. Another layout of what follows
- * gets another version. */
+/* The header, in the byte order of the machine that wrote it, without padding. A change of the
+ * layout gets a new version. */
 struct header {
     char magic[8];
     uint32_t byte_order; /* ORDER_MARK */
@@ -64,7 +67,7 @@ struct header {
     int32_t q_heads, kv_heads, dim, rows;
     int64_t keys;
     int32_t k_type, k_layout, v_type; /* as in attnkit_tensor */
-    int32_t state_bytes;              /* of a number of sum and out */
+    int32_t state_bytes;              /* bytes of a number of sum and out */
 };
 
 enum { ORDER_MARK = 0x01020304, VERSION = 1 };
@@ -89,8 +92,8 @@ static struct header make_header(void)
     return h;
 }
 
-/* NULL, or what is wrong with a file. This program knows one shape; a real one would take it from
- * the header, within bounds. */
+/* NULL, or what is wrong with a file. This program has one shape; a real one would take it from the
+ * header, within bounds. */
 static const char *check_header(const struct header *h)
 {
     const struct header expected = make_header();
@@ -101,7 +104,8 @@ static const char *check_header(const struct header *h)
     if (h->version != VERSION)
         return "the file is of a version that is not known";
     if (memcmp(h->library, expected.library, sizeof h->library) != 0)
-        return "the file is from another version of attnkit"; /* the cache alone would do */
+        return "the file is from another version of attnkit"; /* the cache alone would be portable
+                                                               */
     if (memcmp(h, &expected, sizeof *h) != 0)
         return "the shapes in the file are not those of this program";
     return NULL;
@@ -119,7 +123,7 @@ static void get(FILE *file, void *data, size_t bytes)
         give_up("the file is cut off, or cannot be read");
 }
 
-/* Of each head only the keys that are there: the next cache may have another capacity. */
+/* Writes only the keys in use of each head, because the next cache may have another capacity. */
 static void save(FILE *file, const struct cache *cache, const struct queries *queries)
 {
     const struct header header = make_header();
@@ -175,7 +179,7 @@ static void attend(const attnkit_attention_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* K and V of a cache from a key on, which is the first of a tile. */
+/* K and V of a cache from key `key` on, the first of a tile. */
 static attnkit_tensor k_from(const struct cache *cache, int64_t key)
 {
     return (attnkit_tensor){.data = cache->k + key * K_BYTES,
@@ -192,7 +196,7 @@ static attnkit_tensor v_from(const struct cache *cache, int64_t key)
                             .layout = ATTNKIT_STRIDED};
 }
 
-/* Attention of the last ROWS positions over the keys first .. end - 1: from a state if there is
+/* Attends with the last ROWS positions over the keys first .. end - 1: from a state if there is
  * one, to a state or a result. */
 static void attend_part(const struct cache *cache, const float *q, int64_t first, int64_t end,
                         const attnkit_states *states, float *out, const char *isa)
@@ -216,7 +220,7 @@ static void attend_part(const struct cache *cache, const float *q, int64_t first
     attend(&args, isa);
 }
 
-/* Numbers that a model would have computed, from what and where they are. */
+/* Numbers in place of a model's, which follow from their tensor and place. */
 enum what { Q, K, V };
 
 static void make_rows(enum what what, int64_t first, int64_t count, float *to)
@@ -231,7 +235,7 @@ static void make_rows(enum what what, int64_t first, int64_t count, float *to)
             }
 }
 
-/* Keys and values first .. end - 1 go into the cache, converted on the way. */
+/* Appends keys and values first .. end - 1 to the cache, which converts them. */
 static void append_keys(struct cache *cache, int64_t first, int64_t end, const char *isa)
 {
     float *const rows = malloc((size_t)(KV_HEADS * (end - first) * DIM) * sizeof *rows);
@@ -256,7 +260,7 @@ static void append_keys(struct cache *cache, int64_t first, int64_t end, const c
 
 /* --------------------------------------------------------------------------- the two machines */
 
-/* The first: it has the first keys, and knows the queries. */
+/* The first machine: it has the first keys, and the queries. */
 static void write_file(FILE *file, const char *isa)
 {
     static struct cache cache;
@@ -269,7 +273,7 @@ static void write_file(FILE *file, const char *isa)
     save(file, &cache, &queries);
 }
 
-/* What one call gives that has seen all keys, here. */
+/* The result of one call over all keys on this machine. */
 static void attend_at_once(float *out, const char *isa)
 {
     static struct cache cache;
@@ -279,8 +283,8 @@ static void attend_at_once(float *out, const char *isa)
     attend_part(&cache, q, 0, KEYS, NULL, out, isa);
 }
 
-/* The second: it goes on with the state, and puts its keys behind those of the file. Returns
- * whether both ways give the bits of one call. */
+/* The second machine: continues from the state, and also appends its keys to the keys of the file.
+ * Returns whether both ways give the bits of one call. */
 static bool go_on(FILE *file, const char *isa, uint64_t *hash)
 {
     static struct cache cache;

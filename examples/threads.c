@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit starts no thread: it works on those that a program has. This file shows the four ways, on
+ * attnkit starts no thread: it works on the threads of the program. This file shows four ways, with
  * one call each: one thread, threads of one's own that meet at a barrier, a parallel-for on a small
- * pool, and one by OpenMP, where the compiler has it. All of them give the same bits.
+ * pool, and a parallel-for by OpenMP, if the compiler has it. All give the same bits.
  */
 #define _POSIX_C_SOURCE 200809L /* barriers */
 
@@ -20,7 +20,7 @@ enum { Q_HEADS = 4, KV_HEADS = 2, TOKENS = 700, DIM = 64 };
 
 static float q[Q_HEADS * TOKENS * DIM], k[KV_HEADS * TOKENS * DIM], v[KV_HEADS * TOKENS * DIM];
 
-/* A causal prompt; its description is the same for all ways. */
+/* A causal prompt, described in the same way for all four. */
 static attnkit_attention_args describe(float *out)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),
@@ -75,7 +75,7 @@ static void on_one_thread(float *out)
 
 /* ------------------------------------------------------- 2. threads of one's own, a barrier */
 
-/* Each thread makes the same call and says which it is. With a barrier those that are done early
+/* Each thread makes the same call and states its number. With a barrier, threads that finish early
  * help the others; without one (NULL) the result is the same. */
 struct share {
     pthread_t thread;
@@ -118,19 +118,19 @@ static void on_own_threads(float *out)
 
 /* ------------------------------------------------------------ 3. a parallel-for on a pool */
 
-/* Threads that wait for tasks. A runtime or a server has such a pool; a function with the signature
- * of pool_for is all that attnkit needs of it. */
+/* Threads that wait for tasks. A runtime or a server has a pool like this. attnkit only needs a
+ * function with the signature of pool_for. */
 struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    pthread_t threads[THREADS - 1]; /* the caller of pool_for is one more */
+    pthread_t threads[THREADS - 1]; /* the caller of pool_for is a further thread */
     void (*task)(void *arg, int64_t i);
     void *arg;
     int64_t next, count, running;
     bool stops;
 };
 
-/* Runs tasks while there are some that nobody has begun; with the lock held. */
+/* Runs tasks until all have begun. Called with the lock held. */
 static void run_tasks(struct pool *pool)
 {
     while (pool->next < pool->count) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs side by side: each in a process of its own, while what they print appears in the order of
-the jobs, as if they ran one after the other. A job returns what it has found, and the wall and
-processor seconds that it and the processes it started have taken."""
+"""Runs jobs side by side, each in a process of its own. Their output appears in the order of the jobs, as if
+they ran one after the other. A job has a value, and the wall and processor seconds of it and of the processes
+that it started."""
 
 import multiprocessing
 import os
@@ -14,11 +14,11 @@ from collections import namedtuple
 
 LOOK_EVERY = 0.2  # seconds between two looks for new output
 
-# name: of the job; work: a function without arguments; after: names of jobs that must end before it
-# starts; alone: while it runs no other job does.
+# name: the job's name; work: a function without arguments; after: names of jobs that must end before it starts;
+# alone: no other job runs beside it.
 Job = namedtuple("Job", "name work after alone", defaults=((), False))
 
-# value: what `work` returned, None if it ended without that.
+# value: the return value of `work`, None if the process ended before it returned.
 Outcome = namedtuple("Outcome", "value wall processor")
 
 
@@ -33,7 +33,7 @@ def work_in_child(job, output, pipe):
     began, before, value = time.monotonic(), processor_seconds(), None
     try:
         value = job.work()
-    except BaseException:  # sys.exit, too, must not look like a job that is done
+    except BaseException:  # sys.exit must not look like a finished job either
         traceback.print_exc()
     sys.stdout.flush()
     pipe.send(Outcome(value, time.monotonic() - began, processor_seconds() - before))
@@ -56,7 +56,7 @@ class Running:
         to_parent.close()
 
     def show(self):
-        """Prints what it has said since the last time. The child writes at its own offset."""
+        """Prints new output of the job. The child writes at its own offset."""
         new = os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size - self.shown,
                        self.shown)
         self.shown += len(new)
@@ -64,7 +64,7 @@ class Running:
         sys.stdout.flush()
 
     def look(self):
-        """Takes the outcome if there is one, or if the process has ended without."""
+        """Takes the outcome if there is one. A process that ended without one has None as its value."""
         if self.outcome or not self.pipe.poll():
             return
         try:
@@ -84,9 +84,8 @@ def may_start(job, running, at_once):
 
 
 def run_jobs(jobs, at_once, ended=lambda job, outcome: None):
-    """Yields (job, outcome) in the order of the jobs, at most `at_once` at a time. `ended` is called
-    as soon as a job has ended, before one that comes after it starts. Names in `after` that are of
-    no job are no condition."""
+    """Yields (job, outcome) in the order of the jobs, at most `at_once` at a time. `ended` is called as soon as
+    a job has ended, before jobs that wait for it start. Names in `after` that belong to no job are ignored."""
     names = {job.name for job in jobs}
     jobs = [job._replace(after=tuple(n for n in job.after if n in names)) for job in jobs]
     running, told = {}, set()

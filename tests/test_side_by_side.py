@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tests/side_by_side.py: jobs print in their order whatever order they end in, come after
-those that they wait for, alone where they ask for that, and are missed where they die.
+"""Tests of tests/side_by_side.py: jobs print in their order, in whatever order they end; they start after the
+jobs that they wait for; they run alone if they ask for it; and a job that dies is reported.
 
     python3 tests/test_side_by_side.py
 """
@@ -14,7 +14,7 @@ import unittest
 TESTS = pathlib.Path(__file__).resolve().parent
 TIME_LIMIT = 60  # seconds until what should happen counts as not happening
 
-# What a job leaves for others to see, or waits for, are files in the current folder.
+# Jobs signal each other by files in the current folder.
 PRELUDE = f"""
 import os, sys, time
 sys.path.insert(0, {str(TESTS)!r})
@@ -37,7 +37,7 @@ def tell(jobs, at_once=2):
 
 
 def run(program):
-    """What a program of jobs prints, in an empty folder."""
+    """The output of a program of jobs, run in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", PRELUDE + program], cwd=folder, text=True,
                               capture_output=True, timeout=2 * TIME_LIMIT)

@@ -17,7 +17,7 @@ NOTHING_TO_SEE = 77
 
 
 def git(folder, *words):
-    """What git says, in one piece; nothing if it fails or is missing."""
+    """The output of git, stripped; "" if git fails or is missing."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], text=True, capture_output=True)
     except OSError:
@@ -26,7 +26,7 @@ def git(folder, *words):
 
 
 def base_revision(folder):
-    """Its full name, or an empty string."""
+    """The commit's full name, or ""."""
     head = git(folder, "rev-parse", "--verify", "HEAD")
     for branch in MAIN_BRANCHES:
         fork = git(folder, "merge-base", "HEAD", branch)

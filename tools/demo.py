@@ -5,9 +5,8 @@ Usage: demo.py ATTNKIT, the path of the command. Needs NumPy; tools/demo calls i
 
 Attention is kernel regression. With keys [x, -|x|^2 / 2] and queries [y, 1] a score is
 x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2, so the softmax weighs the known digits x by a Gaussian of
-their distance to the unknown y; with one-hot labels as values the result is, for each of the ten
-labels, the weight of the known digits that bear it.
-"""
+their distance to the unknown y; with one-hot labels as values the result is, for each of the ten labels, the
+weight of the known digits with this label."""
 
 import os
 import pathlib
@@ -20,7 +19,7 @@ import time
 
 import numpy as np
 
-KNOWN = 1437  # the first digits are known, the other 360 are to be read
+KNOWN = 1437  # the first digits are known; the other 360 are read
 SCALE = 0.02  # 1 / width^2 of the Gaussian; 0.015 .. 0.05 read 345 or 346 of the 360
 COLUMNS = 100
 
@@ -29,7 +28,7 @@ COLUMNS = 100
 
 
 def attnkit(command, *arguments, folder=None):
-    """Runs the command and returns what it prints; its complaint, if any, ends the demo."""
+    """Runs the command and returns its output. An error of the command ends the demo."""
     done = subprocess.run([command, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"demo: attnkit {' '.join(arguments)} failed")
@@ -159,7 +158,7 @@ def show_run(command, shape, arrays, truth, isa, threads):
 
 
 def show_shape(command, shape, isas, cpus):
-    """One line for each ISA, and one for the best of them on all CPUs."""
+    """Prints a line for each ISA, and one for the best ISA on all CPUs."""
     name, q_heads, kv_heads, q_len, kv_len, dim, causal, _ = shape
     random = np.random.default_rng(1)
     sizes = ((q_heads, q_len, dim), (kv_heads, kv_len, dim), (kv_heads, kv_len, dim))
@@ -180,7 +179,7 @@ def show_kernels(command):
     print("The kernels that run here, on random f32; errors are against float64 NumPy")
     print(f"\n    {'ISA':10}{'threads':>7}{'best time':>15}{'GFLOP/s':>12}{'largest error':>16}")
     for shape in SHAPES:
-        # The scalar kernels are there to be right: only the small shape is not too much for them.
+        # The scalar kernels are not made for speed: they run only the small shape.
         fit = [isa for isa in isas if isa != "scalar" or shape is SMALL]
         if fit:
             show_shape(command, shape, fit, cpus)

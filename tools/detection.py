@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How sure `attnkit compare` is: how often it finds a slowdown that is there, and one that is not.
+"""Measures how reliable `attnkit compare` is: how often it finds a real slowdown, and how often a false one.
 
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
-Builds the library with prefill slowed by so many percent (-Dslowdown) in BUILD/detection, and compares
-each with the one that is slowed by 0 percent, which is the same code, time and again and in an order
-drawn by lot. Points of prefill are slower then, those of decode, linear maps and appends are not: what
-is red of these is a false alarm, and all that is red of 0 percent. A run takes 10 to 30 s. What has
-been measured is written after each run, as OUTPUT.json and as a table in OUTPUT.md; --from makes the
-table of what was written before. Exit codes: 0 the floors hold, 1 they do not, 2 the command was not
-understood, 3 there is nothing to judge or something went wrong.
-"""
+Builds the library with prefill slowed by so many percent (-Dslowdown) in BUILD/detection, and compares each,
+repeatedly and in random order, with the build that is slowed by 0 percent, which has the same code. Only points
+of prefill are slower. A red point of decode, linear maps or appends is a false alarm, and so is any red point
+at 0 percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in
+OUTPUT.md; --from makes the table from results that were written before. Exit codes: 0 the floors hold, 1 they
+do not, 2 the command was not understood, 3 there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -35,7 +33,7 @@ TIME_LIMIT = 600  # seconds of a run
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}
 TIMED = ("same", "slower", "faster", "unclear")
 
-# Of the best instruction set, some also of AVX2.
+# Points of the best instruction set, some also of AVX2.
 POINTS = ("^(prefill/f32/[^/]+/(B1_H2_1_L192_D128_causal|B1_H6_L128_D64_causal)"
           "|prefill/(f16|q8_0)/[^/]+/B1_H2_1_L192_D128_causal"
           "|decode/f32/[^/]+/B1_H8_2_L1x1024_D128/warm|linear/f32/[^/]+/R64_I384_O384/warm)$")
@@ -80,7 +78,7 @@ def read_percents(text):
 
 
 def run(command):
-    """To its end; the output of a command that fails is shown."""
+    """Runs a command to its end. Shows the output of a command that fails."""
     done = subprocess.run([str(word) for word in command], text=True, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)
     if done.returncode:
@@ -88,8 +86,8 @@ def run(command):
 
 
 def build_libraries(folder, percents):
-    """Those that are slowed by so much, up to date, each with its worker beside it. One build makes all
-    of them: little differs."""
+    """Libraries slowed by these percentages, up to date, each with its worker beside it. One build folder makes
+    all of them, because little differs."""
     meson = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"
     build, libraries = folder / "build", {}
     if not (build / "build.ninja").exists():
@@ -132,7 +130,7 @@ class Load:
 
 
 def run_to_end(words):
-    """Its exit code and what it said as errors. Where this is interrupted it may clean up."""
+    """The exit code and stderr of a command. After an interrupt the command may still clean up."""
     try:
         with subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
@@ -163,7 +161,7 @@ def compare(command, seed):
 
 
 def summary(result, percent, names):
-    """What is kept of a run; points by their index in `names`."""
+    """The results of a run that are kept. Points are indices into `names`."""
     points = {point["name"]: point for point in result["points"]}
     if list(points) != names:
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")
@@ -185,7 +183,7 @@ def summary(result, percent, names):
 
 
 def order_of_runs(percents, runs, seed):
-    """Round by round, so that a machine that changes is met by all alike."""
+    """In rounds, so that changes of the machine affect all percentages alike."""
     lots = random.Random(seed)
     return [percent for _ in range(runs) for percent in lots.sample(percents, len(percents))]
 
@@ -245,7 +243,8 @@ def band(values):
 
 
 def count(runs, names, slowed, words=("red",)):
-    """(verdicts that are one of the words, all) of the points that are slowed, or of those that are not."""
+    """(number of verdicts that are one of the words, number of all verdicts), over points that are slowed or
+    over points that are not."""
     verdicts = [verdict for run in runs for name, verdict in zip(names, run["verdicts"])
                 if is_slowed(name, run["percent"]) == slowed]
     return sum(verdict in words for verdict in verdicts), len(verdicts)
@@ -260,7 +259,7 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """A row of the table. Only runs with a verdict are judged; ratios are of all."""
+    """A row of the table. Only runs with a verdict are judged; ratios are of all runs."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]
@@ -278,7 +277,7 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """(what, the share that was found, its bound, whether it holds) for each."""
+    """(what is measured, its share, its bound, whether the bound holds) for each floor."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])
@@ -312,7 +311,7 @@ def row_text(row):
 
 
 def pooled_text(rows):
-    """Of the points that were not slowed, over all rows."""
+    """False alarms among points that were not slowed, over all rows."""
     false, jobs = ([sum(row[key][i] for row in rows) for i in (0, 1)]
                    for key in ("false", "false_jobs"))
     return ["all", str(sum(row["runs"] for row in rows)),

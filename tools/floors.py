@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the rows of `attnkit bench` against the floors of bench/floors: percent of their roofs, on any
-machine or on those of a CPU family.
+"""Compares the rows of `attnkit bench` with the floors of bench/floors: percent of their roofs, on any machine
+or on machines of a CPU family.
 
     tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
     tools/floors.py --results FILE ...          measures nothing
     tools/floors.py --raise --results FILE ...  writes higher floors, never lower ones
     tools/floors.py --base [REVISION]           whether no floor is lower there than it was
 
-A row is measured 5 times; what was disturbed or is below its floor is measured again, twice at most
-(--quick: 3 times, once).
-Medians are of the measurements that nobody disturbed (bench/README.md, Noise). Exit status: 0 all
-floors hold; 1 one does not; 2 none is broken, but some rows could not be judged; 3 no sense in what was
-given; 77 --base without a revision finds none.
-"""
+A row is measured 5 times; a row that was disturbed or is below its floor is measured again, at most twice
+(--quick: 3 times, once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all
+floors hold; 1 one does not; 2 none is broken, but some rows could not be judged; 3 no sense in what was given;
+77 --base without a revision finds none."""
 
 import argparse
 import dataclasses
@@ -34,17 +32,17 @@ from files import whole  # noqa: E402
 
 ROOT = TOOLS.parent
 REPEATS, QUICK_REPEATS = 5, 3
-ROUNDS, QUICK_ROUNDS = 3, 2  # of measuring: after the first one what was disturbed or below
+ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later ones repeat disturbed rows and rows below their floor
 TIME_LIMIT = 3600
-# Of what --raise measured: what is left as a floor. Reading memory varies more from run to run, and
-# from machine to machine, than multiply-adds.
+# The part of a measured value that --raise makes the floor. Reading memory varies more between runs, and
+# between machines, than multiply-adds.
 KEPT = {"GFLOPS": 0.96, "GBps": 0.90}
 BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 
 @dataclasses.dataclass
 class Floor:
-    """Percent of a roof: on any machine, and by CPU family where one number does not serve."""
+    """Percent of a roof: on any machine, and by CPU family if one number does not fit all."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, none below common
 
@@ -58,8 +56,8 @@ class Floor:
 
 @dataclasses.dataclass
 class Machine:
-    """What was measured on it."""
-    family: str  # None: one that cpus.py does not know
+    """The results of a machine."""
+    family: str  # None: a family that cpus.py does not know
     rows: dict   # name -> results.Row
 
 
@@ -144,7 +142,7 @@ def read_floors(path):
 
 
 def write_floors(path, floors):
-    """Leaves everything but the numbers."""
+    """Changes nothing but the numbers."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         name = line.split(" ")[0]
@@ -161,7 +159,7 @@ def write_floors(path, floors):
 
 
 def git(*words):
-    """Its output; None if it fails."""
+    """The output of git; None if it fails."""
     try:
         done = subprocess.run(["git", *words], text=True, capture_output=True)
     except OSError as problem:
@@ -170,12 +168,13 @@ def git(*words):
 
 
 def families_of(*floors):
-    """None, for any machine, and the CPU families that have a number in one of the floors."""
+    """None, which stands for any machine, and the CPU families that have a number in one of the floors."""
     return [None, *dict.fromkeys(name for floor in floors for name in floor.families)]
 
 
 def lowered(name, old, now):
-    """What a floor held and does not hold now; old and now are Floors, now None if it is gone."""
+    """The families for which a floor is lower now, or gone. old and now are Floors; now is None if the floor is
+    gone."""
     if not now:
         return [f"{name}: the floor was {old.common:.1f}, is gone"]
     return [f"{name}: the floor{f' of {family}' if family else ''} was {old.of(family):.1f}, "
@@ -220,8 +219,8 @@ def attnkit(options, *words, output=None):
 
 
 def rows_here(options, floors):
-    """Those that this machine runs; a floor of a row that its instruction set does not have is one
-    that nothing would ever hold up."""
+    """The rows with a floor that this machine runs. A floor of a row that does not exist is an error, because
+    nothing would ever check it."""
     words = ["--quick"] if options.quick else []
     here = attnkit(options, "--list", output=subprocess.PIPE).split()
     lost = [name for name in floors
@@ -233,7 +232,7 @@ def rows_here(options, floors):
 
 
 def bench(options, names):
-    """A Run of these rows."""
+    """Measures these rows. Returns a Run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         attnkit(options, "--filter", f"^({'|'.join(names)})$", "--json", str(file), "--repeat",
@@ -242,7 +241,7 @@ def bench(options, names):
 
 
 def measure(options, floors):
-    """This machine; the rows that need it are measured again."""
+    """Measures this machine. Repeats disturbed rows and rows below their floor."""
     here = Machine(None, {})
     again = rows_here(options, floors)
     for _ in range(QUICK_ROUNDS if options.quick else ROUNDS):
@@ -263,7 +262,7 @@ def read_machine(path):
 
 
 def least(options):
-    """Measurements by which a row is judged."""
+    """The least number of measurements by which a row is judged."""
     return (QUICK_REPEATS if options.quick else REPEATS) // 2 + 1
 
 
@@ -277,19 +276,20 @@ def verdict(row, floor, least_measurements):
 
 
 def share(row, percent):
-    """What a row reached of a floor."""
+    """The ratio of a row's result to its floor."""
     return row.median("roof_pct") / max(percent, 0.1)
 
 
 def measured(machines, name):
-    """(family, row) of each machine; none where one of them has not measured the row."""
+    """(family, row) of each machine; none if a machine has not measured the row."""
     found = [(machine.family, machine.rows[name]) for machine in machines if name in machine.rows]
     found = [(family, row) for family, row in found if row.median("roof_pct") is not None]
     return found if len(found) == len(machines) else []
 
 
 def judge(options, floors, machines):
-    """(name, percent, row, verdict) of the machine that is nearest to the floor or below, worst first."""
+    """(name, percent, row, verdict) of the machine with the least ratio to its floor, for each row, worst
+    first."""
     lines = []
     for name, floor in floors.items():
         found = [(floor.of(family), row) for family, row in measured(machines, name)]
@@ -321,7 +321,7 @@ def check(options, floors, machines):
 
 
 def kept(name, machines):
-    """The lowest of the machines less a margin; 0 where one has measured too little."""
+    """The lowest result of the machines less a margin; 0 if one has too few measurements."""
     rows = [row for _, row in measured(machines, name)]
     if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
         return 0.0
@@ -330,10 +330,9 @@ def kept(name, machines):
 
 
 def raised(name, floor, machines):
-    """A Floor that holds on these machines. A family's number follows its own machines alone. The common
-    number of a row with families goes up where each of them has a machine here, and not one family
-    alone: what holds on one says nothing of others.
-    """
+    """A Floor that holds on these machines. A family's number follows its own machines alone. If a row has
+    families, its common number goes up only if each family has a machine here, because the results of one
+    family say nothing about others."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

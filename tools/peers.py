@@ -5,10 +5,9 @@
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 
 Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in it.
-PyTorch's wheel does not load without the CUDA libraries: with it that is 2.6 GB to download and 4.4 GB
-on the disk, without it 0.3 and 0.5 GB. llama.cpp is built, which takes two processors five minutes.
-tools/peers/measure.py says how it measures.
-"""
+PyTorch's wheel does not load without the CUDA libraries: with PyTorch 2.6 GB are downloaded and 4.4 GB lie on
+the disk, without it 0.3 and 0.5 GB. llama.cpp is built, which takes two processors five minutes.
+tools/peers/measure.py says how it measures."""
 
 import importlib.util
 import os

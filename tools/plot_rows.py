@@ -4,12 +4,10 @@
 
     tools/plot_rows.py [BUILD] [--type f16] [--isa avx2] ...
 
-Has `attnkit bench` measure 1 to 128 query rows over 4096 keys three times, each time in an order drawn
-by lot, so that a machine that becomes slower does not look like a slope, and takes the medians; that
-takes five minutes. Writes a plot as PNG
-and SVG, and the figures as JSON. Where this Python has no matplotlib, that of the virtual environment
-of tools/peers.py draws, which is made for it. Needs the benches to be built.
-"""
+Has `attnkit bench` measure 1 to 128 query rows over 4096 keys three times and takes the medians, which takes
+five minutes. The order is random, so that a machine that becomes slower does not look like a slope. Writes a
+plot as PNG and SVG, and the figures as JSON. If this Python has no matplotlib, the Python of tools/peers.py's
+virtual environment draws, which is made if necessary. Needs the benches to be built."""
 
 import argparse
 import datetime
@@ -152,7 +150,7 @@ def title(results):
 
 
 def take_matplotlib(options):
-    """Goes on in a Python that has it."""
+    """Continues in a Python that has matplotlib."""
     if importlib.util.find_spec("matplotlib"):
         return
     if options.no_venv:

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the public headers and prints one as Doxygen wants it: the filter of docs/Doxyfile.
+"""Reads the public headers and prints one in Doxygen's form: the filter of docs/Doxyfile.
 
     tools/reference.py HEADER
 
 A section begins with a comment and a line of dashes, and is a page. The comment above a declaration
-documents it. A field or constant has a comment behind it, or is named in the comment above its
-paragraph; that comment documents a field that is alone in its paragraph without naming it. Fields of
-a struct attnkit_..._data are those of the same names in the structs that a plan is made of, and a
-function attnkit_..._init is documented by its name. tests/repository/reference.py finds what is left.
-"""
+documents it. A field or constant has a comment behind it, or is named in the comment above its paragraph. A
+field that is alone in its paragraph need not be named there. Fields of a struct attnkit_..._data have the
+comments of the fields of the same names in the structs that a plan is made of, and a function attnkit_..._init
+is documented by its name. tests/repository/reference.py finds declarations without a comment."""
 
 import re
 import sys
@@ -30,13 +29,13 @@ class Member:
     name: str
     own: str  # the comment behind it
     shared: str  # the comment above its paragraph
-    first: str  # the first member of that paragraph
+    first: str  # the first member of the paragraph
     alone: bool = False  # in its paragraph
 
 
 @dataclass
 class Item:
-    """What stands at the left margin: a section, or a declaration."""
+    """A section or a declaration, at the left margin of a header."""
     kind: str  # section, define, struct, enum, typedef, function
     name: str
     code: str = ""
@@ -92,7 +91,7 @@ PATTERNS = [
 
 
 def read_header(path):
-    """The head comment, and the items."""
+    """The comment at the head of a header, and its items."""
     text = path.read_text()
     head, rest = re.match(r"(/\*.*?\*/)(.*)", text, re.S).groups()
     items, pending, at = [], "", 0
@@ -132,7 +131,7 @@ def add(items, kind, match, pending):
 
 
 def structs_of_plan(name, structs):
-    """Where the fields of attnkit_..._data are described."""
+    """The structs that describe the fields of attnkit_..._data."""
     if name == "attnkit_attention_group_data":
         return [struct for key, struct in structs.items() if not key.endswith("_data")]
     base = structs[name.replace("_data", "_args")]
@@ -144,7 +143,7 @@ def is_data(name):
 
 
 def member_text(item, member, structs):
-    """What documents a field; "" if nothing does."""
+    """The documentation of a field; "" if there is none."""
     if member.own:
         return member.own
     if member.shared and (member.alone or re.search(rf"\b{member.name}\b", member.shared)):
@@ -179,7 +178,7 @@ def as_running_text(text, links):
 
 
 def parts_of(block):
-    """Its lines, apart where running text ends or begins; the lines of a list are running text."""
+    """The parts of a block: running text, which includes lists, and the rest."""
     parts, in_list = [], False
     for line in block.split("\n"):
         in_list = in_list or bool(re.match(r" +- ", line))
@@ -192,7 +191,7 @@ def parts_of(block):
 
 
 def for_doxygen(text, links):
-    """Formulas and tables as they are, all else as running text."""
+    """The text for Doxygen: formulas and tables literally, everything else as running text."""
     output = []
     for block in re.split(r"\n *\n", text):
         for indented, lines in parts_of(block):

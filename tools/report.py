@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A page of a history of benches: regressions, ratios over commits, rooflines, other libraries.
+"""Makes a page of a history of benches: regressions, ratios over commits, rooflines, other libraries.
 
     tools/report.py HISTORY [-o report.html] [--peers bench/results/peers.json ...]
 
 HISTORY is a folder of files of `attnkit bench --history`. The page is one file that needs no other, no
-script and no network. Exit status: 0 it is written; 1 a file is no result of the bench, the folder has
-none, or the page cannot be written; 2 a wrong option.
-"""
+script and no network. Exit status: 0 the page is written; 1 a file is no result of the benches, the folder has
+none, or the page cannot be written; 2 a wrong option."""
 
 import argparse
 import sys

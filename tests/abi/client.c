@@ -22,10 +22,10 @@ enum {
     PAGE = 16, /* keys of a page */
     EACH = 2,  /* pages of a batch entry */
     PAGES = BATCH * EACH,
-    MASK_BYTES = 3, /* of KEYS bits */
+    MASK_BYTES = 3, /* bytes of KEYS bits */
     PACKED_ROWS = 5,
     PACKED_KEYS = 12,
-    IN = 8, /* of a linear map, and d_model of the layer */
+    IN = 8, /* in_dim of a linear map, and d_model of the layer */
     OUT = 5,
     LAYER_HEADS = 2,
     HEAD_DIM = 4,
@@ -61,7 +61,7 @@ static void report(const char *name, const void *data, size_t bytes)
     printf("%s %016llx\n", name, (unsigned long long)hash);
 }
 
-/* The run of a plan must have given what the call gave. */
+/* Ends the program unless the run of a plan has the result of the call. */
 static void demand_same(const char *call, const void *a, const void *b, size_t bytes)
 {
     if (memcmp(a, b, bytes) == 0)
@@ -167,7 +167,7 @@ static void append_keys(struct cache *c, struct cache *planned, const float *row
     run_append(&args, &data);
 }
 
-/* Turned as well, by angles that the call computes: append_keys has tables. */
+/* Values are rotated as well, by angles that the call computes; append_keys uses tables. */
 static void append_values(struct cache *c, struct cache *planned, const float *rows)
 {
     const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_INTERLEAVED};
@@ -241,7 +241,7 @@ static void run_attention(const attnkit_attention_args *args, const attnkit_atte
     free(plan);
 }
 
-/* What masks and functions of the score need. */
+/* The arrays of masks and score mods. */
 struct options {
     int32_t kv_lens[BATCH], q_offsets[BATCH], q_ids[BATCH * ROWS], kv_ids[BATCH * KEYS];
     unsigned char mask[BATCH * HEADS * ROWS * KEYS], bits[BATCH * HEADS * ROWS * MASK_BYTES];

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The library as programs that are already compiled see it, beside its stored description: functions and
-their versions, and every struct and enumeration that they lead to, by abidw and abidiff of libabigail
-(Debian: abigail-tools). Also tries whether abidiff notices changes of a description.
+"""Compares the library, as compiled programs see it, with its stored description: functions and their versions,
+and every struct and enumeration that they lead to, by abidw and abidiff of libabigail (Debian: abigail-tools).
+Also checks that abidiff notices changes of a description.
 
     tests/abi/description.py LIBRARY            compares
     tests/abi/description.py LIBRARY --write    stores the description anew (README.md says when)
@@ -37,11 +37,11 @@ def describe(library):
     done = subprocess.run([*DESCRIBE, library], text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"abidw: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-    return re.sub(r" path='[^']*/(dispatch/)", r" path='\1", done.stdout)  # wherever the build is
+    return re.sub(r" path='[^']*/(dispatch/)", r" path='\1", done.stdout)  # without the path of the build
 
 
 def difference(old, new):
-    """What abidiff says of two descriptions, or "" if they are of the same interface."""
+    """The output of abidiff for two descriptions, or "" if they have the same interface."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("old.abi", "new.abi")]
         for path, text in zip(paths, (old, new)):
@@ -57,7 +57,7 @@ def in_struct(text, struct, old, new):
 
 
 def changed(text):
-    """(what somebody may have done to the library, its description then)"""
+    """(a change that somebody may make to the library, the description after it)"""
     size = re.search(r"name='attnkit_window' size-in-bits='(\d+)'", text)[1]
     pointer = re.search(r"name='size' type-id='(\w+)'", text)[1]
     without = re.sub(r" *<elf-symbol name='attnkit_merge' .*\n", "", text)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SLEEF's functions as another library in the process may bring them, PyTorch's for one: the nine
- * that attnkit once imported, here with nothing but an end of the process. client.c linked with
- * them shows that no call reaches them.
+ * SLEEF's functions, as another library in the process may bring them, such as PyTorch: the nine
+ * that attnkit once imported. Here they end the process. client.c, linked with them, shows that no
+ * call reaches them.
  */
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Public headers as a later version of attnkit may have them: in copies, every struct that begins
-with its size has more fields at its end.
+"""Makes public headers of a later version of attnkit: copies in which every struct that begins with its size
+has more fields at its end.
 
     tests/abi/grow.py FOLDER_FOR_COPIES HEADER...
 """
@@ -22,7 +22,7 @@ NEW_FIELDS = """
 
 
 def grown(text):
-    """The text of a header with longer structs, and how many these are."""
+    """The text of a header with longer structs, and the number of these structs."""
     return SIZED.subn(lambda match: match.group() + NEW_FIELDS, text)
 
 

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs builds of client.c, each with the headers of one version and the library of another, or with
-functions of SLEEF that are not SLEEF's, on each instruction set that can run. All of them print what
-the first one does.
+"""Runs builds of client.c, each with the headers of one version and the library of another, or with foreign
+functions of SLEEF's names, on each instruction set that can run. All must print the output of the first one.
 
     tests/abi/same_results.py CLIENT...
 """
@@ -22,7 +21,7 @@ def run(client, isa):
 
 
 def results(text):
-    """Without the instruction set that was chosen."""
+    """The output without the name of the chosen instruction set."""
     return [line for line in text.splitlines() if not line.startswith("isa ")]
 
 

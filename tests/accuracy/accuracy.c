@@ -5,10 +5,10 @@
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
- * for kv_len to 16384, or 131072 with ATTNKIT_TEST_LONG in the environment. What every instruction
- * set gives is compared with the reference bit by bit, so the figures are theirs too. K and V of
- * other types are held to the same against the oracle on the numbers that are stored, with a unit
- * for V that is not alike for all keys. At last, some wrong attentions must be outside the bound.
+ * for kv_len to 16384, or 131072 with ATTNKIT_TEST_LONG in the environment. The results of every
+ * instruction set are compared with the reference bit by bit, so the figures hold for all of them.
+ * K and V of other types must meet the same limit, against the oracle on the stored numbers, with a
+ * unit of V for each key. Finally, some wrong attentions must be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ static bool is_long(void)
 
 /* --- Tests ----------------------------------------------------------------------------------- */
 
-static double worst_e; /* of all distributions */
+static double worst_e; /* the worst E of all distributions */
 
 static const int64_t lengths[] = {1, 2, 17, 64, 65, 100, 512, 513, 1000, 4096, 16384, 131072};
 
@@ -86,7 +86,7 @@ static float v_third(float normal)
     return 1.0f / 3.0f;
 }
 
-/* All roundings of such a sum have one sign, so E knows no limit but the bound's. */
+/* All roundings of this sum have one sign, so the derived bound is the only limit of E. */
 static void constant_v_of_equal_logits_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void sums_beyond_binary32_are_inside_the_bound(void **state)
     assert_inside_bound("V = FLT_MAX", judge_lengths(&largest, 64, 4, 16384));
 }
 
-/* With one dimension scores can be all but equal, and then the same holds for V + 1000. */
+/* With one dimension, scores can be nearly equal; then all roundings for V + 1000 have one sign. */
 static void one_dimension_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -131,8 +131,8 @@ static void set_strides(attnkit_tensor *t, int64_t batch, int64_t head, int64_t 
     t->strides[2] = row;
 }
 
-/* Groups, lengths, offsets, strides and a negative scale: the oracle's reading of attnkit.h. Rows
- * that see no key are among them. */
+/* Groups, lengths, offsets, strides and a negative scale, as the oracle reads attnkit.h. Some rows
+ * see no key. */
 static void options_are_inside_the_bound(void **state)
 {
     (void)state;
@@ -168,7 +168,7 @@ static void options_are_inside_the_bound(void **state)
 
 /* --- Every instruction set ------------------------------------------------------------------- */
 
-/* The first and the last row of the public call against the reference. */
+/* Compares the first and the last row of the public call with the reference. */
 static void assert_same_bits(const struct distribution *d, const struct shape *shape, int64_t rows,
                              const char *isa)
 {
@@ -186,7 +186,7 @@ static void assert_same_bits(const struct distribution *d, const struct shape *s
     setting_free(&s);
 }
 
-/* One row is a decoding step, forty are a prefill everywhere. */
+/* One row is a decoding step, forty are a prefill on every instruction set. */
 static void isa_has_the_bits_of_the_reference(void **state)
 {
     const char *isa = *state;
@@ -219,9 +219,10 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
     return w;
 }
 
-/* Quantised V is often exactly 0, also for the key that has nearly all the weight. With the unit
- * for that E is at most 4; but "rising maximum", where a score of row 0 is large and its products
- * nearly all have one sign, is above 4, up to 8, for most seeds with any type, f32 too. */
+/* Quantised V is often exactly 0, even for the key that has nearly all the weight. With the unit of
+ * each element, E is at most 4. An exception is "rising maximum", in which a score of row 0 is
+ * large and its products nearly all have one sign: E is above 4, up to 8, for most seeds and every
+ * type, f32 included. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;
@@ -236,12 +237,12 @@ static void storage_is_accurate(void **state)
 
 /* --- Wrong attentions, which the bound must refuse -------------------------------------------- */
 
-/* Perfect but for this. */
+/* An attention with one fault. */
 struct mutant {
     const char *name;
-    int64_t keys_lost; /* at the end */
-    int weight_bits;   /* of a weight's significand, where it is multiplied with v */
-    int sum_bits;      /* of the sum over keys, after each */
+    int64_t keys_lost; /* keys at the end that are left out */
+    int weight_bits;   /* bits of a weight's significand in its product with v */
+    int sum_bits;      /* bits of the sum over keys after each term */
 };
 
 enum {

@@ -11,31 +11,31 @@
 
 #define MOST_E 4.0
 
-/* The worst of what was compared. */
+/* The worst errors of all comparisons. */
 struct worst {
-    double e, own_e;          /* E, and that by the unit of each element, which is never less */
-    double bound, lse_bound;  /* |error| / bound, and that of the LSE */
-    int64_t elements, beyond; /* beyond: those with an E of more than MOST_E */
+    double e, own_e;          /* E, and E with the unit of each element, which is never less */
+    double bound, lse_bound;  /* |error| / bound of the result, and of the LSE */
+    int64_t elements, beyond; /* beyond: elements whose E exceeds MOST_E */
 };
 
 struct worst worst_of(struct worst a, struct worst b);
 
-/* Of an error in units of something; what is not finite is the worst there is. */
+/* An error in the given unit. A ratio that is not finite counts as infinite. */
 double ratio(double error, double unit);
 
-/* A row of a result against the oracle. */
+/* Compares a row of a result with the oracle. */
 struct worst judge(const struct oracle_row *row, const struct oracle_element *truth, int64_t count,
                    const float *out, float lse);
 
 struct attention problem_of(const attnkit_attention_args *args);
 
-/* Every row of a problem by the scalar reference. */
+/* Compares every row of a problem, computed by the scalar reference. */
 struct worst judge_reference(const attnkit_attention_args *args);
 
 /* The public call, on the instruction set that it chooses for NULL. */
 void run(const attnkit_attention_args *args, const char *isa);
 
-/* Every row of one head by the public call; out and lse of args are dense. */
+/* Compares every row of one head, computed by the public call. out and lse of args are dense. */
 struct worst judge_call(const attnkit_attention_args *args);
 
 #endif

@@ -34,7 +34,7 @@ static const int64_t lengths[] = {512, 16384, 131072, 1 << 20, 1 << 22};
 enum {
     LENGTHS = sizeof lengths / sizeof lengths[0],
     DIM = 8,
-    OTHERS = 3, /* tests of no distribution */
+    OTHERS = 3, /* tests beside those of the distributions */
 };
 
 static int64_t most_keys(void)
@@ -59,7 +59,7 @@ static int64_t dim_of(const struct storage *as)
     return as->type == ATTNKIT_Q8_0 ? Q8_BLOCK : DIM;
 }
 
-/* For all distributions and lengths: a row of DIM dimensions, and one of Q8_BLOCK. */
+/* The numbers of all distributions and lengths: for rows of DIM dimensions, and of Q8_BLOCK. */
 static struct draw draw, draw_of_blocks;
 
 static int draw_rows(void **state)
@@ -91,8 +91,8 @@ static void distribution_is_accurate_at_any_length(void **state)
     }
 }
 
-/* K and V as each type whose rows are of so many dimensions, but for types that are only widened:
- * then the arithmetic is that of binary32. */
+/* Judges K and V of each type that can have rows of `dim` dimensions. Types that are only widened
+ * are left out, because their arithmetic is that of binary32. */
 static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
                         const struct draw *from)
 {
@@ -108,7 +108,7 @@ static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
     setting_free(&s);
 }
 
-/* accuracy.c has the shorter ones. */
+/* accuracy.c tests the shorter lengths. */
 static void storage_is_accurate_at_any_length(void **state)
 {
     for (int64_t keys = 1 << 20; keys <= most_keys(); keys *= 4) {
@@ -130,7 +130,7 @@ enum {
 
 static const double MOST_GROWTH = 1.25;
 
-/* In u |V|, which is u A. */
+/* Errors in units of u |V|, which is u A. */
 struct errors {
     double of[CONSTANT_ROWS][CONSTANTS];
 };
@@ -141,7 +141,8 @@ static double error_of(float out, int constant)
                  0x1p-24 * fabs((double)constants[constant]));
 }
 
-/* All keys are equal. The scores of row 0 are 0, those of the other rows another number each. */
+/* All keys are equal. The scores of row 0 are 0; each other row has another number as all its
+ * scores. */
 static struct setting equal_scores(int64_t keys)
 {
     static const struct distribution equal = {.equal_keys = true};
@@ -177,7 +178,7 @@ static double worst_error(const struct errors *errors)
     return worst;
 }
 
-/* The worst of the constants, each by itself in each row. */
+/* The worst growth of the error of any constant in any row. */
 static double growth_from(const struct errors *shorter, const struct errors *longer)
 {
     double growth = 0.0;
@@ -187,8 +188,9 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
     return growth;
 }
 
-/* From 2^14 keys on, each constant by itself; of fewer only the worst of all: some have next to no
- * error at 512 keys, and a last chunk that is not a whole one has another. */
+/* From 2^14 keys on, each constant is judged by itself. Of fewer keys only the worst constant is:
+ * some constants have nearly no error at 512 keys, but have one in a last chunk that is not
+ * whole. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;
@@ -210,7 +212,8 @@ static void error_of_a_constant_v_does_not_grow(void **state)
     assert_false(has_grown);
 }
 
-/* Scores of 0 by the order of kernels/README.md, but for how chunk states are added. */
+/* The result of scores of 0 in the order of kernels/README.md. Only the addition of chunk states
+ * may differ. */
 static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
 {
     float chunk_l = 0.0f, chunk_o = 0.0f;
@@ -246,7 +249,7 @@ static double bound_of_zeros(int64_t keys)
     return most;
 }
 
-/* Nearly all of it is for the roundings in a chunk of 512 keys. */
+/* Nearly all of the bound is for the roundings in a chunk of 512 keys. */
 static void bound_does_not_grow(void **state)
 {
     (void)state;
@@ -262,7 +265,7 @@ static void bound_does_not_grow(void **state)
     assert_true(error > at_most);
 }
 
-/* Of scores of 0 at 2^20 keys: how many times the error at 512 keys, at most. */
+/* The largest ratio of the error at 2^20 keys, with scores of 0, to the error at 512 keys. */
 static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary32)
 {
     double error[CONSTANTS], growth = 0.0;
@@ -276,7 +279,7 @@ static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary3
     return growth;
 }
 
-/* The sum of two binary32 numbers in binary64, rounded to binary32, is that of binary32. */
+/* The sum of two binary32 numbers in binary64, rounded to binary32, is their sum in binary32. */
 static void chunks_added_in_binary32_are_outside_the_promise(void **state)
 {
     (void)state;

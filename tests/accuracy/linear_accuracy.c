@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How far y of a linear map is off: each element against the sum in binary64, inside a bound that
- * is derived from the order of the roundings, whatever the types and the numbers; and, for numbers
- * as they are in practice, near the few roundings that a sum cannot do without.
+ * The error of y of a linear map. For any types and numbers, each element is within a bound of the
+ * sum in binary64; the bound is derived from the order of the roundings. For usual numbers the
+ * error is near the few roundings that no sum can avoid.
  *
  * `linear_accuracy [ISA]`
  */
@@ -30,7 +30,7 @@ static const double U = 0x1p-24; /* half the distance from 1 to the next float *
 enum data {
     CENTRED,    /* normal numbers */
     POSITIVE,   /* sums that only grow */
-    WIDE,       /* by powers of two apart */
+    WIDE,       /* of exponents far apart */
     CANCELLING, /* sums far below their terms */
     TINY,       /* products below the normal numbers */
     DATA,
@@ -70,7 +70,7 @@ static float draw(enum data data, int64_t d, uint64_t *random)
     }
 }
 
-/* Rows as they are stored, and in x what that is. */
+/* Draws rows, returns them as they are stored, and sets x to the numbers that they stand for. */
 static char *draw_rows(float *x, attnkit_type type, int64_t rows, int64_t dim, enum data data,
                        uint64_t *random)
 {
@@ -105,7 +105,7 @@ static void *new_packed(const struct map *m, const char *w)
     return args.packed;
 }
 
-/* y as binary32, of which 16 bits are enough where it is stored so. */
+/* Runs the map and widens y to binary32. */
 static void run(struct map *m, const char *x, const void *packed, const char *isa)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -163,8 +163,8 @@ static void free_map(struct map *m)
 
 /* --- How far it is off ------------------------------------------------------------------------ */
 
-/* What an element is, and the sum of its terms' magnitudes, the bias apart. Products of two floats
- * are exact in binary64, sums are off by in_dim * 2^-53 of the magnitudes. */
+/* The true value of an element, and the sum of its terms' magnitudes without the bias. Products of
+ * two floats are exact in binary64; sums are off by in_dim * 2^-53 of the magnitudes. */
 struct truth {
     double y, magnitude;
 };
@@ -181,9 +181,9 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
     return t;
 }
 
-/* A chain of n multiply-adds is off by n u / (1 - n u) of the magnitudes, and by half the smallest
- * subnormal for each of them, which takes (1 + u)^n as they go on; the sum with the bias, which
- * cannot underflow, by u of it; and a type of 16 bits by half of its own last place. */
+/* The bound of an element. A chain of n multiply-adds is off by n u / (1 - n u) of the magnitudes,
+ * plus half the smallest subnormal for each, times (1 + u)^n. The sum with the bias, which cannot
+ * underflow, is off by u of it. A type of 16 bits adds half of its last place. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;
@@ -200,8 +200,8 @@ static double bound(const struct map *m, struct truth t)
     }
 }
 
-/* Fails where an element is outside the bound; returns the largest error in roundings: over u of
- * the magnitudes and of the result. */
+/* Fails the test if an element is outside the bound. Returns the largest error in roundings, in
+ * units of u times the magnitudes plus the result. */
 static double check_bound(const struct map *m)
 {
     double most = 0;
@@ -239,9 +239,9 @@ static void every_element_is_inside_the_bound(void **state)
             }
 }
 
-/* The errors of a chain are as good as random, so that those of a sum which wanders around 0 stay
- * within a few roundings of its magnitudes, and those of one that only grows near the root of its
- * length. */
+/* The roundings of a chain are as good as random. The error of a sum that wanders around 0 stays
+ * within a few roundings of its magnitudes; of a sum that only grows it is near the square root of
+ * the length. */
 static void errors_are_few_roundings(void **state)
 {
     static const struct types floats = {ATTNKIT_F32, ATTNKIT_F32, ATTNKIT_F32};

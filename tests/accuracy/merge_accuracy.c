@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The error of attnkit_merge: inside the bound of attnkit.h, which is derived here, for random
- * parts and for parts that attnkit_attention made, and wrong merges are outside of it. On the
- * chosen instruction set only, because tests/promises/merge.c shows that all have the same bits.
+ * parts and for parts that attnkit_attention made. Wrong merges are outside the bound. Only the
+ * chosen instruction set is tested, because tests/promises/merge.c shows that all have the same
+ * bits.
  *
  * Computed values have a hat; u = 2^-24 is a rounding to binary32, 2^-53 one to binary64; n parts,
  * of which none is absent, with |lse_i| < 2^23.
@@ -63,7 +64,7 @@ struct row {
     const float *out, *lse; /* [parts][dim], [parts] */
 };
 
-/* The LSE of all parts, and their weights, from those of each. */
+/* The LSE of all parts together, and the weights of the parts, from the LSE of each. */
 static real merged_lse(const real *lse, int64_t parts, real *weights)
 {
     real top = -INFINITY, sum = 0;
@@ -76,7 +77,7 @@ static real merged_lse(const real *lse, int64_t parts, real *weights)
     return top + logl(sum);
 }
 
-/* A merge of given parts: what is true, and how far a result may be off. */
+/* The true merge of given parts, and how far a result may be off. */
 struct truth {
     real value, magnitude, bound; /* magnitude: A */
 };
@@ -108,7 +109,7 @@ static real lse_bound(const struct row *row, real lse)
     return U * fabsl(lse) + (3 * logl(row->parts) + 7) * U;
 }
 
-/* The worst |error| / bound of what was compared. */
+/* The worst |error| / bound of all comparisons. */
 struct worst {
     double out, lse;
 };
@@ -178,7 +179,7 @@ static void free_parts(struct parts *p)
     free(p->lse);
 }
 
-/* out and lse are dense, like each part. */
+/* Merges the parts. out and lse are dense, like each part. */
 static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
 {
     const float *outs[MAX_PARTS], *lses[MAX_PARTS];
@@ -245,7 +246,8 @@ static void random_parts_are_inside_the_bound(void **state)
         assert_true(w.out <= 1.0 && w.lse <= 1.0);
         all = worst_of(all, w);
     }
-    /* A bound that is ten times too wide would let mistakes pass. */
+    /* Errors must use a tenth of the bound: a bound that is ten times too wide would let mistakes
+     * pass. */
     assert_true(all.out > 0.1 && all.lse > 0.1);
 }
 
@@ -302,7 +304,7 @@ static void fill(float *x, int count, float magnitude, uint64_t seed)
         x[i] = random_uniform(&seed) * magnitude;
 }
 
-/* Some rows of a dense tensor that has `rows` of them. */
+/* A tensor over some rows of a dense one that has `rows` rows in each head. */
 static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, int64_t dim)
 {
     const int64_t row = dim * (int64_t)sizeof(float);
@@ -310,7 +312,7 @@ static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, in
         .data = data, .strides = {heads * rows * row, rows * row, row}, .layout = ATTNKIT_STRIDED};
 }
 
-/* Attention over the keys first .. end - 1. */
+/* Arguments of attention over the keys first .. end - 1. */
 static attnkit_attention_args range_args(int64_t first, int64_t end, float *out, float *lse)
 {
     attnkit_attention_args args = {
@@ -353,13 +355,13 @@ static void draw_cuts(uint64_t *random, int64_t ranges, int64_t cuts[MOST_RANGES
     }
 }
 
-/* What the oracle says of a row, over all keys and over those of each range. */
+/* The oracle's results of a row, over all keys and over the keys of each range. */
 struct oracle {
     struct oracle_row whole, ranges[MOST_RANGES];
     struct oracle_element whole_out[VALUE_DIM], out[MOST_RANGES][VALUE_DIM];
 };
 
-/* The merge of the parts that there are, and the errors of those parts. */
+/* The merge of the parts that are not absent, and the errors of these parts. */
 static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
                                          const float *out, float lse)
 {
@@ -412,7 +414,7 @@ static struct oracle ask_oracle(const struct results *r, int64_t ranges, int64_t
     return o;
 }
 
-/* Merged and whole are each as near to the truth as they should, and so to each other. */
+/* Merged and whole results are each near the truth, and so near each other. */
 static void expect_near_whole(const struct results *r, const struct oracle *o, int64_t row,
                               const struct worst *merged)
 {
@@ -445,7 +447,7 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
     return w;
 }
 
-/* Magnitudes of q, from flat scores to those of which one counts and whose LSE is large. */
+/* Magnitudes of q, from flat scores to scores of which only one counts and whose LSE is large. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;

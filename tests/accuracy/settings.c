@@ -42,7 +42,7 @@ static float v_plus_1000(float normal)
     return normal + 1000.0f;
 }
 
-/* One key alone counts. */
+/* One key has all the weight. */
 static double middle_1000(int64_t key, int64_t kv_len)
 {
     return key == kv_len / 2 ? 1000.0 : 0.0;
@@ -135,7 +135,7 @@ static void add_to_scores(const struct distribution *d, const struct shape *shap
                 (float)(d->added(j, shape->kv_len) * sqrt((double)dim) / square * q[i]);
 }
 
-/* Of numbers that become its own. */
+/* A setting that owns the numbers. */
 static struct setting make_setting(const struct distribution *d, const struct shape *shape,
                                    int64_t rows, struct draw own)
 {

@@ -11,13 +11,13 @@
 
 #include "attnkit.h"
 
-/* Everything is drawn from the normal distribution and then changed, where a member is not 0. */
+/* All numbers are drawn from the normal distribution. Members that are not 0 then change them. */
 struct distribution {
     const char *name;
     float q_times;
     float (*k)(float normal);
     float (*v)(float normal);
-    double (*added)(int64_t key, int64_t kv_len); /* to the scores of row 0 */
+    double (*added)(int64_t key, int64_t kv_len); /* what is added to the scores of row 0 */
     bool equal_keys;
 };
 
@@ -45,7 +45,7 @@ struct draw {
 struct draw draw_new(const struct shape *shape, int64_t rows, uint64_t seed);
 void draw_free(struct draw *d);
 
-/* Of a draw of its own, or of the first rows and keys of another one. */
+/* A setting of numbers of its own; or of the first rows and keys of a draw. */
 struct setting setting_new(const struct distribution *d, const struct shape *shape, int64_t rows,
                            uint64_t seed);
 struct setting setting_of(const struct distribution *d, const struct shape *shape, int64_t rows,
@@ -54,12 +54,12 @@ void setting_free(struct setting *s);
 
 float *floats(int64_t count);
 
-/* What K and V are stored as. */
+/* The types of K and V. */
 struct storage {
     const char *name;
     attnkit_type type;
     int64_t group; /* elements that share a scale, or all of a shorter row; 0 for no scales */
-    uint64_t seed; /* of the data; one at which E is at most 4, which not every seed is */
+    uint64_t seed; /* seed of the data, chosen so that E is at most 4, which not every seed gives */
 };
 
 extern const struct storage storages[STORAGES];
@@ -67,7 +67,7 @@ extern const struct storage storages[STORAGES];
 /* A setting with its K and V stored, and the same q, out and lse. */
 struct stored {
     attnkit_attention_args args;
-    attnkit_kv_storage storage; /* that args point to */
+    attnkit_kv_storage storage; /* args point to it */
     void *k, *v;
     float *k_scales, *v_scales;
 };

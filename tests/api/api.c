@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call against bad and odd arguments. What cannot be computed is refused with the
- * documented status and a message that names the argument and its value, and nothing is written;
- * what merely looks odd has the reference's result. Each test takes a small call that is right and
- * changes one thing of it.
+ * The public call against bad and odd arguments. A call that cannot be computed is refused with the
+ * documented status and a message that names the argument and its value, and nothing is written. A
+ * call that merely looks odd has the reference's result. Each test changes one thing of a small
+ * valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,15 +38,15 @@ enum {
     KV_ROWS = BATCH * KV_HEADS * KV_LEN,
 
     ROOM = 8192,   /* floats for each tensor */
-    MARGIN = 1024, /* of them before its first element */
+    MARGIN = 1024, /* of these, before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory but the workspace: what a refused call may not change. */
+/* A call and all its memory except the workspace. A refused call may change none of it. */
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
-    attnkit_visibility visibility; /* not of the call before a test gives it */
+    attnkit_visibility visibility; /* a test hangs it on the call */
     int64_t kv_lens[BATCH], q_offsets[BATCH];
     float q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM];
 };
@@ -59,7 +59,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The call that is right. There is one at a time. */
+/* The valid call. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -96,7 +96,7 @@ static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t 
     t->strides[0] = heads * rows * row_bytes;
 }
 
-/* The same with the dense strides given. */
+/* The valid call with its dense strides given. */
 static struct call *good_strided_call(void)
 {
     struct call *c = good_call();
@@ -120,7 +120,7 @@ enum { OUT, LSE, Q, K, V, TENSORS };
 static const char *const tensor_names[TENSORS] = {"out", "lse", "q", "k", "v"};
 static const char *const axis_names[3] = {"batch", "head", "row"};
 
-/* Bytes of each, dense. */
+/* Bytes of each tensor, dense. */
 static const int64_t tensor_bytes[TENSORS] = {
     4 * Q_ROWS * VALUE_DIM, 4 * Q_ROWS, 4 * Q_ROWS *HEAD_DIM, 4 * KV_ROWS *HEAD_DIM,
     4 * KV_ROWS *VALUE_DIM,
@@ -190,7 +190,7 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "query", "", status, message);
 }
 
-/* Compares with the reference, row by row, wherever the rows lie. */
+/* Compares each row with the reference, at the address that the strides give. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
     struct attention problem;
@@ -225,7 +225,7 @@ static void expect_result(struct call *c)
 
 /* --- Tables of refusals ------------------------------------------------------------------ */
 
-/* A field of the call, and what it is to be. */
+/* A field of the call and its new value. */
 struct change {
     size_t field, size; /* size 0: no change */
     int64_t value;
@@ -237,7 +237,7 @@ struct change {
     }
 
 struct refusal {
-    const char *text; /* in the message */
+    const char *text; /* a part of the message */
     struct change change[4];
 };
 
@@ -261,7 +261,7 @@ static struct call *changed_call(const struct refusal *r)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* What the call and the workspace query both refuse: it needs no look at tensors and arrays. */
+/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count,
                                   attnkit_status expected)
 {
@@ -272,7 +272,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count,
     }
 }
 
-/* What only the call can refuse. */
+/* Refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, attnkit_status expected)
 {
     for (size_t i = 0; i < count; i++) {
@@ -502,7 +502,7 @@ static void sizes_below_their_least_are_refused(void **state)
         {"head_dim is -9223372036854775808", {SET(args.head_dim, INT64_MIN)}},
         {"value_dim is -1: must be at least 0", {SET(args.value_dim, -1)}},
         {"value_dim is -9223372036854775808", {SET(args.value_dim, INT64_MIN)}},
-        /* also where there is nothing to do */
+        /* even if there is nothing to do */
         {"kv_len is -1", {SET(args.batch, 0), SET(args.kv_len, -1)}},
         {"head_dim is 0", {SET(args.q_len, 0), SET(args.head_dim, 0)}},
     };
@@ -551,7 +551,8 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
-/* One row for all there are, so that no size is refused for the memory it spans. */
+/* Makes one row of memory all rows of a tensor, so that no size is refused because of the memory it
+ * spans. */
 static void repeat(attnkit_tensor *t)
 {
     t->layout = ATTNKIT_STRIDED;
@@ -613,7 +614,7 @@ static void arrays_are_not_read_where_there_is_nothing_to_do(void **state)
     expect_ok(c);
 }
 
-/* `rows` rows from row `first` on, of each head, are those of a row that sees no key. */
+/* Fails the test unless `rows` rows from row `first` on, in each head, are rows that see no key. */
 static void expect_empty_rows(const struct call *c, int first, int rows)
 {
     for (int h = 0; h < BATCH * Q_HEADS; h++)
@@ -824,7 +825,8 @@ static void null_tensors_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
 }
 
-/* The arrays of a call with 2^40 batch entries, which are not there, fault where they are read. */
+/* A call with 2^40 batch entries. Its arrays lie in unmapped memory, so that reading them
+ * faults. */
 static struct call *huge_call(bool has_arrays)
 {
     struct call *c = good_call();
@@ -837,7 +839,7 @@ static struct call *huge_call(bool has_arrays)
     return c;
 }
 
-/* Not after an hour of looking at each batch entry. */
+/* Checks that the refusal comes before a walk over the batch entries, which would take an hour. */
 static void null_tensors_of_a_huge_batch_are_refused_at_once(void **state)
 {
     (void)state;
@@ -891,8 +893,8 @@ static void without_lse_there_is_only_out(void **state)
         assert_int_equal(((unsigned char *)c->lse)[4 * i], PATTERN);
 }
 
-/* The workspace is compared with the bytes of lse: there must be none, whatever was in the plan's
- * memory before. */
+/* The workspace is compared with the bytes of lse. An absent lse has none, whatever the plan's
+ * memory had before. */
 static void an_absent_lse_lies_nowhere(void **state)
 {
     (void)state;
@@ -994,7 +996,7 @@ static void inputs_may_overlap_each_other(void **state)
     expect_result(c);
 }
 
-/* Rows of q, each followed by its row of out and its lse. */
+/* A call in one piece of memory: each row of q is followed by its row of out and its lse. */
 static struct call *call_in_the_gaps(void)
 {
     struct call *c = good_strided_call();
@@ -1055,8 +1057,9 @@ static void one_byte_too_few_is_refused_at_any_alignment(void **state)
     }
 }
 
-/* A call that uses all scratch there is: a second chunk of keys, and with many rows a NaN, for
- * which rows are computed again. The sizes are such that no rounding up hides a byte. */
+/* A call that uses all its scratch: it has a second chunk of keys, and, with many rows, a NaN,
+ * because of which rows are computed again. With these sizes no rounding up hides a missing
+ * byte. */
 static struct call *call_that_uses_all_scratch(int q_len)
 {
     struct call *c = good_call();
@@ -1160,7 +1163,7 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
-/* So that one made for the longest of several calls does for all of them. */
+/* A workspace for the longest of several calls is then enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;
@@ -1193,7 +1196,7 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
             c->exec.isa = isas[i].name;
             c->exec.threads = threads[n / 4];
             c->args.q_len = n % 2 ? 1 : 100;
-            c->args.batch = n / 2 % 2 ? 1 : 50; /* so many heads share vectors */
+            c->args.batch = n / 2 % 2 ? 1 : 50; /* 50 entries have enough heads to share vectors */
             size_t before = 0;
             for (c->args.kv_len = 0; c->args.kv_len < 3000;
                  c->args.kv_len += c->args.kv_len < 20 ? 1 : 97) {
@@ -1205,7 +1208,7 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
         }
 }
 
-/* Where row blocks times chunks leave 63 bits, too. */
+/* Even for lengths at which row blocks times chunks exceed 63 bits. */
 static void the_workspace_does_not_shrink_as_lengths_grow_huge(void **state)
 {
     (void)state;
@@ -1408,7 +1411,7 @@ static void positions_beyond_63_bits_are_refused(void **state)
                    "q_offsets[0] is 9223372036854775805");
 }
 
-/* The same result as from 64 bits, and the same words about what is wrong. */
+/* The same result as with 64 bits, and the same messages. */
 static void integers_may_have_32_bits(void **state)
 {
     (void)state;
@@ -1506,8 +1509,8 @@ static void kv_lens_from_0_to_kv_len_are_taken(void **state)
     expect_empty_rows(c, 0, Q_LEN);
 }
 
-/* The values of one score row decide: NaN and +infinity make the row NaN, -infinity is a weight of
- * 0, and when every score is -infinity the row is that of no key. */
+/* The scores of a row decide: NaN and +infinity make the row NaN, -infinity is a weight of 0, and a
+ * row whose scores are all -infinity is like one that sees no key. */
 static void scores_that_are_not_finite_have_a_defined_result(void **state)
 {
     (void)state;
@@ -1600,7 +1603,7 @@ static void a_refused_call_runs_no_task(void **state)
     assert_int_equal(tasks, 0);
 }
 
-/* Here are 4 items; the workspace is for those that have one. */
+/* There are 4 items. The workspace is for the threads that have one. */
 static void far_more_threads_than_work_are_fine(void **state)
 {
     (void)state;
@@ -1695,7 +1698,7 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 /* --- Sizes beyond 32 bits ---------------------------------------------------------------- */
 
-/* Address space without memory behind it until it is touched, and then zeros. */
+/* Address space that gets memory, zeros, only where it is touched. */
 static char *sparse(size_t bytes)
 {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -1733,7 +1736,7 @@ static void heads_may_lie_gigabytes_apart(void **state)
     munmap(memory, bytes);
 }
 
-/* Dense K and V with room for `room` keys in each of 6 heads, of which few are used. */
+/* Dense K and V with room for `room` keys in each of 6 heads. Few of the keys are used. */
 static void expect_result_in_room(int64_t room)
 {
     enum { DIM = 64, HEADS = 2 };

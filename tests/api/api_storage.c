@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of an attention against bad and odd ways to say how its tensors are stored:
- * types, scales, pages and cells. What cannot be computed is refused with the documented status and
- * a message that names the argument and its value, and nothing is written; what merely looks odd
- * has the reference's result. api.c has all other arguments.
+ * The public call of attention with bad and odd storage of its tensors: types, scales, pages and
+ * cells. A call that cannot be computed is refused with the documented status and a message that
+ * names the argument and its value, and nothing is written. A call that merely looks odd has the
+ * reference's result. api.c has all other arguments.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,17 +34,17 @@ enum {
     KV_LEN = 10,
     HEAD_DIM = 32,
     VALUE_DIM = 64,
-    GROUP = 8, /* elements of K that share a scale; of V the whole row */
+    GROUP = 8, /* elements of K that share a scale; in V the whole row shares one */
     PAGE_SIZE = 4,
     PAGES_EACH = 3,
     PAGES = BATCH * PAGES_EACH,
 
-    ROOM = 49152,  /* bytes for each tensor, at least those of a workspace */
-    MARGIN = 4096, /* of them before its first element */
+    ROOM = 49152,  /* bytes for each tensor; enough for a workspace */
+    MARGIN = 4096, /* of these, before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory but the workspace: what a refused call may not change. */
+/* A call and all its memory except the workspace. A refused call may change none of it. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -59,14 +59,14 @@ struct call {
 
 static char workspace[1 << 20];
 
-/* Numbers from 0 to 1, whatever type the bytes are taken for. */
+/* Fills memory with bytes that are numbers from 0 to 1 in every type. */
 static void fill(char *memory, uint64_t seed)
 {
     for (int i = 0; i < ROOM; i++)
         memory[i] = (char)(random_bits(&seed) & 0x3b);
 }
 
-/* The call that is right: binary32, dense. There is one at a time. */
+/* The valid call: binary32, dense. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -100,7 +100,7 @@ static struct call *good_call(void)
     return &c;
 }
 
-/* Other calls that are right. */
+/* Functions that make it another valid call. */
 typedef void (*maker)(struct call *c);
 
 static void make_halves(struct call *c)
@@ -179,14 +179,15 @@ static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t 
     t->strides[0] = heads * rows * row_bytes;
 }
 
-/* The dense strides of the call as it is, given. */
+/* Gives the call the dense strides of its tensors. */
 static void make_strided(struct call *c)
 {
     attnkit_attention_args *a = &c->args;
     attnkit_kv_storage *storage = &c->groups.storage;
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
-    const int64_t k_rows = tiled ? 1 : rows, keys = tiled ? TILE_KEYS : 1; /* of a row */
+    const int64_t k_rows = tiled ? 1 : rows,
+                  keys = tiled ? TILE_KEYS : 1; /* keys in a row of K: a tile is one row */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
     set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
@@ -196,7 +197,7 @@ static void make_strided(struct call *c)
     set_strides(&storage->v_scales, KV_HEADS, rows, 4);
 }
 
-/* With a scale for each tensor, as vLLM keeps them. */
+/* 8-bit floating point with one scale for each tensor, as in vLLM. */
 static void make_e4m3(struct call *c)
 {
     make_bytes(c);
@@ -252,7 +253,7 @@ static size_t workspace_needed(const struct call *c)
     return bytes;
 }
 
-/* Compares with the reference, row by row, wherever the rows lie. */
+/* Compares each row with the reference, at the address that the strides give. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
     struct attention problem;
@@ -286,7 +287,7 @@ static void expect_result(struct call *c)
 
 /* --- Tables of refusals ------------------------------------------------------------------ */
 
-/* A field of the call, and what it is to be. */
+/* A field of the call and its new value. */
 struct change {
     size_t field, size; /* size 0: no change */
     int64_t value;
@@ -298,7 +299,7 @@ struct change {
     }
 
 struct refusal {
-    const char *text; /* in the message */
+    const char *text; /* a part of the message */
     struct change change[4];
 };
 
@@ -312,7 +313,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* The good call, made into another good one if there is `make`. */
+/* The valid call, or the one that `make` makes of it. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -331,7 +332,7 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* What the call and the workspace query both refuse: it needs no look at tensors and arrays. */
+/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -342,7 +343,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* What only the call can refuse. */
+/* Refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -385,7 +386,7 @@ static void unknown_types_are_unsupported(void **state)
         {"k.type is -1: not known", {SET(args.k.type, -1)}},
         {"v.type is 13: not known", {SET(args.v.type, 13)}},
         {"v.type is -2147483648: not known", {SET(args.v.type, INT32_MIN)}},
-        {"v.type is 13", {SET(args.batch, 0), SET(args.v.type, 13)}}, /* also with nothing to do */
+        {"v.type is 13", {SET(args.batch, 0), SET(args.v.type, 13)}}, /* even with nothing to do */
         {"k.type is 5: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q4_0",
          {SET(args.k.type, ATTNKIT_Q4_0), SET(args.k.layout, ATTNKIT_TILED)}},
         {"k.type is 10: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q1_0",
@@ -572,7 +573,7 @@ static void set_data(struct call *c, int tensor, const char *data)
     tensor_of(c, tensor)->data = data;
 }
 
-/* What a type's elements are aligned to. */
+/* The alignment of each type's elements. */
 static const struct {
     attnkit_type type;
     int bytes;
@@ -580,7 +581,7 @@ static const struct {
                   {ATTNKIT_Q8_0, 2}, {ATTNKIT_Q4_0, 2},  {ATTNKIT_Q4_1, 2}, {ATTNKIT_Q5_0, 2},
                   {ATTNKIT_Q5_1, 2}, {ATTNKIT_IQ4_NL, 2}};
 
-/* A call with this type wherever it may be. */
+/* A call that has this type in every tensor that may have it. */
 static struct call *call_of_type(attnkit_type type)
 {
     struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
@@ -665,7 +666,7 @@ static void bad_strides_of_scales_are_refused(void **state)
     expect_call_refusals(far, COUNT(far), make_strided_bytes, ATTNKIT_OVERFLOW);
 }
 
-/* The same as a scale for each key, all alike; and with one for each head. */
+/* One scale serves a whole tensor, or each head has one. */
 static void one_scale_serves_a_tensor(void **state)
 {
     (void)state;
@@ -830,7 +831,7 @@ static void pages_may_be_shared(void **state)
 
 /* --- Cells -------------------------------------------------------------------------------- */
 
-/* The first entry's cache has gone round, of the second each other cell is empty. */
+/* The first entry's cache is a ring; in the second, every other cell is empty. */
 static void make_cells(struct call *c)
 {
     for (int cell = 0; cell < KV_LEN; cell++) {
@@ -847,7 +848,7 @@ static void make_cells_of_bytes(struct call *c)
     make_cells(c);
 }
 
-/* Each row sees one more than the one before it. */
+/* Cells for a causal call: each row sees one more key than the row before it. */
 static void make_causal_cells(struct call *c)
 {
     make_cells(c);
@@ -862,10 +863,10 @@ static void cells_have_the_result_of_the_reference(void **state)
     for (size_t i = 0; i < COUNT(cells); i++) {
         expect_result(made_call(cells[i]));
         struct call *c = made_call(cells[i]);
-        c->groups.storage.key_index_stride = 0; /* the same for both */
+        c->groups.storage.key_index_stride = 0; /* both entries have the same cells */
         expect_result(c);
         c = made_call(cells[i]);
-        memset(c->key_index, 0xff, sizeof c->key_index); /* no keys at all */
+        memset(c->key_index, 0xff, sizeof c->key_index); /* no cell has a key */
         expect_result(c);
         c = made_call(cells[i]);
         c->args.batch = 1;
@@ -982,7 +983,7 @@ static void bad_indices_of_cells_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), make_cells_of_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Every thread of the caller's refuses them, those that would have nothing to do, too. */
+/* Every thread of the caller refuses them, even a thread with nothing to do. */
 static void every_thread_refuses_bad_indices(void **state)
 {
     (void)state;
@@ -997,7 +998,7 @@ static void only_cells_in_use_are_looked_at(void **state)
 {
     (void)state;
     struct call *const c = made_call(make_cells);
-    c->groups.visibility.kv_lens.data = c->kv_lens; /* 5 and 0 */
+    c->groups.visibility.kv_lens.data = c->kv_lens; /* lengths 5 and 0 */
     c->key_index[5] = -77;
     c->key_index[6] = c->key_index[7] = INT32_MAX;
     c->key_index[KV_LEN] = -2;
@@ -1089,7 +1090,7 @@ static void packed_tiles_are_unsupported(void **state)
     expect_result(c);
 }
 
-/* The same result as from 64 bits, and the same words about what is wrong. */
+/* The same result as with 64 bits, and the same messages. */
 static void ends_of_packed_sequences_may_have_32_bits(void **state)
 {
     (void)state;
@@ -1109,7 +1110,7 @@ static void ends_of_packed_sequences_may_have_32_bits(void **state)
     expect_ok(c);
     assert_memory_equal(out, c->out, sizeof out);
     storage->cu_seqlens_q.data = NULL;
-    expect_result(c); /* rows of every entry, with its packed keys */
+    expect_result(c); /* query rows with a batch, keys packed */
     storage->cu_seqlens_q.data = falling;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
                    "cu_seqlens_q[2] is 3: must be at least the one before it (4)");
@@ -1135,7 +1136,7 @@ static void tiles_may_repeat_overlap_and_go_backwards(void **state)
         }
 }
 
-/* A NaN wherever there is no key. */
+/* Places of a tile without a key are NaN. */
 static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
 {
     (void)state;
@@ -1151,7 +1152,7 @@ static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
     expect_result(c);
 }
 
-/* The last tile counts as a whole, half of which are no keys. */
+/* The last tile counts as a whole, although half of its places have no key. */
 static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
 {
     (void)state;
@@ -1210,7 +1211,7 @@ static void outputs_that_overlap_bytes_or_scales_are_refused(void **state)
         }
 }
 
-/* Any page, be it in the table or not. */
+/* Overlaps with any page are refused, in the block table or not. */
 static void outputs_that_overlap_pages_are_refused(void **state)
 {
     (void)state;
@@ -1226,7 +1227,7 @@ static void outputs_that_overlap_pages_are_refused(void **state)
     expect_result(c);
 }
 
-/* Rows of K, each followed by its scales and by as much room as two log-sum-exps take. */
+/* One piece of memory: each row of K is followed by its scales and by room for two log-sum-exps. */
 static void make_one_tensor_of_bytes_and_scales(struct call *c)
 {
     const int64_t row = HEAD_DIM + HEAD_DIM / GROUP * 4 + 8;
@@ -1321,7 +1322,7 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                                                   dims[d / COUNT(dims)], lengths[l]);
 }
 
-/* Cells need a table of their keys. */
+/* A call with cells needs a table of the keys in its workspace. */
 static void the_workspace_of_cells_keeps_to_the_bound_of_the_header(void **state)
 {
     (void)state;
@@ -1355,7 +1356,7 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     }
 }
 
-/* So that one made for the longest of several calls does for all of them. */
+/* A workspace for the longest of several calls is then enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;
@@ -1376,7 +1377,7 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
         }
 }
 
-/* The last row of V, or the last row of the page that all keys share. */
+/* Makes the last row of V NaN, or the last row of the page that all keys share. */
 static void make_last_value_nan(struct call *c, char *v)
 {
     const enum type type = (enum type)c->args.v.type;
@@ -1393,8 +1394,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* A call that uses all scratch there is: a second chunk of keys, and with many rows a NaN, for
- * which rows are computed again. */
+/* A call that uses all its scratch: it has a second chunk of keys, and, with many rows, a NaN,
+ * because of which rows are computed again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };
@@ -1403,7 +1404,7 @@ static struct call *call_that_uses_all_scratch(maker make, int q_len)
     struct call *c = made_call(make);
     c->args.batch = c->args.q_heads = c->args.kv_heads = 1;
     c->args.q_len = q_len;
-    c->args.kv_len = KEYS - 8; /* with half a tile */
+    c->args.kv_len = KEYS - 8; /* the last tile is half full */
     c->args.value_dim = HEAD_DIM;
     c->args.k.data = k;
     c->args.v.data = v;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of an append against bad and odd arguments. What cannot be done is refused with
- * the documented status and a message that names the argument and its value, and nothing is
- * written. Each test takes a small call that is right and changes one thing of it.
+ * The public call of an append against bad and odd arguments. A call that cannot be done is refused
+ * with the documented status and a message that names the argument and its value, and nothing is
+ * written. Each test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,16 +25,16 @@ enum {
     DIM = 32,
     CAPACITY = 10,
     PAGE_SIZE = 4,
-    PAGES = 6, /* that CAPACITY rows of BATCH entries need */
+    PAGES = 6, /* pages for CAPACITY rows of BATCH entries */
     PAGES_EACH = 3,
     TABLE_POSITIONS = 20,
 
     ROOM = 8192,   /* floats for each tensor */
-    MARGIN = 1024, /* of them before its first element */
+    MARGIN = 1024, /* of these, before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory but the workspace: what a refused call may not change. */
+/* A call and all its memory except the workspace. A refused call may change none of it. */
 struct call {
     attnkit_append_args args;
     attnkit_rotation rotation;
@@ -53,7 +53,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The call that is right: floats, with a rotation by tables. There is one at a time. */
+/* The valid call: floats, with a rotation by tables. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -111,7 +111,7 @@ static void make_quantised(struct call *c)
     c->args.scale_group = 8;
 }
 
-/* The good call, in tiles. */
+/* The valid call, to tiles. */
 static void make_tiled(struct call *c)
 {
     c->args.dst.layout |= ATTNKIT_TILED;
@@ -128,7 +128,7 @@ static void make_tiled_pages(struct call *c)
     c->block_table[1] = 0;
 }
 
-/* By a base, without tables. */
+/* Rotates by angles from a base, without tables. */
 static void make_angles(struct call *c)
 {
     c->rotation.cos = c->rotation.sin = NULL;
@@ -210,7 +210,7 @@ static void expect_ok(struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "call", "", status, message);
 }
 
-/* Whether this is a byte that nobody has written to. */
+/* Whether nobody has written to this byte. */
 static bool is_untouched(const void *byte)
 {
     return *(const unsigned char *)byte == PATTERN;
@@ -218,7 +218,7 @@ static bool is_untouched(const void *byte)
 
 /* --- Tables of refusals ------------------------------------------------------------------ */
 
-/* A field of the call, and what it is to be. */
+/* A field of the call and its new value. */
 struct change {
     size_t field, size; /* size 0: no change */
     int64_t value;
@@ -230,7 +230,7 @@ struct change {
     }
 
 struct refusal {
-    const char *text; /* in the message */
+    const char *text; /* a part of the message */
     struct change change[4];
 };
 
@@ -246,7 +246,7 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* The good call, made into another good one if there is `make`, then with the changes. */
+/* The valid call, or the one that `make` makes of it, with the changes. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
     struct call *c = good_call();
@@ -259,7 +259,7 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* What the call and the workspace query both refuse: it needs no look at tensors and arrays. */
+/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -270,7 +270,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* What only the call can refuse. */
+/* Refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -324,7 +324,7 @@ static void entries_without_rows_are_untouched(void **state)
     assert_false(is_untouched(&c->dst[MARGIN + (HEADS * CAPACITY + 6) * DIM]));
 }
 
-/* A page that has no row in the call may be anything. */
+/* Entries of the block table for pages without a row of the call may have any value. */
 static void only_table_entries_of_written_pages_are_read(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
     }
 }
 
-/* Every byte of it, with a pattern behind. */
+/* The workspace has exactly the bytes asked for, followed by a pattern. */
 static void a_workspace_for_tiles_is_enough(void **state)
 {
     (void)state;
@@ -501,7 +501,7 @@ static void sizes_below_their_least_are_refused(void **state)
         {"capacity is -1: must be at least 0", {SET(args.capacity, -1)}},
         {"scale_group is -8: must be at least 0", {SET(args.scale_group, -8)}},
         {"rotation.table_positions is -1: must be at least 0", {SET(rotation.table_positions, -1)}},
-        {"dim is 0", {SET(args.batch, 0), SET(args.dim, 0)}}, /* also with nothing to do */
+        {"dim is 0", {SET(args.batch, 0), SET(args.dim, 0)}}, /* even with nothing to do */
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     const struct refusal paged[] = {
@@ -627,7 +627,8 @@ static void positions_outside_the_tables_are_refused(void **state)
         {"rotation.table_positions is 9: batch entry 1 has 3 rows from position 7 on",
          {SET(rotation.table_positions, 9)}},
         {"rotation.table_positions is 8: batch entry 0 has 4 rows from position 5 on",
-         {SET(rotation.positions.data, 0), SET(rotation.table_positions, 8)}}, /* those of starts */
+         {SET(rotation.positions.data, 0),
+          SET(rotation.table_positions, 8)}}, /* the positions are starts */
         {"rotation.table_positions is 0", {SET(rotation.table_positions, 0)}},
     };
     expect_call_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
@@ -740,7 +741,7 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table is 0x");
 }
 
-/* Before anything is read for an entry: the lengths of all but the first are not mapped. */
+/* The lengths of all entries but the first are unmapped, so that reading them faults. */
 static void a_missing_tensor_is_refused_before_entries_are_read(void **state)
 {
     (void)state;
@@ -799,7 +800,7 @@ static void rows_of_dst_that_overlap_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), make_strided, ATTNKIT_BAD_ARGUMENT);
     struct call *c = good_call();
     make_strided(c);
-    c->args.src.strides[0] = c->args.src.strides[1] = 0; /* repeats */
+    c->args.src.strides[0] = c->args.src.strides[1] = 0; /* src may repeat rows */
     expect_ok(c);
 }
 
@@ -823,7 +824,7 @@ static void tensors_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst_scales (0x");
 }
 
-/* What is written must not change what was checked. */
+/* Writing dst must not change arrays that have been checked. */
 static void arrays_that_lie_in_dst_are_refused(void **state)
 {
     (void)state;
@@ -844,7 +845,7 @@ static void arrays_that_lie_in_dst_are_refused(void **state)
     expect_ok(c);
 }
 
-/* A rotation in place that is right. */
+/* A valid rotation in place. */
 static void make_in_place(struct call *c)
 {
     c->args.starts.data = NULL;
@@ -885,7 +886,7 @@ static void a_place_that_is_not_the_same_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
-/* A tile has the bytes of 16 rows, wherever rows are spoken of. */
+/* With tiles, sizes count the bytes of 16 rows for a tile. */
 static void tiles_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -917,11 +918,11 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
 }
 
-/* Its last tile is whole, though few rows of it can be written. */
+/* The last tile counts as a whole, although few rows of it can be written. */
 static void tiles_that_overlap_are_refused(void **state)
 {
     (void)state;
-    const int64_t floats = BATCH * HEADS * 16 * DIM; /* of dst: a tile for each head */
+    const int64_t floats = BATCH * HEADS * 16 * DIM; /* floats of dst: a tile for each head */
     struct call *c = good_call();
     make_tiled(c);
     c->args.dst.data = c->dst + MARGIN;
@@ -944,7 +945,7 @@ static void tiles_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
-/* As a cache may be laid out: a row's scales behind its elements. */
+/* A layout that caches have: a row's scales lie behind its elements. */
 static void scales_may_lie_between_rows(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Planned appends: a run has the bytes of a single call, with as many batch entries, rows and
- * threads as were planned or fewer, from wherever the plan lies; several threads run one plan; and
- * what a plan or a run refuses it refuses by name, and writes nothing.
+ * threads as were planned or fewer, from wherever the plan lies; several threads may run one plan.
+ * A refusal of a plan or a run names the argument, and nothing is written.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,8 @@ enum {
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
-/* A call, a run of its plan, and all memory but the workspace: what a refused call may not change.
+/* A call, a run of its plan, and all memory except the workspace. A refused call may change none of
+ * it.
  */
 struct memory_of_call {
     attnkit_append_args args;
@@ -59,10 +60,10 @@ static void expect_ok(attnkit_status status, const char *message)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* What a case has beside rows of floats, its bits. */
+/* Features of a case beside rows of floats, as bits. */
 enum { ROTATED = 1, PAGED = 2, QUANTISED = 4, TILED = 8, STRIDED = 16, ALL = 31 };
 
-/* src as [batch][row][head], with a gap after every row. */
+/* Makes src [batch][row][head], with a gap after every row. */
 static void stride_src(attnkit_tensor *src)
 {
     const int64_t row = (DIM + 3) * 4;
@@ -72,7 +73,7 @@ static void stride_src(attnkit_tensor *src)
     src->strides[0] = LEN * HEADS * row;
 }
 
-/* The single call; the addresses of all that a run brings are in it. */
+/* Sets the single call. It has the addresses that a run brings. */
 static void set_call(struct memory_of_call *c, int options)
 {
     c->args = (attnkit_append_args){
@@ -110,7 +111,7 @@ static void set_call(struct memory_of_call *c, int options)
         stride_src(&c->args.src);
 }
 
-/* A run brings these. */
+/* Takes the addresses of the call for a run. */
 static void set_data(struct memory_of_call *c)
 {
     const attnkit_append_args *const args = &c->args;
@@ -130,7 +131,7 @@ static void set_data(struct memory_of_call *c)
     };
 }
 
-/* What there will be, nowhere. */
+/* Sets the addresses to NULL, as for planning. */
 static void forget_addresses(struct memory_of_call *c)
 {
     c->args.src.data = c->args.dst.data = ATTNKIT_LATER;
@@ -140,7 +141,7 @@ static void forget_addresses(struct memory_of_call *c)
     c->rotation.cos = c->rotation.sin = ATTNKIT_LATER;
 }
 
-/* A plan for 2 threads and a run of it that is right. There is one at a time. */
+/* A plan for 2 threads and a valid run of it. There is one at a time. */
 static struct memory_of_call *good_plan(int options, const char *isa)
 {
     static struct memory_of_call c;
@@ -180,7 +181,8 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* In a workspace that has no byte too many; the plan is in a page that cannot be written to. */
+/* Runs in a workspace of exactly the bytes asked for, by a plan in a page that cannot be
+ * written. */
 static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel_for)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -201,7 +203,7 @@ static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel
     munmap(plan, PLAN_BYTES);
 }
 
-/* Strides that are those of the whole capacity, where a call has fewer entries or rows. */
+/* Makes the single call with fewer entries or rows, with the strides of the planned ones. */
 static void run_single(struct memory_of_call *c, int options, const char *isa)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -310,7 +312,7 @@ static void a_plan_may_be_copied(void **state)
 
 enum { RUNS = 200 };
 
-/* A thread that runs the plan into its own cache. */
+/* A thread that runs the plan on its own cache. */
 struct runner_thread {
     pthread_t thread;
     const struct memory_of_call *call;
@@ -490,7 +492,7 @@ static void bad_runs_are_refused(void **state)
     assert_int_equal(attnkit_append_run(c->plan, &c->data, NULL, NULL), ATTNKIT_BAD_WORKSPACE);
 }
 
-/* What was none at planning is none in a run. */
+/* A run must not bring memory that was NULL at planning. */
 static void memory_that_was_not_planned_is_refused(void **state)
 {
     const struct {

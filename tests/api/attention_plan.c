@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run of a plan of attention refuses: in the words of the one-call form what a call refuses,
- * and by name what was not planned; memory that holds no plan, or one of another kind. Planning
- * refuses what a call does. On every instruction set, or on the one that is named.
+ * Refusals of runs of a plan of attention: with the messages of the single call for what a call
+ * refuses, and by name for pointers that were not planned; and of memory that holds no plan, or one
+ * of another kind. Planning refuses the same as a call. On every instruction set, or on the one
+ * that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,9 +19,9 @@
 #include "tests/support/memory.h"
 #include "tests/cases/planned.h"
 
-/* A call, its plan for one thread, and all that a run of it needs. */
+/* A call, its plan for one thread, and everything that a run of it needs. */
 struct ready {
-    struct call *c, *untouched; /* the outputs of both hold a pattern */
+    struct call *c, *untouched; /* their outputs have a pattern */
     struct plan plan;
     struct brought brought;
     attnkit_exec exec;
@@ -45,7 +46,7 @@ static void end_ready(struct ready *r)
     call_free(r->c);
 }
 
-/* That a run of the plan is refused in these words, and leaves all as it was. */
+/* Fails the test unless a run of the plan is refused with this message and changes nothing. */
 static void refuse_plan(const struct ready *r, const void *plan, attnkit_status expected,
                         const char *words)
 {
@@ -68,8 +69,8 @@ static void refuse_run(const struct ready *r, attnkit_status expected, const cha
 
 /* Every pointer that a run may bring. */
 static const struct pointer {
-    const char *name; /* in messages */
-    size_t offset;    /* in struct brought */
+    const char *name; /* name in messages */
+    size_t offset;    /* offset in struct brought */
 } pointers[] = {
     POINTER("q", data.q),
     POINTER("k", data.k),
@@ -104,7 +105,8 @@ static const struct pointer {
 
 enum { POINTERS = sizeof pointers / sizeof pointers[0] };
 
-/* Takes a pointer away that was planned, or brings one that was not. Returns whether it was. */
+/* Leaves out a pointer that was planned, or brings one that was not. Returns whether it was
+ * planned. */
 static bool check_pointer(struct ready *r, const struct pointer *p)
 {
     static _Alignas(64) char memory[64];
@@ -131,7 +133,8 @@ static void pointers_other_than_the_planned_ones_are_refused_by_name(void **stat
             planned[i] += check_pointer(&r, &pointers[i]);
         end_ready(&r);
     }
-    for (int i = 0; i < POINTERS; i++) /* once at least, and once not, but for q, k and v */
+    for (int i = 0; i < POINTERS;
+         i++) /* planned at least once, and, except for q, k and v, once not */
         assert_in_range(planned[i], 1, i < 3 ? FULL_CALLS : FULL_CALLS - 1);
 }
 
@@ -200,7 +203,7 @@ static void structs_of_no_version_are_refused(void **state)
     end_ready(&r);
 }
 
-/* Plans of other kinds. */
+/* Makes plans of other kinds. */
 static void plan_append(void *plan, size_t size)
 {
     const attnkit_append_args args = {.size = sizeof args,
@@ -245,7 +248,7 @@ static void memory_that_is_no_plan_is_refused(void **state)
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
     plan_linear_map(memory, other.size);
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
-    /* And one that moved to where it is not aligned. */
+    /* A plan that was moved to an address without its alignment. */
     const size_t room = (other.size / PLAN_ALIGNMENT + 2) * PLAN_ALIGNMENT;
     char *const shifted = aligned_alloc(PLAN_ALIGNMENT, room);
     memcpy(shifted + 8, r.plan.memory, other.size);
@@ -281,7 +284,7 @@ static void memory_that_is_too_small_for_a_plan_is_refused(void **state)
 
 /* --- The checks of the call ------------------------------------------------------------------- */
 
-/* What is wrong in a call and in the same words in a run. */
+/* A fault that a call and a run refuse with the same message. */
 struct fault {
     const char *words;
     void (*commit)(struct call *c, attnkit_exec *exec);
@@ -522,7 +525,7 @@ static void what_a_call_refuses_planning_refuses_in_the_same_words(void **state)
     }
 }
 
-/* Nothing to do is nothing to bring memory for. */
+/* A run with nothing to do needs no memory. */
 static void a_run_of_no_rows_needs_no_workspace(void **state)
 {
     struct ready r;

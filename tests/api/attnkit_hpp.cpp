@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attnkit.hpp, first and alone, without a warning: every function gives what the C function gives,
-// and throws where that one refuses.
+// attnkit.hpp, first and alone, without a warning: every function returns the results of the C
+// function, and throws if the C function refuses.
 #include <attnkit.hpp>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ void expect(bool is_so, const char *what)
     std::exit(1);
 }
 
-// Calls what is to be refused.
+// Calls a function that must throw.
 template <class Function>
 void expect_error(attnkit_status status, const char *words, Function refused)
 {

@@ -169,7 +169,7 @@ static void a_named_instruction_set_is_chosen_if_it_can_run(void **state)
     }
 }
 
-/* The message ends with the list of what can run. */
+/* Checks that the message ends with the list of the instruction sets that can run. */
 static void expect_possible_names(const char *message)
 {
     const char *possible = strstr(message, "possible here: ");
@@ -198,9 +198,9 @@ static void unknown_names_are_refused_with_the_possible_ones(void **state)
 
 /* --- The automatic choice ---------------------------------------------------------------- */
 
-/* What a child process reports; plain bytes, as it goes through a pipe. */
+/* The report of a child process: plain bytes, because it goes through a pipe. */
 struct report {
-    attnkit_status choose, query, call; /* of the three calls that need a choice */
+    attnkit_status choose, query, call; /* statuses of the three calls that need a choice */
     char chosen[32], reason[64], message[ATTNKIT_MESSAGE_SIZE];
 };
 

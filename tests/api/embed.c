@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Token embeddings: rows of out are rows of the table, converted element by element, or zeros, for
- * all types and layouts, byte for byte and no byte beside them; and what cannot be done is refused
- * with a message that names the argument and its value, and nothing is written.
+ * all types and layouts. Rows match byte for byte, and no byte beside them is written. A call that
+ * cannot be done is refused with a message that names the argument and its value, and nothing is
+ * written.
  *
  * `embed [ISA]`
  */
@@ -22,7 +23,7 @@
 #include "tests/support/tensor.h"
 
 enum {
-    DRAWS = 4, /* of each pair of types and layout */
+    DRAWS = 4, /* cases for each pair of types and layout */
     MAX_COUNT = 70,
     MAX_VOCAB = 40,
     MAX_DIM = 600,
@@ -34,7 +35,7 @@ static const attnkit_type table_types[] = {ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF1
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* A call and what it points to. */
+/* A call and its memory. */
 struct lookup {
     attnkit_embed_args args;
     struct tensor table, out;
@@ -61,7 +62,7 @@ static void set_id(struct lookup *l, int64_t i, int64_t id)
         memcpy(l->ids.data + 4 * i, &narrow, sizeof narrow);
 }
 
-/* Some of them the padding id, which may be any. */
+/* Draws ids. Some are the padding id, which may be any number. */
 static void draw_ids(struct lookup *l, uint64_t *random)
 {
     static const int64_t paddings[] = {0, -1, 1, INT32_MIN, INT32_MAX, -100};
@@ -153,7 +154,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* With 2 threads by a parallel-for, with more in calls of their own. */
+/* Runs the call: with 2 threads by a parallel-for, with more by a call for each thread. */
 static void run(const struct lookup *l, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -206,7 +207,7 @@ static void more_threads_than_ids_are_right(void **state)
     memory_unguard(&l.ids);
 }
 
-/* That of the padding is one of the table, but not mapped. */
+/* The padding id is a row of the table that is unmapped. */
 static void the_row_of_the_padding_is_not_read(void **state)
 {
     uint64_t random = 3;
@@ -221,7 +222,7 @@ static void the_row_of_the_padding_is_not_read(void **state)
     memory_unguard(&l.ids);
 }
 
-/* A padding id that does not fit 32 bits is none of them. */
+/* A padding id beyond 32 bits equals no id of 32 bits. */
 static void ids_are_compared_in_64_bits(void **state)
 {
     const int64_t far = INT64_C(1) << 32, ids[] = {far, 0, far, 1};
@@ -266,7 +267,7 @@ static void a_table_without_rows_has_the_padding(void **state)
 
 enum { ROWS = 5, VOCAB = 6, DIM = 32, ROOM = 512 };
 
-/* A call and all its memory: what a refused call may not change. */
+/* A call and all its memory. A refused call may change none of it. */
 struct call_memory {
     attnkit_embed_args args;
     attnkit_exec exec;
@@ -306,7 +307,7 @@ static void expect_refusal(struct call_memory *c, attnkit_status expected, const
 }
 
 struct refusal {
-    const char *text; /* in the message */
+    const char *text; /* a part of the message */
     size_t field, size;
     int64_t value;
     attnkit_status status;

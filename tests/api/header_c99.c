@@ -40,7 +40,7 @@ static attnkit_status attend(const attnkit_exec *exec, float *out, char *message
     return attnkit_attention(&args, exec, message);
 }
 
-/* Groups that ask for nothing, of a call that has nothing to do. */
+/* A call with nothing to do, with groups that ask for nothing. */
 static int attend_to_nothing(const attnkit_exec *exec, char *message)
 {
     attnkit_attention_args args;
@@ -112,7 +112,7 @@ static int call_others(const attnkit_exec *exec, char *message)
     return attnkit_embed(&embed, exec, message) == ATTNKIT_OK;
 }
 
-/* A layer of one head with one element, in memory that is too small, which it says. */
+/* A layer of one head with one element. Its memory is too small, so that it is refused. */
 static int call_layer(const attnkit_exec *exec, char *message)
 {
     static const float one = 1.0f;

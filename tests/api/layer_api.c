@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of a layer against bad and odd arguments. What cannot be done is refused with
- * the documented status and a message that names the argument and its value, and nothing is
- * written: neither out, weights and lse nor the cache, whichever part of the layer it is that says
- * no. Each test takes a small call that is right and changes one thing of it.
+ * The public calls of a layer against bad and odd arguments. A call that cannot be done is refused
+ * with the documented status and a message that names the argument and its value. Whichever part of
+ * the layer refuses, neither out, weights and lse nor the cache are written. Each test changes one
+ * thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +18,8 @@
 #include "tests/support/layer/small.h"
 #include "tests/support/random.h"
 
-/* Calls, and gives the message of a refusal that changed nothing. */
+/* Calls, fails the test on another status or if a refusal changed memory, and returns the
+ * message. */
 static void expect_status(struct small_layer *c, attnkit_status status, char *message)
 {
     static struct small_layer before;
@@ -40,7 +41,8 @@ static void expect_refusal(struct small_layer *c, attnkit_status status, const c
         fail_msg("\"%s\": expected \"%s\"", message, text);
 }
 
-/* That an output overlaps another tensor: "out (0x...) overlaps x (0x...)". */
+/* Fails the test unless the message says that an output overlaps another tensor: "out (0x...)
+ * overlaps x (0x...)". */
 static void expect_overlap(struct small_layer *c, const char *output, const char *other)
 {
     char message[ATTNKIT_MESSAGE_SIZE], first[64], second[64];
@@ -124,7 +126,7 @@ static void dims_are_checked(void **state)
     c->args.q_len = INT64_MAX;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch x q_len is 2 x 9223372036854775807");
     for (int64_t len = INT64_MAX; len > 1 << 20; len /= 4) {
-        c = small_cross_layer(); /* strides that are read have no bound of their own */
+        c = small_cross_layer(); /* strides of inputs are not bounded */
         c->args.x.layout = c->args.out.layout = ATTNKIT_STRIDED;
         c->attention.lse.data = NULL;
         c->args.batch = 1;
@@ -161,7 +163,7 @@ static void nothing_to_do_is_done(void **state)
     c->args.batch = BATCH;
     c->args.q_len = 0;
     expect_ok(c);
-    c->exec.isa = "avx9000"; /* even then */
+    c->exec.isa = "avx9000"; /* even with a bad isa */
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
     c->exec.isa = NULL;
     c->args.q_len = Q_LEN;
@@ -205,7 +207,7 @@ static void keys_without_rows_are_appended(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is 12");
 }
 
-/* A row that sees no key is the bias of the output projection. */
+/* A row that sees no key gives the bias of the output projection. */
 static void no_keys_give_the_bias(void **state)
 {
     (void)state;
@@ -269,7 +271,7 @@ static void packed_weights_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "is not what attnkit_layer_pack wrote");
 }
 
-/* Whatever the bytes of a description are, a call is refused or fits into what there is. */
+/* With any bytes in a description, a call is refused or stays inside its memory. */
 static void broken_descriptions_do_no_harm(void **state)
 {
     (void)state;
@@ -409,7 +411,7 @@ static void rotations_are_checked(void **state)
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 2, but key is given");
 }
 
-/* Options are the attention's, and so is what is said of them. */
+/* The options are the attention's, and their refusals have the attention's messages. */
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -444,7 +446,7 @@ static void strides_are_checked(void **state)
     c->args.out.strides[0] = Q_LEN * D_MODEL * 4;
     c->args.out.strides[2] = D_MODEL * 4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x.strides[2] (row) is 6");
-    c->args.x.strides[2] = 0; /* the same row again and again */
+    c->args.x.strides[2] = 0; /* the same row for all rows */
     expect_ok(c);
     c->args.out.strides[2] = 64;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides");
@@ -537,7 +539,7 @@ static void workspaces_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
 }
 
-/* Tensors that a workspace may not lie in, each in turn made to lie there. */
+/* A workspace may lie in none of these tensors. Each in turn is moved into it. */
 static void a_workspace_in_a_tensor_is_refused(void **state)
 {
     (void)state;

@@ -2,9 +2,9 @@
  *
  * Planned layers: a run has the bits of a single call, in its result and in its cache, with as many
  * batch entries, rows, keys and threads as were planned or fewer, from wherever the plan lies;
- * several threads run one plan; and what a run refuses it refuses by name, and writes nothing.
- * Planning reads through no pointer but to the description of the packed weights. On every
- * instruction set, or on the one that is named.
+ * several threads may run one plan. A refusal of a run names the argument, and nothing is written.
+ * The only pointer that planning follows is the one to the description of the packed weights. On
+ * every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@
 enum {
     BATCH = 3,
     LEN = 20,  /* most rows of a run */
-    ROOM = 64, /* of a cache */
+    ROOM = 64, /* rows of a cache */
     MODEL = 32,
     Q_HEADS = 4,
     KV_HEADS = 2,
@@ -38,7 +38,7 @@ enum {
 
 /* --- The layer -------------------------------------------------------------------------------- */
 
-/* What all calls below read, and all that they write. */
+/* The inputs and outputs of all calls below. */
 static struct {
     float x[BATCH * LEN * MODEL], w[MODEL * MODEL], bias[MODEL];
     float cos[ROOM * HEAD_DIM / 2], sin[ROOM * HEAD_DIM / 2];
@@ -84,7 +84,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call, a plan of more without addresses, and a run that should do what the call does. */
+/* A call; the arguments of a larger plan, without addresses; and a run that should have the call's
+ * results. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -95,13 +96,13 @@ struct pair {
 
 enum kind { CACHED, WITHOUT_CACHE, OF_OTHER_KEYS, KINDS };
 
-/* Rows of the planned batch, as they lie there. */
+/* Rows with the strides of the planned batch. */
 static attnkit_tensor rows_of(const float *data)
 {
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* By tables, which every build takes. */
+/* A rotation by tables, which every build has. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),
@@ -171,7 +172,7 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* Of all entries and rows. */
+/* Plans for all entries and rows, without addresses. */
 static void forget_all(struct pair *p)
 {
     attnkit_layer_args *const a = &p->plan;
@@ -230,7 +231,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* In memory that ends with what is needed. */
+/* Runs the plan in a workspace of exactly the bytes asked for. */
 static void run_plan(const void *plan, const attnkit_layer_data *data, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -292,7 +293,7 @@ static void lengths_may_be_smaller(void **state)
             }
 }
 
-/* The cache lies as it was planned. */
+/* The cache keeps the strides that were planned. */
 static void a_cache_may_have_less_room(void **state)
 {
     for (int64_t room = 40; room <= ROOM; room += 6) {
@@ -332,7 +333,7 @@ static void one_plan_serves_every_step(void **state)
     free(plan);
 }
 
-/* Dense in the shape that was planned, of which a shorter call has the first keys of each row. */
+/* The mean is dense in the planned shape. A shorter call has the first keys of each row. */
 static void the_mean_of_weights_lies_as_planned(void **state)
 {
     enum { ENTRIES = 2, ROWS = 5, KEYS = 7 };
@@ -358,7 +359,7 @@ static void the_mean_of_weights_lies_as_planned(void **state)
 
 /* --- Threads ---------------------------------------------------------------------------------- */
 
-/* A thread with a result of its own, or with a share of one. */
+/* A thread with a result of its own, or with a share of a common result. */
 struct caller {
     pthread_t thread;
     const void *plan;
@@ -445,7 +446,7 @@ static void threads_of_the_caller_share_a_run(void **state)
 
 /* --- What is refused -------------------------------------------------------------------------- */
 
-/* A pair, its plan for one thread, and all that a run of it needs. */
+/* A pair, its plan for one thread, and everything that a run of it needs. */
 struct ready {
     struct pair pair;
     void *plan;
@@ -561,8 +562,8 @@ static void bad_runs_are_refused(void **state)
 
 /* A field that a run brings. */
 struct field {
-    const char *name; /* in messages */
-    size_t offset;    /* in struct pair */
+    const char *name; /* name in messages */
+    size_t offset;    /* offset in struct pair */
 };
 
 #define FIELD(name, field)                                                                         \
@@ -592,7 +593,8 @@ static void lengths_beyond_the_plan_are_refused_by_name(void **state)
     }
 }
 
-/* Takes a pointer away that was planned, or brings one that was not. Returns whether it was. */
+/* Leaves out a pointer that was planned, or brings one that was not. Returns whether it was
+ * planned. */
 static bool check_pointer(struct ready *r, const struct field *f)
 {
     static _Alignas(64) char other[64];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of planned layers against bad and odd arguments: what a plan has and a run does not bring,
- * what it brings beside the plan, packed weights of another layer, overlaps, bad workspaces, and
- * what is in arrays, of which one thread tells the others. Nothing is written.
+ * Runs of planned layers with bad and odd arguments: pointers that are planned and missing, or
+ * brought and not planned, packed weights of another layer, overlaps, bad workspaces, and bad
+ * numbers in arrays, which one thread checks for all. Nothing is written.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 enum { TABLE_POSITIONS = 9, MESSAGE = ATTNKIT_MESSAGE_SIZE };
 
-/* A small layer, its plan, and a run of the plan that is right. */
+/* A small layer, its plan, and a valid run of the plan. */
 struct ready {
     struct small_layer *c;
     struct layer_planned plan;
@@ -34,11 +34,12 @@ static struct ready plan_of(struct small_layer *c)
 {
     struct ready r = {.c = c, .plan = layer_plan_new(&c->args, NULL, 3)};
     layer_bring(&c->args, &r.brought);
-    r.brought.data.attention = NULL; /* the struct moves */
+    r.brought.data.attention =
+        NULL; /* struct ready is returned by value, and its address changes */
     return r;
 }
 
-/* With everything that a layer with a cache can have. */
+/* A layer with everything that a layer with a cache can have. */
 static struct small_layer *full_layer(void)
 {
     struct small_layer *const c = small_layer();
@@ -68,7 +69,8 @@ static struct small_layer *full_layer(void)
     return c;
 }
 
-/* Pages exclude cells: a cache of cells, each of which has the key of its own number. */
+/* A layer with a cache of cells, without pages, which exclude cells. Each cell has the key of its
+ * own number. */
 static struct small_layer *layer_of_cells(void)
 {
     static const int64_t index[CAPACITY] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -131,7 +133,7 @@ static void good_runs_are_good(void **state)
 
 struct pointer {
     const char *name;
-    size_t offset; /* in struct layer_brought */
+    size_t offset; /* offset in struct layer_brought */
 };
 
 #define OF(name, field)                                                                            \
@@ -228,8 +230,8 @@ static void what_was_not_planned_is_refused_by_name(void **state)
         expect_ok(&r);
         end(&r);
     }
-    /* The first has x, out, cached, mean_weights, k (twice), v and lse; the other one x, out, key,
-     * mean_weights and lse. */
+    /* The first layer has x, out, cached, mean_weights, k (twice), v and lse; the second one x,
+     * out, key, mean_weights and lse. */
     assert_int_equal(refused, 2 * ALL - 8 - 5);
 }
 
@@ -243,7 +245,7 @@ static void an_index_that_two_cells_have_is_refused(void **state)
     end(&r);
 }
 
-/* The layer says how many heads and rows there are, to its attention as well. */
+/* The layer gives its attention the numbers of heads and rows. */
 static void lengths_of_the_attention_are_refused(void **state)
 {
     (void)state;
@@ -311,7 +313,7 @@ static void packed_weights_of_another_layer_are_refused(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* What each part of a layer reads may not be where another one writes. */
+/* No part of a layer may read memory that another part writes. */
 static void overlaps_are_refused(void **state)
 {
     (void)state;
@@ -357,7 +359,7 @@ static void a_workspace_in_a_tensor_is_refused(void **state)
     end(&r);
 }
 
-/* A plan needs what the call of its lengths needs, and no run more. */
+/* A plan needs the workspace of a call with its lengths. No run needs more. */
 static void a_plan_needs_what_the_call_needs(void **state)
 {
     (void)state;
@@ -422,7 +424,7 @@ static void arrays_are_checked(void **state)
     end(&r);
 }
 
-/* As integers of 32 bits, which are read as they are. */
+/* Arrays of 32-bit integers are checked as well. */
 static void narrow_arrays_are_checked(void **state)
 {
     (void)state;
@@ -463,7 +465,7 @@ static void packed_lengths_are_checked(void **state)
     c->positions[1] = INT64_MAX - 1;
     expect_refusal(&r, ATTNKIT_OVERFLOW, "positions[1] is 9223372036854775806");
     c->positions[1] = 1;
-    r.brought.attention.data.cu_seqlens_kv = starts; /* of keys they are the same */
+    r.brought.attention.data.cu_seqlens_kv = starts; /* the keys have the same starts as the rows */
     expect_refusal(&r, ATTNKIT_BAD_ARGUMENT, "attention->cu_seqlens_kv is given");
     end(&r);
 }
@@ -511,8 +513,8 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
     assert_int_equal(pthread_create(&m->thread, NULL, join_in, m), 0);
 }
 
-/* Also the threads that do not look at arrays say what is wrong with them. The one that does comes
- * last: before it has said so, the others write nothing. */
+/* Threads that do not check arrays report the fault as well. The thread that checks them comes last
+ * here; until then, the others write nothing. */
 static void all_threads_say_the_same(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of linear maps and of packing against bad and odd arguments. What cannot be done
- * is refused with the documented status and a message that names the argument and its value, and
- * nothing is written. Each test takes a small call that is right and changes one thing of it.
+ * The public calls of linear maps and of packing against bad and odd arguments. A call that cannot
+ * be done is refused with the documented status and a message that names the argument and its
+ * value, and nothing is written. Each test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,13 +22,13 @@ enum {
     IN_DIM = 64,
     OUT_DIM = 20,
     TILES = 2,
-    TILE = 16 * IN_DIM, /* elements */
-    ROOM = 8192,        /* floats for each tensor, of which one is PACKED */
-    MARGIN = 1024,      /* of them before its first element */
+    TILE = 16 * IN_DIM, /* elements of a tile */
+    ROOM = 8192,        /* floats for each tensor; the matrix takes PACKED */
+    MARGIN = 1024,      /* of these, before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* A call of each kind and all memory but the workspace: what a refused call may not change. */
+/* A call of each kind and all memory except the workspace. A refused call may change none of it. */
 struct call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -45,7 +45,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The calls that are right, the matrix packed by the first. There is one at a time. */
+/* The valid calls, with the matrix packed. There is one of each at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -84,7 +84,7 @@ static struct call *good_strided(void)
 
 /* --- What is expected ------------------------------------------------------------------------- */
 
-/* One of the calls, with its own args of struct call. */
+/* A function that makes one of the calls, with its args of struct call. */
 typedef attnkit_status (*caller)(const struct call *c, char *message);
 
 static attnkit_status pack(const struct call *c, char *message)
@@ -133,7 +133,7 @@ static void expect_ok(const struct call *c, caller call)
         fail_msg("%s, \"%s\"", attnkit_status_string(status), message);
 }
 
-/* A field of the call, what it is to be, and what is said of that. */
+/* A field of the call, its new value, and the message. */
 struct refusal {
     const char *text;
     size_t field, size;
@@ -153,7 +153,7 @@ static struct call *changed_call(const struct refusal *r)
     return c;
 }
 
-/* By a call, and by the query that goes with it where it can see so much. */
+/* Expects refusals of a call, and of its query if the query can see the fault. */
 static void expect_refusals(const struct refusal *table, int64_t count, caller call, caller query)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -215,7 +215,8 @@ static void packed_size_is_that_of_whole_tiles(void **state)
 {
     (void)state;
     static const int64_t outs[][2] = {{1, 16}, {15, 16}, {16, 16}, {17, 32}, {4096, 4096}};
-    static const int64_t bytes_of_32[] = {128, 64, 64, 0, 34}; /* elements of each type */
+    static const int64_t bytes_of_32[] = {128, 64, 64, 0,
+                                          34}; /* bytes of 32 elements of each type */
     for (int64_t i = 0; i < COUNT(outs); i++)
         for (int type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++) {
             if (type == ATTNKIT_I8)
@@ -586,12 +587,12 @@ static void a_bad_workspace_is_refused(void **state)
     const char *const texts[] = {"overlaps x", "overlaps w", "overlaps y", "overlaps bias"};
     for (int64_t i = 0; i < COUNT(tensors); i++) {
         c = good_call();
-        *tensors[i] = workspace + bytes / 64 * 64; /* its last bytes */
+        *tensors[i] = workspace + bytes / 64 * 64; /* the last bytes of the workspace */
         expect_refusal(c, linear, ATTNKIT_BAD_WORKSPACE, texts[i]);
     }
 }
 
-/* Calls of the caller's own threads, of which some have nothing to do. */
+/* Calls of the caller's own threads. Some have nothing to do. */
 static void more_threads_than_parts_are_right(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Planned linear maps: a run has the bits of a single call, with as many rows and threads as were
- * planned or fewer, from wherever the plan lies; several threads run one plan; and what a plan or a
- * run refuses it refuses by name, and writes nothing.
+ * planned or fewer, from wherever the plan lies; several threads may run one plan. A refusal of a
+ * plan or a run names the argument, and nothing is written.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 #include "tests/support/linear_call.h"
 
 enum {
-    ROUNDED_TYPES = 3, /* of x and y */
+    ROUNDED_TYPES = 3, /* types of x and y */
     MOST_ROWS = 300,
     PLAN_BYTES = 4096, /* room for a plan, a page */
 };
@@ -35,7 +35,7 @@ static void expect_ok(attnkit_status status, const char *message)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* A plan without addresses, for so many rows. In a page of its own, which nobody can write to. */
+/* A plan without addresses for so many rows, in a page of its own that cannot be written. */
 static void *new_plan(const struct linear_call *c, int64_t rows, struct runner runner)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -75,8 +75,8 @@ static void twice_and_backwards(void *pool, int64_t n, void (*task)(void *arg, i
         task(arg, i % n);
 }
 
-/* By 2 threads in a parallel-for, by others in calls of their own; in a workspace that has no byte
- * too many. */
+/* Runs the plan by 2 threads in a parallel-for, or by a call for each thread, in a workspace of
+ * exactly the bytes asked for. */
 static void run_plan(const struct linear_call *c, const void *plan, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -101,7 +101,8 @@ static void expect_reference(const struct linear_call *c)
     free(y);
 }
 
-/* All types of a matrix with some of x and y, all layouts; of plans for more rows and threads. */
+/* All types of a matrix with some types of x and y, in all layouts, by plans for more rows and
+ * threads. */
 static void a_run_has_the_bits_of_a_call(void **state)
 {
     static const int64_t rows[] = {1, 2, 9, 33, 257}, more[] = {0, 1, 300};
@@ -126,7 +127,7 @@ static void a_run_has_the_bits_of_a_call(void **state)
         }
 }
 
-/* Each number of rows that has loops of its own, by one plan, in one workspace. */
+/* One plan and one workspace run every number of rows that has loops of its own. */
 static void rows_may_be_fewer(void **state)
 {
     const struct linear_kind k = {.bias = true, .layout = PADDED};
@@ -246,7 +247,7 @@ static void threads_run_one_plan_at_the_same_time(void **state)
 
 enum { ROWS = 5, IN_DIM = 64, OUT_DIM = 20, ROOM = 4096, MARGIN = 1024 };
 
-/* A plan, a run of it and all memory but the workspace: what a refused call may not change. */
+/* A plan, a run of it and all memory except the workspace. A refused call may change none of it. */
 struct memory_of_call {
     attnkit_linear_args args;
     attnkit_linear_data data;
@@ -379,7 +380,7 @@ static void what_is_no_plan_is_refused(void **state)
         .size = sizeof args, .batch = 1, .heads = 1, .len = 1, .dim = 1, .capacity = 1};
     assert_int_equal(attnkit_append_plan(&args, &c->exec, other, sizeof other, NULL), ATTNKIT_OK);
     expect_run_refusal(c, other, bad, text);
-    /* Of another version or process: its first bytes differ. */
+    /* A plan of another version or process: its first bytes differ. */
     for (int i = 0; i < 12; i++) {
         memcpy(other, c->plan, sizeof other);
         other[i] ^= 64;
@@ -390,7 +391,7 @@ static void what_is_no_plan_is_refused(void **state)
 static void another_instruction_set_is_refused(void **state)
 {
     struct memory_of_call *const c = good_plan(*state);
-    expect_right(c); /* it names the planned one */
+    expect_right(c); /* names the planned instruction set */
     c->exec.isa = NULL;
     expect_right(c);
     c->exec.isa = strcmp(*state, "scalar") == 0 ? "avx2" : "scalar";

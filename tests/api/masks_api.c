@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of an attention against bad and odd masks, score functions, dropout and weights:
- * what cannot be computed is refused with the documented status and a message that names the
- * argument and its value, and nothing is written; what merely looks odd is taken for what it says.
- * api.c and api_storage.c have all other arguments.
+ * The public call of attention with bad and odd masks, score mods, dropout and weights. A call that
+ * cannot be computed is refused with the documented status and a message that names the argument
+ * and its value, and nothing is written. A call that merely looks odd is taken literally. api.c and
+ * api_storage.c have all other arguments.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,15 +29,16 @@ enum {
     KV_LEN = 10,
     HEAD_DIM = 4,
     VALUE_DIM = 6,
-    BITS_BYTES = 2, /* of KV_LEN bits */
+    BITS_BYTES = 2, /* bytes of KV_LEN bits */
     Q_ROWS = BATCH * Q_HEADS * Q_LEN,
 
     ROOM = 4096,   /* bytes for each tensor */
-    MARGIN = 1024, /* of them before its first element */
+    MARGIN = 1024, /* of these, before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* What a call may have beyond q, k and v, to go through it by number; outputs first. */
+/* The tensors that a call may have beside q, k and v, to go through them by number. Outputs come
+ * first. */
 enum {
     OUT,
     LSE,
@@ -64,7 +65,7 @@ static const char *const tensor_names[TENSORS] = {
     "mask",        "mask_bits", "bias",         "q_segment_ids", "kv_segment_ids", "alibi_slopes",
     "bias_scales", "sinks",     "dropout_seeds"};
 
-/* Bytes of each, dense, with an f32 bias, and what its address is a multiple of. */
+/* Bytes of each tensor, dense, with an f32 bias; and its alignment. */
 static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * Q_ROWS,
                                               4 * Q_ROWS *KV_LEN,
@@ -82,7 +83,7 @@ static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               8 * BATCH};
 static const int alignments[TENSORS] = {4, 4, 4, 4, 8, 8, 1, 1, 4, 4, 4, 4, 4, 4, 8};
 
-/* A call and all its memory but the workspace: what a refused call may not change. */
+/* A call and all its memory except the workspace. A refused call may change none of it. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -137,7 +138,7 @@ static void give(struct call *c, int tensor)
     set_data(c, tensor, memory_of(c, tensor));
 }
 
-/* A plain call that is right. There is one at a time. */
+/* A plain valid call. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -165,7 +166,7 @@ static struct call *good_call(void)
     return &c;
 }
 
-/* Other calls that are right. */
+/* Functions that make it another valid call. */
 typedef void (*maker)(struct call *c);
 
 static void make_window(struct call *c)
@@ -261,7 +262,7 @@ static void make_state(struct call *c)
         give(c, t);
 }
 
-/* A state with all inputs that a call for one may have. */
+/* Makes a call that writes a state, with all inputs that it may have. */
 static void make_all_of_state(struct call *c)
 {
     for (int i = 0; i < IN_WALK; i++)
@@ -277,7 +278,7 @@ static void set_strides(attnkit_tensor *t, int64_t row_bytes)
     t->strides[0] = Q_HEADS * Q_LEN * row_bytes;
 }
 
-/* The dense strides of masks, given. */
+/* Gives masks their dense strides. */
 static void make_strided_masks(struct call *c)
 {
     make_masks(c);
@@ -294,7 +295,7 @@ static void set_key_strides(attnkit_tensor *t, int64_t row_bytes)
     t->strides[0] = KV_HEADS * KV_LEN * row_bytes;
 }
 
-/* The same of all tensors, with weights. */
+/* Gives all tensors their dense strides, with weights. */
 static void make_strided(struct call *c)
 {
     make_strided_masks(c);
@@ -347,7 +348,8 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK, "query", "", status, message);
 }
 
-/* The query and the call take it; what they make of it. */
+/* Fails the test unless the query and the call accept it. Returns the options as the plan has
+ * them. */
 static const struct extras *accepted(const struct call *c)
 {
     static struct attention a;
@@ -370,7 +372,7 @@ static void expect_strides(struct strides s, int64_t batch, int64_t head, int64_
 
 /* --- Tables of refusals ------------------------------------------------------------------ */
 
-/* A field of the call, and what it is to be. */
+/* A field of the call and its new value. */
 struct change {
     size_t field, size; /* size 0: no change */
     int64_t value;
@@ -388,7 +390,7 @@ struct change {
     }
 
 struct refusal {
-    const char *text; /* in the message */
+    const char *text; /* a part of the message */
     struct change change[4];
 };
 
@@ -404,7 +406,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* The good call, made into another good one if there is `make`. */
+/* The valid call, or the one that `make` makes of it. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -423,7 +425,7 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* What the call and the workspace query both refuse: it needs no look at tensors and arrays. */
+/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -434,7 +436,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* What only the call can refuse. */
+/* Refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -463,7 +465,7 @@ static void each_extra_is_taken_alone_and_with_all_others(void **state)
     assert_true(accepted(made_call(make_strided))->any);
 }
 
-/* The query needs to know which pointers are NULL, and no more. */
+/* The query only needs to know which pointers are NULL. */
 static void the_query_reads_nothing_through_pointers(void **state)
 {
     (void)state;
@@ -504,7 +506,7 @@ static void nothing_to_do_needs_no_pointers(void **state)
     }
 }
 
-/* Their rows have no bytes. */
+/* Without keys, rows of masks and weights have no bytes. */
 static void without_keys_masks_and_weights_may_be_null(void **state)
 {
     (void)state;
@@ -525,7 +527,7 @@ static void without_keys_masks_and_weights_may_be_null(void **state)
 
 /* --- Window ------------------------------------------------------------------------------ */
 
-/* Its presence says that there is one; zeros are bounds like any other. */
+/* A window exists if it hangs on the call. Zeros are bounds like any other. */
 static void a_window_is_there_where_it_hangs_on_the_call(void **state)
 {
     (void)state;
@@ -579,7 +581,7 @@ static void attend(struct call *c)
     fail_unless(status == ATTNKIT_OK, "call", "", status, message);
 }
 
-/* From positions near -2^63 the largest bound there is reaches to the first keys alone. */
+/* From positions near -2^63, the largest bound reaches only the first keys. */
 static void the_largest_bound_is_still_one(void **state)
 {
     (void)state;
@@ -617,7 +619,7 @@ static void what_is_reckoned_from_positions_needs_them(void **state)
     expect_shape_refusals(&dropout, 1, make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Also where the call is not causal. */
+/* Even if the call is not causal. */
 static void positions_are_any_that_do_not_overflow(void **state)
 {
     (void)state;
@@ -675,7 +677,7 @@ static void masks_without_a_kind_and_kinds_without_a_mask_are_refused(void **sta
     expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* But where there are no rows or no keys, a bias may be missing. */
+/* Without rows or without keys, the bias may be missing. */
 static void bias_scales_without_a_bias_are_refused(void **state)
 {
     (void)state;
@@ -720,7 +722,7 @@ static void unknown_kinds_and_types_are_unsupported(void **state)
          {SET(groups.weights.kind, -1), SET(groups.weights.weights.data, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_UNSUPPORTED);
-    for (size_t i = 0; i < COUNT(table); i++) { /* also with nothing to do */
+    for (size_t i = 0; i < COUNT(table); i++) { /* even with nothing to do */
         struct call *c = changed_call(&table[i], make_all);
         c->args.batch = 0;
         expect_refusal(c, ATTNKIT_UNSUPPORTED, table[i].text);
@@ -806,7 +808,7 @@ static void dense_rows_of_masks_have_as_many_columns_as_are_said(void **state)
     }
 }
 
-/* Rows of all entries together, in one tensor without a batch. */
+/* The rows of all entries are one tensor without a batch. */
 static void packed_masks_and_arrays_have_no_batch(void **state)
 {
     (void)state;
@@ -818,7 +820,7 @@ static void packed_masks_and_arrays_have_no_batch(void **state)
     assert_int_equal(x->bytes.stride.head, Q_LEN * KV_LEN);
     assert_int_equal(x->weights_stride.row, 4 * KV_LEN);
     c->args.out.data =
-        memory_of(c, MASK) + tensor_bytes[MASK] / BATCH; /* where the other batch was */
+        memory_of(c, MASK) + tensor_bytes[MASK] / BATCH; /* where the second entry was */
     accepted(c);
     c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH;
     accepted(c);
@@ -906,7 +908,7 @@ static void masks_may_repeat_overlap_and_go_backwards(void **state)
         }
 }
 
-/* One row of columns for all queries. */
+/* One row of the mask is for all query rows. */
 static void a_mask_of_keys_alone_is_one_row(void **state)
 {
     (void)state;
@@ -923,7 +925,7 @@ static void a_mask_of_keys_alone_is_one_row(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps bias");
 }
 
-/* Whatever the others say. */
+/* The layouts of other masks do not matter. */
 static void each_mask_says_by_itself_whether_it_is_strided(void **state)
 {
     (void)state;
@@ -1013,7 +1015,7 @@ static void expect_overlap(struct call *c, int output, int other, int64_t offset
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
 }
 
-/* The last offset in a tensor that an output may have. */
+/* The last offset in a tensor at which an output would overlap it. */
 static int64_t last_offset(int tensor, int output)
 {
     return (tensor_bytes[tensor] - 1) / alignments[output] * alignments[output];
@@ -1066,7 +1068,7 @@ static void inputs_may_overlap_each_other(void **state)
     accepted(c);
 }
 
-/* Rows of a mask with room for those of weights between them. */
+/* Rows of a mask with room for rows of weights between them. */
 static void outputs_may_lie_in_the_gaps_of_masks(void **state)
 {
     (void)state;
@@ -1094,7 +1096,7 @@ static void a_workspace_inside_an_extra_is_refused(void **state)
     }
 }
 
-/* Nothing is left of the call before. */
+/* The library keeps nothing of the call before. */
 static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 {
     (void)state;
@@ -1109,7 +1111,7 @@ static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 
 /* --- Sizes ------------------------------------------------------------------------------- */
 
-/* Where rows of K take no memory, any number of them is a size that is right. */
+/* Makes rows of K take no memory, so that any number of them is valid. */
 static void make_endless(struct call *c)
 {
     groups_set_strided(&c->args, &c->groups);
@@ -1347,7 +1349,7 @@ static void strides_of_weights_nest(void **state)
 
 /* --- Workspace --------------------------------------------------------------------------- */
 
-/* K and V of 16 bits take what masks take, too. */
+/* Makes K and V 16 bits wide, whose rows need scratch as masks do. */
 static void make_halves(struct call *c)
 {
     c->args.k.type = c->args.v.type = ATTNKIT_F16;
@@ -1411,7 +1413,7 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
             }
 }
 
-/* So that one made for the longest of several calls does for all of them. */
+/* A workspace for the longest of several calls is then enough for all of them. */
 static void the_workspace_does_not_shrink_as_lengths_grow(void **state)
 {
     (void)state;

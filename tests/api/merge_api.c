@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attnkit_merge against bad and odd arguments: each is refused with the documented status and a
- * message that names the argument and its value, and nothing is written. Each test takes a small
- * call that is right and changes one thing of it.
+ * message that names the argument and its value, and nothing is written. Each test changes one
+ * thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +101,7 @@ static void expect_refusal(struct call *c, attnkit_status expected, const char *
     assert_memory_equal(&before, c, sizeof before);
 }
 
-/* Else a refusal could be for any reason. */
+/* Without this test, a refusal could have any reason. */
 static void the_good_calls_are_right(void **state)
 {
     (void)state;
@@ -111,7 +111,7 @@ static void the_good_calls_are_right(void **state)
     expect_ok(&c->args, &c->exec);
 }
 
-/* A field of the call, and what it is to be. */
+/* A field of the call and its new value. */
 struct change {
     size_t field, size; /* size 0: no change */
     int64_t value;
@@ -123,7 +123,7 @@ struct change {
     }
 
 struct refusal {
-    const char *text; /* in the message */
+    const char *text; /* a part of the message */
     struct change change[2];
 };
 
@@ -217,7 +217,7 @@ static void other_structs_are_refused(void **state)
     struct call *c = good_call();
     c->exec.isa = "none";
     expect_refusal(c, ATTNKIT_BAD_ISA, "none");
-    /* Of a newer header: what this library does not know must be zero. */
+    /* Structs of a newer header: bytes that this library does not know must be zero. */
     union {
         attnkit_merge_args args;
         char bytes[4096];
@@ -307,7 +307,7 @@ static void misaligned_tensors_are_refused(void **state)
     }
 }
 
-/* Moves a part so that it lies where an output does, but not exactly. */
+/* Moves a part onto an output, but not exactly onto it. */
 static void outputs_that_overlap_are_refused(void **state)
 {
     (void)state;

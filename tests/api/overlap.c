@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * dispatch/common/overlap.c against a map of bytes: small layouts of every kind, drawn at random,
- * whose bytes are marked one by one. The addresses are numbers, no memory is behind them.
+ * whose bytes are marked one by one. Addresses are mere numbers, without memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static bool layout_of(const struct tensor *t, struct layout *l, bool *repeats)
     return attnkit_layout(l, data, t->count, t->stride, t->row_bytes, repeats);
 }
 
-/* Strides that are any number, which gives zero, negative, interleaved and overlapping ones. */
+/* A tensor with arbitrary strides: zero, negative, interleaved and overlapping ones. */
 static struct tensor draw_wild(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 200),
@@ -71,8 +71,8 @@ static struct tensor draw_wild(uint64_t *random)
     return t;
 }
 
-/* Dimensions one inside the other in any order and direction, with gaps where another tensor's
- * rows may lie: what callers have. */
+/* A tensor such as callers have: dimensions nested in any order and direction, with gaps in which
+ * another tensor's rows may lie. */
 static struct tensor draw_nested(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 100),
@@ -95,7 +95,8 @@ static struct tensor draw(uint64_t *random)
     return random_below(random, 2) ? draw_wild(random) : draw_nested(random);
 }
 
-/* Often the second has the strides of the first and lies in its gaps, or half on its rows. */
+/* Draws two tensors. Often the second has the strides of the first and lies in its gaps, or half on
+ * its rows. */
 static void draw_pair(uint64_t *random, struct tensor t[2])
 {
     t[0] = t[1] = draw(random);
@@ -112,7 +113,7 @@ static void overlap_of_two_tensors_is_that_of_their_bytes(void **state)
     (void)state;
     uint64_t random = 1;
     static byte_map map[2];
-    int64_t seen[2] = {0, 0}; /* answers where the address ranges do not settle it */
+    int64_t seen[2] = {0, 0}; /* answers that the address ranges do not settle */
     for (int i = 0; i < PAIRS; i++) {
         struct tensor t[2];
         struct layout l[2];
@@ -139,7 +140,7 @@ static int compare_sizes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Whether every dimension steps over all that the smaller strides span. */
+/* Whether the stride of every dimension exceeds the span of the smaller strides. */
 static bool nests(const struct tensor *t)
 {
     int64_t stride[3], span = t->row_bytes;
@@ -211,7 +212,7 @@ static bool fits(uintptr_t first, int64_t count, int64_t stride)
 static void bytes_outside_the_address_space_are_refused(void **state)
 {
     (void)state;
-    /* The end is an address too. */
+    /* The end must be an address as well. */
     assert_true(fits(UINTPTR_MAX - 104, 26, 4));
     assert_false(fits(UINTPTR_MAX - 104, 27, 4));
     assert_true(fits(100, 26, -4));
@@ -252,7 +253,7 @@ static void a_tensor_without_rows_has_no_bytes_and_overlaps_nothing(void **state
     }
 }
 
-/* They repeat, and yet share no byte. */
+/* Rows of no bytes repeat and yet share no byte. */
 static void rows_without_bytes_overlap_nothing(void **state)
 {
     (void)state;
@@ -266,8 +267,8 @@ static void rows_without_bytes_overlap_nothing(void **state)
     assert_false(attnkit_layouts_overlap(&whole, &empty));
 }
 
-/* In the gaps of a tensor of a million rows lies another: the search must not go through all pairs
- * of rows. */
+/* Another tensor lies in the gaps of a tensor of a million rows. The search must not go through all
+ * pairs of rows. */
 static void interleaved_tensors_cost_a_step_for_each_row(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
-/* Scales beside their elements: more rows than could be walked through, in one step. */
+/* Scales beside their elements: one step for more rows than could be walked through. */
 static void rows_at_one_place_of_a_period_cost_nothing(void **state)
 {
     (void)state;

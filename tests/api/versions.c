@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sizes of public structs. Each struct that has one is handed over as callers of other versions
- * of the header would: shorter than the first version and refused, longer and zero and taken,
- * longer with a byte set and refused by name. Structs that the library fills are zero where a newer
- * header has more.
+ * The sizes of public structs. Each struct with a size is passed as by callers of other versions of
+ * the header: shorter than the first version (refused), longer with zeros (accepted), longer with a
+ * byte set (refused by name). In structs that the library fills, fields of a newer header become
+ * zero.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,13 +20,13 @@
 #include "tests/support/groups.h"
 
 enum {
-    LONGEST = 4096, /* bytes of a struct that are taken */
-    DIM = 4,        /* of q, k, v and rows of the layer */
+    LONGEST = 4096, /* bytes of the longest struct that is accepted */
+    DIM = 4,        /* elements of rows of q, k, v and the layer */
     ROOM = 8,       /* rows of caches and tables */
     PATTERN = 0xa5,
 };
 
-/* Every public struct with a size, in calls that are right: one query row, and one key. */
+/* Every public struct with a size, in valid calls of one query row and one key. */
 struct fixture {
     attnkit_exec exec;
     attnkit_attention_args attention;
@@ -52,7 +52,7 @@ struct fixture {
     attnkit_isa_choice choice;
 };
 
-/* What the pointers of the fixture point to. */
+/* The memory to which the pointers of the fixture point. */
 static struct {
     _Alignas(64) char packed[4096], packed_layer[8192];
     float row[DIM], matrix[DIM * DIM], k[ROOM * DIM], v[ROOM * DIM], out[DIM], lse[1], table[ROOM];
@@ -159,7 +159,7 @@ static void set_linear(struct fixture *f)
     f->embed.out.data = memory.out;
 }
 
-/* With a cache of no keys so far. */
+/* Sets a layer whose cache has no keys yet. */
 static void set_layer(struct fixture *f)
 {
     attnkit_layer_weights *const w = &f->layer_weights;
@@ -491,13 +491,13 @@ static attnkit_status isa_choice(struct fixture *f, const void *theirs, char *me
 
 /* --- The structs ---------------------------------------------------------------------------- */
 
-/* A struct of the fixture in a call. `first` is its size in version 0.1.0, to the end of the last
- * field it had there. */
+/* A struct of the fixture in a call. `first` is its size in version 0.1.0, up to the end of its
+ * last field of that version. */
 struct row {
     const char *type, *call;
     user use;
     size_t at, first, known;
-    bool filled; /* by the library, which reads its size alone */
+    bool filled; /* the library fills it, and reads its size alone */
 };
 
 #define ROW(field, type, last, use)                                                                \
@@ -563,7 +563,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* --- Tests ---------------------------------------------------------------------------------- */
 
-/* A copy of the struct with a size, and zeros after it; one byte of them may be set. */
+/* Uses a copy of the struct with this size, followed by zeros, of which one byte may be set. */
 static attnkit_status use_with(const struct row *r, size_t size, size_t set, char *message)
 {
     static struct fixture f;
@@ -660,7 +660,7 @@ static void longer_structs_with_a_set_byte_are_refused(void **state)
     }
 }
 
-/* What comes after a struct is not the library's. */
+/* The library does not look at bytes after a struct. */
 static void bytes_after_a_struct_are_not_looked_at(void **state)
 {
     (void)state;

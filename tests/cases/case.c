@@ -111,9 +111,9 @@ enum {
 };
 
 struct placed {
-    char *memory; /* all of it, gaps and all */
-    size_t size;  /* 0 in slots, which are not one piece */
-    int slot;     /* the first, in slots */
+    char *memory; /* the tensor with its gaps */
+    size_t size;  /* bytes; 0 in slots, which are not one piece */
+    int slot;     /* the tensor's first slot */
     char *first;  /* row 0 of head 0 of batch entry 0 */
     int64_t stride[3];
     int64_t count[3];
@@ -122,7 +122,8 @@ struct placed {
 
 static struct placed placed[TENSORS];
 
-/* head-major, or token-major where `tokens`, with these gaps in bytes after rows and heads */
+/* Lays out head-major, or token-major if `tokens`, with gaps of so many bytes after rows and
+ * heads. */
 static void place_in_arena(struct placed *p, int tensor, bool tokens, int row_gap, int head_gap,
                            int start)
 {
@@ -132,7 +133,7 @@ static void place_in_arena(struct placed *p, int tensor, bool tokens, int row_ga
     s[outer] = s[inner] * p->count[inner] + head_gap;
     s[0] = s[outer] * p->count[outer];
     p->size = (size_t)(s[0] * p->count[0] + start);
-    p->size += (size_t)p->row_bytes + 64; /* something after the end to be left alone, too */
+    p->size += (size_t)p->row_bytes + 64; /* bytes after the end that a call must leave alone */
     p->memory = memory_arena(tensor, p->size);
     p->first = p->memory + start;
 }
@@ -194,8 +195,8 @@ static char *slot_of(const struct placed *p, int64_t b, int64_t h, int64_t i)
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
-/* What is filled already is copied behind itself: memory by the page takes most of a test's time
- * if it goes word by word, above all in emulators and sanitizers. */
+/* Doubles the filled part by memcpy: filling whole pages word by word would take most of a test's
+ * time, above all in emulators and sanitizers. */
 static void fill_words(char *memory, size_t size, uint32_t word)
 {
     const size_t end = size / sizeof word * sizeof word;
@@ -243,7 +244,8 @@ static void fill_row(char *row, int64_t count, const struct test_case *c, uint64
     }
 }
 
-/* Rows from `seen` on keep their signalling NaN, or are hidden if they are in slots. */
+/* Fills the rows below `seen`. The others keep their signalling NaN, or are unmapped if they are in
+ * slots. */
 static void fill_rows(int tensor, int64_t b, int64_t h, int64_t seen, const struct setting *s,
                       const struct test_case *c)
 {
@@ -378,7 +380,7 @@ void setting_make(struct setting *s, const struct test_case *c, enum layout_kind
     fill_inputs(s, c);
 }
 
-/* Every byte is that before it: as memcmp, which is faster than a loop wherever tests run. */
+/* memcmp of the memory with itself shifted by one byte: faster than a loop wherever tests run. */
 static bool all_pattern(const char *memory, size_t size)
 {
     return size == 0 || ((unsigned char)memory[0] == OUTPUT_PATTERN &&
@@ -516,7 +518,7 @@ static void demand(attnkit_status status, const char *message)
     }
 }
 
-/* The work of a call without the call. */
+/* Runs a table of kernels without the public call. */
 static void run_table(const attnkit_attention_args *args, const struct kernels *kernels)
 {
     struct attention a;

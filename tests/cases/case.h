@@ -2,8 +2,8 @@
  *
  * A test case: the shape and options of one attention call and how its tensors lie in memory, as
  * a row of small indices into lists of values, so that cases can be drawn, covered pair by pair,
- * printed and run again. And the tensors of a case, made from its seed with the same bits on
- * every machine.
+ * printed and run again. The tensors of a case are made from its seed, with the same bits on every
+ * machine.
  */
 #ifndef ATTNKIT_TEST_CASE_H
 #define ATTNKIT_TEST_CASE_H
@@ -24,7 +24,7 @@ enum layout_kind {
     REVERSED,     /* negative strides */
     BROADCAST,    /* k and v repeat over batch and heads by stride 0 */
     BEFORE_GUARD, /* each row ends at an unmapped page */
-    AFTER_GUARD,  /* each row begins after one */
+    AFTER_GUARD,  /* each row begins after an unmapped page */
     LAYOUT_KINDS,
 };
 
@@ -44,7 +44,7 @@ enum data_kind {
     DATA_TINY,     /* subnormal v, products that underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many equal scores, exact sums */
-    DATA_KINDS,    /* of the axis: another one would change the cases of all hashes */
+    DATA_KINDS,    /* kinds on the axis; one more would change the cases of all golden hashes */
     DATA_HUGE,     /* v up to the largest number: sums that overflow */
 };
 
@@ -66,14 +66,14 @@ enum axis {
 };
 
 struct test_case {
-    int value[AXES]; /* the values, not indices: 128 for head_dim 128 */
+    int value[AXES]; /* values, not indices: 128 for head_dim 128 */
     uint64_t seed;   /* of the data, the offsets, the lengths */
 };
 
 /* The values of an axis. */
 int axis_values(enum axis axis, const int **values);
 
-/* Multiply-adds of the reference for this case, about. */
+/* About how many multiply-adds the reference takes for this case. */
 double case_cost(const struct test_case *c);
 
 /* Whether the rows of every tensor fit the guarded slots. */
@@ -83,11 +83,11 @@ void case_print(const struct test_case *c);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* The tensors of a case in memory, and the arguments that describe them. One at a time: the memory
- * is kept for the next. */
+/* The tensors of a case in memory, and the arguments that describe them. There is one setting at a
+ * time, because the next one takes over its memory. */
 struct setting {
     attnkit_attention_args args;
-    struct groups groups; /* of args, all of them */
+    struct groups groups; /* all groups of args */
     int64_t kv_lens[4], q_offsets[4];
     enum layout_kind layout;
     bool shared_kv; /* all batch entries and heads have the same k and v */
@@ -107,7 +107,8 @@ void setting_end(void);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* A result by itself: out and lse, dense, [batch][q_heads][q_len][value_dim] and without the last.
+/* A result apart from its call: out, dense, [batch][q_heads][q_len][value_dim], and lse, dense,
+ * [batch][q_heads][q_len].
  */
 struct result {
     float *out, *lse;
@@ -117,24 +118,24 @@ struct result {
 struct result result_new(const attnkit_attention_args *args);
 void result_free(struct result *r);
 
-/* What the scalar reference says. */
+/* The result of the scalar reference. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* Results: a NaN has the same bits, too. */
+/* Compares bits, as results must be compared: a NaN has the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
-/* What a result is made of: any NaN equals any NaN. */
+/* Compares numbers on which results depend: any NaN equals any NaN. */
 bool same_numbers(const float *a, const float *b, size_t count);
 
-/* The first difference in words, for a failing test. */
+/* Prints the first difference for a failing test. */
 void result_print_difference(const struct result *expected, const struct result *got);
 
 uint64_t result_hash(const struct result *r);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* What runs a case: an instruction set by its name through the public call, in so many shares on
- * as many threads; or, for kernels that are in no list, a table by itself. */
+/* How a case is run: through the public call, on an instruction set by its name, with one share for
+ * each of `threads` threads; or, for kernels that are in no list, by a table of kernels. */
 struct runner {
     const char *isa;
     int threads;
@@ -144,9 +145,9 @@ struct runner {
 /* Fails the test on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out, runs and compares: with the expected result, or where that is NULL with its hash.
- * Returns NULL or what is wrong. Leaves setting and result for more questions to `then`, which
- * may be NULL and returns the same. */
+/* Lays out, runs and compares: with the expected result, or, if that is NULL, with its hash.
+ * Returns NULL or what is wrong. Then calls `then`, unless it is NULL, which may check the setting
+ * and the result further and also returns NULL or what is wrong. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

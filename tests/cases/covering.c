@@ -5,7 +5,7 @@
 
 enum {
     MAX_VALUES = 160, /* of one axis */
-    CANDIDATES = 12,  /* draws of which the one that covers most is taken */
+    CANDIDATES = 12,  /* draws, of which the one with most new pairs is taken */
 };
 
 /* Which pairs have occurred: [axis a][axis b > a][value of a][value of b]. */
@@ -80,8 +80,8 @@ static struct test_case to_case(const struct pairs *p, const struct draw *d, uin
     return c;
 }
 
-/* Every axis at random but those of `fixed` that are not negative. Draws again, towards smaller
- * values, until the cost is within the limit. */
+/* Draws a value for every axis that `fixed` leaves negative, and takes the others from `fixed`.
+ * Draws again, towards smaller values, until the cost is within the limit. */
 static struct draw draw_within(const struct pairs *p, const struct draw *fixed, double cost_limit,
                                uint64_t *random)
 {
@@ -153,7 +153,8 @@ struct cases covering_cases(uint64_t seed, int least, double cost_limit)
     struct cases cases = {NULL, 0};
     const struct axes axes = all_axes();
     struct pairs *p = pairs_new(&axes);
-    /* The two widest axes first: their pairs are most of the cases, and those cover the rest. */
+    /* The two widest axes first: their pairs need most of the cases, which cover the other pairs on
+     * the way. */
     for (int a = 0; a < p->axes.count; a++)
         for (int b = a + 1; b < p->axes.count; b++)
             cover_pairs_of(&cases, p, a, b, cost_limit, &seed);

@@ -15,22 +15,22 @@ struct cases {
 
 /* The axes that cases are drawn from, and their values. An axis that is not among them is 0. */
 struct axes {
-    int count; /* those before it in enum axis */
+    int count; /* the axes 0 .. count - 1 of enum axis */
     int counts[AXES];
     const int *values[AXES];
 };
 
-/* All of them. */
+/* All axes with all their values. */
 struct axes all_axes(void);
 
-/* At least `least` cases that cover every pair. Cheap values are drawn for the other axes where a
- * pair allows it, so that a case seldom costs more than `cost_limit` (case_cost). */
+/* At least `least` cases that cover every pair. Where a pair allows it, cheap values are drawn for
+ * the other axes, so that a case seldom costs more than `cost_limit` (case_cost). */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
 /* `count` cases that walk through the values of every axis in turn (1,742 take in all of head_dim).
- * The golden hashes of f32 are of such cases: drawn in another way they are others.
- * Hardly any costs more than `cost_limit`, but for every sixteenth, which has 65 rows over 1,000
- * keys and may cost 16 times that: for emulators. */
+ * The golden hashes of f32 are of these cases: another way to draw them would change the hashes.
+ * Hardly any case costs more than `cost_limit`, a bound for emulators. Only every sixteenth, which
+ * has 65 rows over 1,000 keys, may cost 16 times as much. */
 struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, double cost_limit);
 
 /* Pairs of values that occur in no case. */

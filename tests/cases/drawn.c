@@ -61,7 +61,7 @@ static attnkit_type draw_type(struct drawn *c, int types)
     return one_in(c, 2) ? ATTNKIT_F32 : all[below(c, types)];
 }
 
-/* Batch entries of tensors of query rows, or of keys. */
+/* Batch entries of a tensor of query rows; then, of a tensor of keys. Packed tensors have one. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;
@@ -162,7 +162,7 @@ static bool can_have_cells(const struct drawn *c)
            !c->groups.storage.cu_seqlens_kv.data;
 }
 
-/* The keys of an entry from `first` on, in the order of a cache that has gone round, or in any. */
+/* The keys of an entry from `first` on, in the order of a ring, or in any order. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);
@@ -181,7 +181,8 @@ static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *
             index[cell] = -1;
 }
 
-/* By random numbers of its own, so that all else is as without cells; the positions move along. */
+/* Puts the keys into cells and moves the positions with them. It has random numbers of its own, so
+ * that everything else is drawn as without cells. */
 static void draw_cells(struct drawn *c, int number)
 {
     attnkit_attention_args *const a = &c->args;
@@ -231,7 +232,7 @@ static int32_t *draw_segments(struct drawn *c, int64_t count)
     return ids;
 }
 
-/* The strides and bytes of a mask with rows of so many bytes, repeated along some dimensions. */
+/* Draws the strides of a mask, which repeats along some dimensions, and returns its bytes. */
 static size_t draw_mask_strides(struct drawn *c, int64_t row_bytes, int64_t alignment,
                                 attnkit_tensor *mask)
 {
@@ -410,9 +411,9 @@ static void take_outputs(struct drawn *c)
     c->groups.weights.weights.data = c->weights = take(c, c->weights_bytes);
 }
 
-/* K or V as the append writes it. */
+/* K or V as attnkit_append writes it. */
 struct store {
-    attnkit_append_args append; /* without tensors but for their types and layouts */
+    attnkit_append_args append; /* of its tensors only types and layouts */
     attnkit_tensor *rows, *scales;
 };
 
@@ -479,7 +480,7 @@ static void take_store(struct drawn *c, const struct store *s, int *slot)
         s->scales->data = take_filled(c, rows * (p->dim / group) * (int64_t)sizeof(float));
 }
 
-/* Of tensors of query rows: those that they have anyway, said. */
+/* Gives tensors of query rows their dense strides literally. */
 static void set_strides(struct drawn *c)
 {
     attnkit_attention_args *const a = &c->args;
@@ -517,7 +518,7 @@ static bool *seen_rows(const struct attention *a, const attnkit_attention_args *
     return seen;
 }
 
-/* The same by cell. */
+/* Whether a row of the KV head sees the key of each cell, by entry, head and cell. */
 static bool *seen_cells(struct attention *a, const attnkit_attention_args *args)
 {
     const int64_t heads = args->kv_heads, cells = args->kv_len;
@@ -546,7 +547,7 @@ static bool *seen_keys(struct attention *a, const attnkit_attention_args *args)
     return has_cells(a) && args->kv_len > 0 ? seen_cells(a, args) : seen_rows(a, args);
 }
 
-/* Weights out may be asked for of keys that no row sees. */
+/* Whether the call reads keys that no row sees: some kinds of weights are of all keys. */
 static bool reads_all_keys(const struct drawn *c)
 {
     return c->groups.weights.kind == ATTNKIT_WEIGHTS_CAPPED ||
@@ -627,7 +628,7 @@ static void draw_keys(struct drawn *c)
     free(seen);
 }
 
-/* NULL: there cannot be cells. */
+/* NULL: the call cannot have cells. */
 static struct drawn *new_drawn(int number, bool in_cells)
 {
     struct drawn *const c = calloc(1, sizeof *c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An attention call drawn from a number: which of all options it has, and their values; shapes,
- * types, tiles, pages, packed sequences; threads. What no row of a KV head sees is NaN in K and V,
- * or in unmapped memory. A number has the same bits on every machine.
+ * An attention call drawn from a number: shapes, types, tiles, pages, packed sequences; a choice of
+ * all options and their values; threads. Keys that no row of a KV head sees are NaN in K and V, or
+ * in unmapped memory. A number has the same bits on every machine.
  */
 #ifndef ATTNKIT_TEST_DRAWN_H
 #define ATTNKIT_TEST_DRAWN_H
@@ -20,11 +20,11 @@ enum {
     DRAWN_PIECES = 20,
 };
 
-/* A call, and the memory it has. */
+/* A call and its memory. */
 struct drawn {
     attnkit_attention_args args;
     struct groups groups;
-    char *out; /* as args has them, to be written to */
+    char *out; /* the outputs of args */
     float *lse, *weights;
     size_t out_bytes, lse_bytes, weights_bytes; /* 0: there are no weights */
     int threads;
@@ -40,21 +40,21 @@ struct drawn {
     struct guarded piece[DRAWN_PIECES];
 };
 
-/* Each tensor ends at an unmapped page. */
+/* A call whose tensors each end at an unmapped page. */
 struct drawn *drawn_new(int number);
 void drawn_free(struct drawn *c);
 
-/* The same with keys in cells of any order, of which some are empty. NULL where the call has tiles,
- * pages or packed keys, which do not go with them. */
+/* The same call with its keys in cells of any order, some of them empty. NULL if the call has
+ * tiles, pages or packed keys, which do not go with cells. */
 struct drawn *drawn_in_cells(int number);
 
-/* Gives the call integers of 32 bits in place of 64. Returns false where it has none that fit. */
+/* Gives the call integers of 32 bits in place of 64. False: it has none, or they do not fit. */
 bool drawn_narrow(struct drawn *c);
 
 /* Fills the outputs with a pattern. */
 void drawn_clear(const struct drawn *c);
 
-/* The call in a line, as a comment of TAP. */
+/* Prints the call in a line, as a comment of TAP. */
 void drawn_print(int number);
 void drawn_print_call(const struct drawn *c);
 

@@ -95,7 +95,7 @@ static struct call *new_call_of_states(int64_t rows)
     return c;
 }
 
-/* Next to nothing. */
+/* A call of q, k, v and out alone. */
 static struct call *new_bare_call(int64_t rows)
 {
     struct call *const c = new_call(rows);
@@ -118,7 +118,7 @@ static struct call *new_call_of_cells(int64_t rows)
 struct call *(*const full_calls[FULL_CALLS])(int64_t rows) = {full_call_new, new_call_of_states,
                                                               new_bare_call, new_call_of_cells};
 
-/* Of a binary32 number for each row; sums of a state are of binary64. */
+/* Bytes of a binary32 number for each row. Sums of a state have binary64. */
 static size_t rows_bytes(const struct call *c)
 {
     return (size_t)(2 * FULL_HEADS * c->args.q_len) * sizeof(float);

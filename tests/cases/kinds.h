@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every kind of mask: how a call is given one, and, without the library, which keys a row then
+ * Every kind of mask: how a call gets it, and, worked out without the library, which keys a row
  * sees. Two kinds go together unless they take the same field of the arguments.
  */
 #ifndef ATTNKIT_TEST_KINDS_H
@@ -19,10 +19,10 @@ struct kind {
 
 extern const struct kind kinds[KINDS];
 
-/* Adds numbers to scores where a call with a bias added 0. */
+/* Replaces the zeros of a bias by numbers. */
 void kinds_vary_bias(struct call *c);
 
-/* What it then adds to a score that is seen. */
+/* The number that the bias adds to a score that is seen; 0 without a bias. */
 double kinds_bias(const struct call *c, struct at at);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of attention in tests: made without a word about where memory is, run in memory that ends
- * with what the plan says, and compared with what they were when they were written.
+ * Plans of attention in tests. They are made without any address, and run in a workspace that has
+ * exactly the bytes that they ask for. At the end a plan must have the bytes that it had when it
+ * was written.
  */
 #ifndef ATTNKIT_TEST_PLANNED_H
 #define ATTNKIT_TEST_PLANNED_H
@@ -10,31 +11,31 @@
 
 enum { PLAN_ALIGNMENT = 16 /* bytes */ };
 
-/* What a run brings. */
+/* The pointers and lengths of a run. */
 struct brought {
     attnkit_attention_data data;
-    attnkit_attention_group_data groups; /* of data */
+    attnkit_attention_group_data groups; /* the groups of data */
 };
 
-/* All pointers and lengths of a call. */
+/* Takes all pointers and lengths of a call. */
 void plan_bring(const attnkit_attention_args *args, struct brought *b);
 
-/* Takes the pointers out of a call whose groups these are: a plan is made without them. */
+/* Sets the pointers of a call and its groups to NULL, because a plan is made without them. */
 void plan_forget(attnkit_attention_args *args, struct groups *g);
 
-/* The memory of a plan, and what was written to it. */
+/* A plan, and a copy of it from when it was written. */
 struct plan {
     void *memory, *written;
     size_t size;
 };
 
-/* Memory in which nothing is planned. */
+/* Memory for a plan that is not made yet. */
 struct plan plan_new(void);
 
 /* The plan of a call; fails the test if it is refused. */
 struct plan plan_call(const attnkit_attention_args *args, const char *isa, int64_t threads);
 
-/* Fails the test if the plan is not what it was. */
+/* Frees the plan. Fails the test if it has changed since it was written. */
 void plan_free(const struct plan *p);
 
 /* Bytes that a run needs. */

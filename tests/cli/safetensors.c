@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader of safetensors: headers as others write them, headers in which something is wrong, cut
- * off anywhere, or in which any one byte is any other. Each header ends at an unmapped page.
+ * The reader of safetensors: headers as other programs write them, wrong headers, headers that are
+ * cut off anywhere, and headers with any one byte changed to any other. Each header ends at an
+ * unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@ enum { MAX_HEADER = 4096 };
 /* The page that the headers end at. */
 static struct guarded page;
 
-/* What is wrong with the header, or NULL. */
+/* Parses a header. Returns what is wrong with it, or NULL. */
 static const char *parse(const char *header, size_t size, uint64_t data, struct safetensors *file)
 {
     static char why[SAFETENSORS_WHY];
@@ -39,7 +40,7 @@ static void assert_refused(const char *header, uint64_t data, const char *why)
     assert_null(file.tensors);
 }
 
-/* Two tensors and what else there may be; 28 bytes. */
+/* Two tensors of 28 bytes, with metadata and spaces. */
 static const char sample[] =
     "{\"__metadata__\":{\"format\":\"pt\"},"
     " \"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[4,28]} ,\r\n\t"
@@ -81,7 +82,7 @@ static void there_may_be_nothing(void **state)
     }
 }
 
-/* A tensor of one element, a scalar, and tensors without any, also at the place of others. */
+/* A scalar, and tensors without elements, some at the place of other tensors. */
 static void shapes_of_all_ranks_are_read(void **state)
 {
     (void)state;
@@ -101,7 +102,7 @@ static void shapes_of_all_ranks_are_read(void **state)
 static void a_header_cut_off_anywhere_is_refused(void **state)
 {
     (void)state;
-    const size_t whole = sizeof sample - 3; /* less the spaces at its end */
+    const size_t whole = sizeof sample - 3; /* without the spaces at its end */
     for (size_t size = 0; size < whole; size++) {
         struct safetensors file;
         assert_non_null(parse(sample, size, 28, &file));
@@ -109,7 +110,7 @@ static void a_header_cut_off_anywhere_is_refused(void **state)
     }
 }
 
-/* Whatever the byte: refused, or tensors that fill the file. */
+/* With any byte, the header is refused or its tensors fill the file. */
 static void any_byte_may_be_any_other(void **state)
 {
     (void)state;
@@ -164,7 +165,7 @@ static void malformed_headers_are_refused(void **state)
     assert_non_null(parse("{}\0", 3, 0, &file));
 }
 
-/* The tensor `a` of these words, alone. */
+/* Parses a header with only the tensor `a` of these words. */
 static const char *one(const char *dtype, const char *shape, const char *offsets)
 {
     static char header[MAX_HEADER];
@@ -246,7 +247,7 @@ static void assert_places(const char *why, uint64_t data, size_t count, const ui
     assert_refused(header, data, why);
 }
 
-/* Also where there are gaps, before them or around, and where the end is beyond the file's. */
+/* Even with gaps before or around the tensors, and with an end beyond the file. */
 static void tensors_that_overlap_are_named(void **state)
 {
     (void)state;
@@ -307,7 +308,7 @@ static void names_that_are_there_twice_are_refused(void **state)
                    "a name that is there twice: '__metadata__'");
 }
 
-/* What is said of a name of any length has room. */
+/* The message has room for a name of any length. */
 static void a_long_name_is_cut(void **state)
 {
     (void)state;
@@ -322,7 +323,8 @@ static void a_long_name_is_cut(void **state)
 /* -------------------------------------------------------------------------------------- strings
  */
 
-/* The name of the one tensor, written like this, is read as `name`; NULL: it is refused. */
+/* Fails the test unless a tensor's name that is written like this is read as `name`; NULL:
+ * refused. */
 static void assert_name(const char *written, const char *name)
 {
     static const char tensor[] = "\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";

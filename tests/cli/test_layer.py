@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `attnkit layer`: weights as models save them, against float64, and the picture.
+"""Tests of `attnkit layer`: weights in the forms in which models save them, results compared with float64, and
+the picture.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_layer.py
 
-As in test_tools.py. Safetensors files are written here, and the picture is decoded. Needs NumPy.
-"""
+ATTNKIT_COMMAND is as in test_tools.py. The tests write safetensors files and decode the picture. Needs
+NumPy."""
 
 import json
 import os
@@ -39,14 +40,14 @@ DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": to_bf16}
 
 
 def stored(array, dtype):
-    """The bytes that a safetensors file has of it."""
+    """The bytes of an array in a safetensors file."""
     if dtype == "BF16":
         return (to_bf16(array).view(np.uint32) >> 16).astype("<u2").tobytes()
     return array.astype({"F32": "<f4", "F16": "<f2", "F64": "<f8", "I32": "<i4"}[dtype]).tobytes()
 
 
 def safetensors(tensors, dtype="F32", pad=0):
-    """A file with these arrays, one after the other; dtype is one for all, or a dict."""
+    """The bytes of a file with these arrays, one after the other; dtype is one for all, or a dict."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
         kind = dtype if isinstance(dtype, str) else dtype.get(name, "F32")
@@ -60,7 +61,7 @@ def safetensors(tensors, dtype="F32", pad=0):
 
 def make_weights(d_model=D_MODEL, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, value_dim=None,
                  d_key=None, d_out=None, biases="qkvo", seed=10):
-    """q_proj.weight and so on, of values that bf16 has."""
+    """q_proj.weight and so on, with values that bf16 represents exactly."""
     value_dim, d_key = value_dim or head_dim, d_key or d_model
     shapes = {"q": (heads * head_dim, d_model), "k": (kv_heads * head_dim, d_key),
               "v": (kv_heads * value_dim, d_key), "o": (d_out or d_model, heads * value_dim)}
@@ -73,7 +74,7 @@ def make_weights(d_model=D_MODEL, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_
 
 
 def fused(weights):
-    """As PyTorch's MultiheadAttention has them."""
+    """The weights in the form of PyTorch's MultiheadAttention."""
     parts = {kind: [weights[f"{name}_proj.{kind}"] for name in "qkv"]
              for kind in ("weight", "bias")}
     return {"in_proj_weight": np.concatenate(parts["weight"]),
@@ -94,7 +95,7 @@ def rotate(heads, form, base=10000.0, dim=None):
 
 
 def layer(x, weights, heads=HEADS, kv_heads=KV_HEADS, context=None, rope=None, **more):
-    """The layer in float64: out, and all that attention gives."""
+    """The layer in float64: out, and all results of attention."""
     x = np.asarray(x, np.float64)
     context = x if context is None else np.asarray(context, np.float64)
     weights = {name: np.asarray(array, np.float64) for name, array in weights.items()}
@@ -146,7 +147,7 @@ class LayerTest(ToolTest):
                        *options, folder=self.folder, **more)
 
     def check(self, options=(), weights=None, place="w.safetensors", x=None, **meaning):
-        """out, lse and weights of a run with these options are those of float64."""
+        """Checks that out, lse and weights of a run with these options agree with float64."""
         with self.subTest(options=" ".join(map(str, options)), place=place):
             out = self.run_tool("--lse", "lse.npy", "--attention", "a.npy", *options,
                                 weights=place)
@@ -204,7 +205,7 @@ class Weights(LayerTest):
             self.check(("--kv-heads", KV_HEADS))
 
     def test_separate_matrices_of_multihead_attention(self):
-        """With another length of keys it has three matrices, but one bias."""
+        """If keys have another length than queries, it has three matrices but one bias."""
         weights = make_weights(d_key=24, kv_heads=HEADS)
         saved = fused({**weights, **{f"{n}_proj.weight": np.zeros((1, 1)) for n in "qkv"}})
         del saved["in_proj_weight"]
@@ -243,7 +244,7 @@ class Weights(LayerTest):
                 self.assertRegex(self.summary, f"(?m)^layer .*, {dtype.lower()}{tail}$")
 
     def test_prefixes(self):
-        """One layer is found by itself; of several one must be named."""
+        """A single layer is found without --prefix; of several, one must be named."""
         other = make_weights(seed=30)
         both = {f"model.{i}.attn.{name}": array for i, part in enumerate((self.weights, other))
                 for name, array in part.items()}
@@ -412,7 +413,7 @@ class NoPicture(LayerTest):
 @unittest.skipUnless(HAS_PNG, "this attnkit was built without libpng")
 class Picture(LayerTest):
     def draw(self, *options, heads=HEADS, **more):
-        """Runs; returns the pixels, the weights of batch entry 0, and its panels: their pixels."""
+        """Runs the command. Returns the pixels, the weights of batch entry 0, and the pixels of its panels."""
         self.run_tool("--plot", "w.png", "--attention", "a.npy", *options, **more)
         pixels = png.decode((self.folder / "w.png").read_bytes())
         weights = self.load("a.npy")
@@ -432,7 +433,7 @@ class Picture(LayerTest):
                 [pixels[t:t + NUMBER, l:l + x] for t, l in corners])
 
     def cells(self, panel, rows, keys):
-        """The colour of each weight of a panel that shows them all."""
+        """The colour of each weight of a panel that shows all weights."""
         zoom_y, zoom_x = panel.shape[0] // rows, panel.shape[1] // keys
         self.assertEqual(panel.shape, (rows * zoom_y, keys * zoom_x, 3))
         cells = panel[::zoom_y, ::zoom_x]
@@ -453,7 +454,7 @@ class Picture(LayerTest):
         self.assertRegex(self.summary, rf"(?m)^plot +{pixels.shape[1]} x {pixels.shape[0]} pixels ")
 
     def test_colours_of_known_weights(self):
-        """Scores of 0: row i has i + 1 weights of 1 / (i + 1)."""
+        """All scores are 0: row i has i + 1 weights of 1 / (i + 1)."""
         self.store_file(make_weights(biases=""))
         self.store("x", np.zeros((16, D_MODEL), np.float32))
         pixels, _ = self.draw("--causal", "upper-left")
@@ -565,7 +566,7 @@ class Picture(LayerTest):
 
 class Refusals(LayerTest):
     def refuse_weights(self, pattern, *options, dtype="F32", without=(), **changes):
-        """A file in which some tensors are others, by their shape."""
+        """Refuses a file in which some tensors have other shapes."""
         tensors = {n: a for n, a in self.weights.items() if n not in without}
         for name, shape in changes.items():
             name = name.replace("__", ".")
@@ -722,7 +723,7 @@ class Refusals(LayerTest):
 
 
 class Files(LayerTest):
-    """Weights that are not whole. The header is also tested byte by byte in safetensors.c."""
+    """Incomplete weights. safetensors.c also tests the header byte by byte."""
 
     def setUp(self):
         super().setUp()
@@ -752,7 +753,7 @@ class Files(LayerTest):
         self.refuse_file(self.whole + b"\0", "bytes after the last tensor")
 
     def refuse_places(self, places, pattern, size=64):
-        """Tensors of bytes at these places; a header that is good otherwise."""
+        """Refuses tensors of bytes at these places, in an otherwise valid header."""
         header = {name: {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
                   for name, (begin, end) in places.items()}
         text = json.dumps(header).encode()
@@ -806,7 +807,7 @@ class Files(LayerTest):
             path.write_bytes(whole)
 
     def test_a_huge_batch(self):
-        """There is no element, but something for each entry."""
+        """Arrays without elements, but with numbers for each batch entry."""
         (self.folder / "x.npy").write_bytes(with_header(header_of((2 ** 61, 0, 2))))
         self.refuse("no memory for --kv-len", "--kv-len", "0")
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a user or a file gives the command: with characters that a terminal would obey, and
-two of one file.
+"""Names that a user or a file gives the command: names with characters that a terminal would obey, and two
+names of one file.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_names.py
 
@@ -15,7 +15,7 @@ import unittest
 from test_layer import HEADS, LayerTest
 from test_tools import ENVIRONMENT, ToolTest, attnkit
 
-# A text, and what a message has instead of it.
+# A text, and its form in a message.
 ESCAPES = {"\x1b[31mred": r"\x1b[31mred", "\x07\x08\x0d\x7f": r"\x07\x08\x0d\x7f", "a\nb": r"a\x0ab",
            "\u0085\u009b2J": r"\xc2\x85\xc2\x9b2J", "\u202egpj": r"\xe2\x80\xaegpj",
            "\u2028\u2066\u200f": r"\xe2\x80\xa8\xe2\x81\xa6\xe2\x80\x8f",
@@ -25,7 +25,7 @@ READABLE = ("größe", "注意", "\U0001f600", "c\u0327", "a b", r"back\slash", 
 
 
 def unreadable(text):
-    """Its characters that are no line's end and that no terminal shows."""
+    """The characters of a text that a terminal does not show, except for ends of lines."""
     return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
 
 
@@ -92,7 +92,7 @@ class Results(ToolTest):
 
 class Layers(LayerTest):
     def test_names_of_files_and_tensors(self):
-        """A name in a safetensors file has no control characters, but others that are not seen."""
+        """A name in a safetensors file has no control characters, but may have other invisible ones."""
         prefix, shown = "ä\u202e\u2028.", r"ä\xe2\x80\xae\xe2\x80\xa8."
         self.store_file(self.weights, prefix=prefix)
         for name, name_shown in ESCAPES.items():
@@ -116,7 +116,7 @@ class Layers(LayerTest):
 
 
 def options_with_files(command):
-    """As its help has them."""
+    """The options of a command with files, from its help."""
     text = attnkit(command, "--help").stdout
     return re.findall(r"^  (-\S+) (?:FILE|PLACE)\b", text, re.MULTILINE)
 
@@ -194,7 +194,7 @@ class OneFileOfALayer(LayerTest):
                         self.assertIn(f"{first} and {second} name one file, ", done.stderr)
 
     def test_a_folder_of_weights(self):
-        """Its tensors that are read are inputs, the rest of it is not."""
+        """The tensors that are read are inputs; the other files of the folder are not."""
         self.store_folder(self.weights)
         path = self.folder / "w" / "k_proj.weight.npy"
         (self.folder / "link.npy").symlink_to(path)

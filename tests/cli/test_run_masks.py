@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `attnkit run` with masks, functions of the score and other types, against float64.
+"""Tests of `attnkit run` with masks, score mods and other types, compared with float64.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
 
-As in test_tools.py, which has the rest of the command. Needs NumPy.
-"""
+ATTNKIT_COMMAND is as in test_tools.py, which tests the rest of the command. Needs NumPy."""
 
 import re
 import unittest
@@ -22,14 +21,14 @@ KINDS = ("attend", "ignore", "add")
 
 
 def positions(offsets):
-    """Of each row, [batch, 1, rows, 1]; offsets is one, or one for each batch entry."""
+    """The position of each row, [batch, 1, rows, 1]; offsets is one number, or one for each batch entry."""
     offsets = np.broadcast_to(np.asarray(offsets, np.float64), BATCH)
     return offsets[:, None, None, None] + np.arange(ROWS)[:, None]
 
 
 def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=None, offsets=0,
               sinks=None, keep=1.0):
-    """All that attention gives, in float64, of [batch, heads, rows, dim]."""
+    """All results of attention, in float64, of [batch, heads, rows, dim]."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
     scaled = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -76,7 +75,7 @@ def philox(counter, key):
 
 
 def dropout_factors(rate, seeds, offsets):
-    """What multiplies the weights, [batch, heads, rows, keys]."""
+    """The factors of the weights, [batch, heads, rows, keys]."""
     factors = np.empty(tuple(SIZES.values()))
     keys = np.arange(KEYS)
     for b, h, i in np.ndindex(BATCH, HEADS, ROWS):
@@ -123,21 +122,21 @@ class RunTest(ToolTest):
         return f"{name}.npy"
 
     def mask(self, kind, *shape):
-        """A mask of that kind."""
+        """Draws a mask of this kind."""
         if kind != "add":
             return self.random.random(shape) < 0.6
         bias = self.random.standard_normal(shape).astype(np.float32)
         return np.where(self.random.random(shape) < 0.6, bias, np.float32(-np.inf))
 
     def meaning(self, mask, kind, dims=None):
-        """The mask as the oracle takes it; what is masked has no bias."""
+        """The mask in the oracle's form. A masked key has no bias."""
         mask = broadcast(mask, dims)
         if kind != "add":
             return {"visible": mask != 0 if kind == "attend" else mask == 0}
         return {"visible": mask > -np.inf, "bias": np.where(mask > -np.inf, mask, 0)}
 
     def check(self, options, **meaning):
-        """out and lse of a run with these options are those of float64."""
+        """Checks that out and lse of a run with these options agree with float64."""
         with self.subTest(options=" ".join(map(str, options))):
             out = self.run_tool("--lse", "lse.npy", *options)
             expected = attention(**self.arrays, **meaning)
@@ -300,7 +299,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The work is that of the keys which positions and lengths let rows see."""
+        """The work counts the keys that rows see by positions and lengths."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),
@@ -399,7 +398,7 @@ class Scores(RunTest):
         self.check(["--align", "upper-left", "--dropout", 0, "--seed", 5])
 
     def everything(self):
-        """Options of all kinds, and what they mean."""
+        """Options of all kinds, and their meaning for the oracle."""
         mask, bits = self.random.random((BATCH, KEYS)) < 0.8, self.random.random((ROWS, KEYS)) < 0.2
         bias = normal(HEADS, ROWS, KEYS, seed=7)
         docs = np.arange(KEYS) // 9
@@ -512,7 +511,7 @@ class Types(RunTest):
                 self.assertRegex(self.summary, rf"(?m)^k +\[1, 40, 64\] k\.npy, {name}$")
 
     def test_kv_type_of_float16(self):
-        """Values of float16 are the same in float32 and float16; v alone is converted here."""
+        """Values of float16 are the same in float32 and float16. Only v is converted here."""
         q, k, v = self.arrays.values()
         half = k.astype(np.float16)
         self.save(q, half, half.astype(np.float32))
@@ -560,19 +559,19 @@ class Types(RunTest):
 
 
 class Cells(RunTest):
-    """Keys in cells of any order, against a cache in which each lies at its index."""
+    """Keys in cells of any order, compared with a cache in which each key lies at its index."""
 
     ORDERS = np.array([[7, 8, 9, 3, 4, 5, 6], [3, -1, 0, 10, 5, -1, 6]])
 
     def in_cells(self, array, order, missing=np.nan):
-        """Of [batch, ..., keys, last] the rows of the keys, at their cells."""
+        """The rows of an array [batch, ..., keys, last], moved from keys to cells."""
         cells = np.full((*array.shape[:-2], len(order[0]), array.shape[-1]), missing, array.dtype)
         for b, cell in zip(*np.nonzero(order >= 0)):
             cells[b, ..., cell, :] = array[b, ..., order[b, cell], :]
         return cells
 
     def both(self, order, dtype, *options, of_keys=(), of_cells=()):
-        """The bits of out of both caches."""
+        """Checks that both caches give the same bits of out."""
         there = np.zeros((BATCH, KEYS), bool)
         for b, cell in zip(*np.nonzero(order >= 0)):
             there[b, order[b, cell]] = True
@@ -727,7 +726,7 @@ class Refusals(RunTest):
                     "--seed", "1,2,3")
 
     def refuse_array(self, pattern, array, *options):
-        """bad.npy with that array is refused, by a message that names it."""
+        """Checks that bad.npy with this array is refused by a message that names it."""
         self.store("bad", array)
         with self.subTest(options=options, dtype=array.dtype, shape=array.shape):
             self.refuse(r"bad\.npy.*" + pattern, *options)
@@ -838,7 +837,7 @@ class Refusals(RunTest):
         self.refuse("cannot write none/w.npy", "--weights", "none/w.npy")
 
     def test_a_batch_that_is_too_large(self):
-        """There is no element, but something for each entry."""
+        """Arrays without elements, but with numbers for each batch entry."""
         for name in "qkv":
             content = with_header(header_of((2 ** 61, 0, 3, 4)))
             (self.folder / f"{name}.npy").write_bytes(content)

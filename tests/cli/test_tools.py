@@ -56,7 +56,7 @@ def npy(array, version=(1, 0)):
 
 
 def with_header(header, data=b"", version=(1, 0)):
-    """The bytes of a .npy file with a header of our own making."""
+    """The bytes of a .npy file with any header."""
     header = header if isinstance(header, bytes) else header.encode("latin1")
     length = struct.pack("<H" if version[0] == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes(version) + length + header + data
@@ -102,7 +102,7 @@ class ToolTest(unittest.TestCase):
         return np.load(self.folder / name, allow_pickle=False)
 
     def contents(self):
-        """What lies in the folder, byte by byte."""
+        """The files of the folder and their bytes."""
         return {path.name: path.read_bytes() if path.is_file() else None
                 for path in self.folder.iterdir()}
 
@@ -111,14 +111,14 @@ class ToolTest(unittest.TestCase):
                        folder=self.folder, **more)
 
     def run_tool(self, *options, **more):
-        """A run that must succeed; returns out."""
+        """Runs the command, which must succeed. Returns out."""
         done = self.attempt(*options, **more)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.summary = done.stdout
         return self.load("out.npy")
 
     def refuse(self, pattern, *options, code=1, **more):
-        """A run that must fail with that exit code and message, and change no file."""
+        """Runs the command, which must fail with this exit code and message and change no file."""
         before = self.contents()
         done = self.attempt(*options, **more)
         self.assertEqual(done.returncode, code, done.stderr)
@@ -129,7 +129,7 @@ class ToolTest(unittest.TestCase):
         self.assertEqual(self.contents(), before)
 
     def refuse_q(self, content, pattern):
-        """q.npy with these bytes is refused, by a message that names the file."""
+        """Checks that q.npy with these bytes is refused by a message that names the file."""
         (self.folder / "q.npy").write_bytes(content)
         self.refuse(r"q\.npy.*" + pattern)
 
@@ -153,7 +153,7 @@ class Results(ToolTest):
         self.compare(self.run_tool("--threads", 2), oracle(**self.arrays)[0])
 
     def test_float16(self):
-        """Each array by itself; the bits are those of the same values as float32."""
+        """Each array alone as float16 gives the bits of the same values as float32."""
         wide = [array.astype(np.float16).astype(np.float32) for array in
                 (normal(4, 30, 17), normal(2, 200, 17, seed=1), normal(2, 200, 9, seed=2))]
         self.save(*wide)
@@ -243,7 +243,7 @@ class Results(ToolTest):
 
 
 class Reading(ToolTest):
-    """Files that are well formed, and many that are not."""
+    """Well-formed files, and many malformed ones."""
 
     DATA = normal(6, 4).tobytes()
 
@@ -320,14 +320,14 @@ class Reading(ToolTest):
                 self.refuse_q(with_header(header_of(shape), self.DATA), "malformed")
 
     def test_huge_shapes_without_elements(self):
-        """Nothing is in the files, but out would be huge."""
+        """The files have no elements, but out would be huge."""
         huge = 2 ** 61
         (self.folder / "k.npy").write_bytes(with_header(header_of((1, 0, 4))))
         (self.folder / "v.npy").write_bytes(with_header(header_of((1, 0, huge))))
         self.refuse(r"out\.npy: no memory")
 
     def test_a_huge_batch_without_elements(self):
-        """It has results, which are empty, but numbers for each entry would fill the memory."""
+        """The results are empty, but numbers for each entry would fill the memory."""
         for batch in (2 ** 27, 2 ** 40, 2 ** 63 - 1):
             for name in "qkv":
                 (self.folder / f"{name}.npy").write_bytes(
@@ -477,7 +477,7 @@ class Writing(ToolTest):
                 self.refuse("name one file", "--lse", other)
 
     def test_no_room(self):
-        """The limit of a file's size is as good as a full disk; the old result stays."""
+        """A limit on the file size stands for a full disk. The old result stays."""
         self.save(normal(500, 8), normal(5, 8), normal(5, 8))
         (self.folder / "out.npy").write_bytes(b"old")
         for limit in (100, 128, 5000, 16127):
@@ -545,7 +545,7 @@ class Usage(ToolTest):
     def test_unknown_options_are_named(self):
         self.usage_error("unknown option '--foo'", "run", "--foo", "1")
         self.usage_error("unknown option '--foo=1'", "run", "--foo=1")
-        self.usage_error("unknown option '--thread'", "run", "--thread", "1")  # not abbreviated
+        self.usage_error("unknown option '--thread'", "run", "--thread", "1")  # options cannot be abbreviated
         self.usage_error("unknown option '--threadss'", "run", "--threadss", "1")
         self.usage_error("unknown argument 'q.npy'", "run", "q.npy")
         self.usage_error("unknown option '--q'", "info", "--q")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The file of examples/portable_state.c, between two builds: what one writes, with each of its instruction
-sets, the other goes on from, with each of its own, and both come to the same result. Files that are cut
+"""The file of examples/portable_state.c between two builds: one build writes it, with each of its instruction
+sets, the other one continues from it, with each of its own, and all results are the same. Files that are cut
 off, changed or of another machine are refused.
 
     tests/interop/portable.py EXAMPLE [WRAPPER... EXAMPLE]
 
-WRAPPER runs the second one, of a build for another machine; without it the two are one. Prints TAP.
-"""
+WRAPPER runs the second program, of a build for another machine; without it, one build does both. Prints
+TAP."""
 
 import os
 import re
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 HEADER = 72  # bytes
-BYTE_ORDER, VERSION, LIBRARY = 8, 12, 16  # where these are in it
+BYTE_ORDER, VERSION, LIBRARY = 8, 12, 16  # offsets in the header
 
 
 def run(command, isa, *arguments):
@@ -27,14 +27,14 @@ def run(command, isa, *arguments):
 
 
 def isas(command):
-    """Those that it can run: a name that is none makes it say so."""
+    """The instruction sets that a program can run, from its message on an unknown name."""
     _, output = run(command, "none", "write", os.devnull)
     found = re.search(r"possible here: (.*)", output)
     return found[1].split(", ") if found else []
 
 
 def crossings(writer, reader, folder):
-    """(instruction sets of the two, what going on printed if it went well else None, all output)."""
+    """(instruction sets of the two, output of the second if it succeeded else None, all output)."""
     for written in isas(writer):
         file = folder / "state"
         status, output = run(writer, written, "write", file)
@@ -48,7 +48,7 @@ def crossings(writer, reader, folder):
 
 
 def refusals(command, folder):
-    """(what is wrong with a file, whether it is refused by the right words, all output)."""
+    """(the fault of a file, whether it is refused with the right message, all output)."""
     good = folder / "good"
     isa = isas(command)[0]
     run(command, isa, "write", good)

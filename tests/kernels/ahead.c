@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a product asks for ahead of its need: every line of the tiles in their order and no other,
+ * What a product prefetches: every cache line of the tiles, in their order, and no other line,
  * however the work and the lines divide.
  */
 #include <setjmp.h>
@@ -17,7 +17,7 @@ enum { ROUNDS = 2000, MAX_TILES = 4, MOST_BYTES = 1000, STEP = 1024 };
 
 static char matrix[MAX_TILES * STEP];
 
-/* Where r is, in lines of tiles of so many bytes that have been asked for. */
+/* The position of r: how many lines of the tiles have been prefetched. */
 static int64_t lines_asked(const struct requests *r)
 {
     const int64_t lines = (r->tile_bytes + CACHE_LINE - 1) / CACHE_LINE;
@@ -57,7 +57,8 @@ static void nothing_is_asked_for_without_tiles_or_work(void **state)
     assert_ptr_equal(without_work.line, matrix);
 }
 
-/* Of a product that asks after every PACE inputs of its register tiles of 4 rows x 24 outputs. */
+/* A product that prefetches after every PACE inputs of its register tiles of 4 rows x 24
+ * outputs. */
 static void a_product_has_asked_for_all_at_its_end(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions behind the angles of a rotation, kernels/cache/angles.h: each within its bound of
- * long double's function, with the same bits on every machine, and sin and cos also of the angles
- * that are hardest to reduce. Where long double is no wider than double the bounds are not checked.
+ * The functions behind the angles of a rotation, kernels/cache/angles.h: each is within its bound
+ * of long double's function and has the same bits on every machine. sin and cos are also checked at
+ * the angles that are hardest to reduce. If long double is no wider than double, the bounds are not
+ * checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@ static int samples(void)
     return sampled(1000000, 50);
 }
 
-/* Of [low, high), both positive, with all exponents alike. */
+/* A number of [low, high), both positive, whose exponents are equally likely. */
 static double random_double(uint64_t *state, double low, double high)
 {
     const uint64_t first = bits_from_double(low);
@@ -39,7 +40,7 @@ static void skip_without_long_double(void)
         skip();
 }
 
-/* How far a result is from the truth, in u of it. */
+/* How far a result is from the truth, in u of the truth. */
 static long double error_of(double got, long double truth)
 {
     return truth == 0 ? (got == 0 ? 0 : INFINITY) : fabsl((got - truth) / truth) / U;
@@ -98,7 +99,8 @@ static void expect_sin_and_cos(double x, long double *worst)
     *worst = fmaxl(*worst, error_of(got.cos, cosl(x)));
 }
 
-/* Up to the last position there is, also where one of them is nearly 0 or both are nearly equal. */
+/* Up to the largest position, and near angles where sin or cos is nearly 0 or both are nearly
+ * equal. */
 static void sin_and_cos_are_within_5_u(void **state)
 {
     (void)state;
@@ -117,8 +119,9 @@ static void sin_and_cos_are_within_5_u(void **state)
     assert_true(none.sin == 0.0 && none.cos == 1.0);
 }
 
-/* Between 2^n and 2^(n + 1) the number of binary64 that is nearest to a multiple of pi / 2, found
- * by continued fractions, for n = 1 to 63; sin and cos to nearest, by mpmath with 600 bits. */
+/* For n = 1 to 63, the number of binary64 between 2^n and 2^(n + 1) that is nearest to a multiple
+ * of pi / 2, found by continued fractions; its sin and cos, rounded to nearest, by mpmath with 600
+ * bits. */
 static const struct {
     double x, sin, cos;
 } hardest[] = {
@@ -197,7 +200,7 @@ static void sin_and_cos_near_multiples_are_within_5_u(void **state)
     }
 }
 
-/* As binary32, from the product of a position and a frequency, which is rounded, on. */
+/* Results of binary32. The truth is taken of the rounded product of position and frequency. */
 static void cos_and_sin_of_any_position_are_right(void **state)
 {
     (void)state;

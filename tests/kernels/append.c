@@ -43,7 +43,7 @@ static const struct kernels *scalar;
 
 /* --- A call and all it points to ---------------------------------------------------------- */
 
-/* The same numbers in both widths, of which a call is given one. */
+/* The same integers in 64 and in 32 bits. A call gets one of the arrays. */
 struct numbers {
     int64_t wide[MAX_BATCH];
     int32_t narrow[MAX_BATCH];
@@ -60,7 +60,7 @@ struct call {
     uint64_t random;
 };
 
-/* What a case is about; the rest is drawn. */
+/* What is fixed in a case; everything else is drawn. */
 struct kind {
     attnkit_type src_type, dst_type;
     attnkit_rope rope;
@@ -84,7 +84,7 @@ static void draw_dims(struct call *c, const struct kind *k)
     static const int64_t even[] = {2, 6, 8, 16, 30, 34, 64, 66, 96, 128, 130, 160, 256};
     static const int64_t any[] = {1, 3, 7, 15, 17, 31, 33, 63, 65, 127, 129, 200};
     static const int64_t blocks[] = {32, 64, 96, 128, 160, 256};
-    const int64_t most = k->tiled ? 64 : MAX_DIM; /* a tile has room between unmapped pages */
+    const int64_t most = k->tiled ? 64 : MAX_DIM; /* a tile must fit between unmapped pages */
     attnkit_append_args *a = &c->args;
     const bool has_blocks = block_elements((enum type)k->dst_type) > 1;
     if (k->tiled)
@@ -94,7 +94,7 @@ static void draw_dims(struct call *c, const struct kind *k)
     else
         a->dim = k->rope || random_below(&c->random, 2) ? pick(c, even, 13) : pick(c, any, 12);
     if (k->rope && random_below(&c->random, 2)) {
-        a->dim += !has_blocks && a->dim < most; /* odd, too */
+        a->dim += !has_blocks && a->dim < most; /* odd dims as well */
         c->rotation.dim = 2 * (1 + random_below(&c->random, a->dim / 2));
     }
     if (k->dst_type == ATTNKIT_I8) {
@@ -110,7 +110,8 @@ static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbe
     ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
 }
 
-/* By memcpy, because gcc 12 for 64-bit ARM loses the narrow ones otherwise, once it vectorises. */
+/* By memcpy, because gcc 12 for 64-bit ARM otherwise loses the 32-bit integers when it
+ * vectorises. */
 static void set_number(struct numbers *numbers, int b, int64_t value)
 {
     const int32_t narrow = (int32_t)value;
@@ -153,7 +154,7 @@ static int64_t position_of(const struct call *c, int64_t b)
     return c->rotation.positions.data ? c->positions.wide[b] : start_of(c, b);
 }
 
-/* Every page has one user; entries that no row needs are no pages. */
+/* Every page has one user. Entries of the block table that no row needs hold no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     attnkit_append_args *const a = &c->args;
@@ -201,7 +202,8 @@ static int64_t rope_dim(const struct call *c)
     return c->rotation.dim ? c->rotation.dim : c->args.dim;
 }
 
-/* Tables of anything, as long as positions need, with NaN for positions that no row has; or a base.
+/* Tables of random numbers, as long as the positions need, with NaN at positions that no row has;
+ * or a base.
  */
 static void draw_rope(struct call *c)
 {
@@ -245,7 +247,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     const int64_t group = a->scale_group ? a->scale_group : a->dim;
     c->src = (struct tensor){.count = {a->batch, a->heads, a->len},
                              .row_bytes = bytes_of((enum type)a->src.type, a->dim)};
-    /* What is a row of these is a tile, if there are tiles. */
+    /* With tiles, a row of these tensors is a tile. */
     const int64_t together = a->dst.layout & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
     const int64_t lines = (rows + together - 1) / together;
     c->dst = (struct tensor){.count = {outer, a->heads, lines},
@@ -267,7 +269,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     set_strided(&a->dst_scales, c->scales.strides);
 }
 
-/* The only call whose memory is valid, until the next. */
+/* A new call. It takes over the memory of the call before. */
 static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -278,7 +280,7 @@ static struct call *make_call(const struct kind *k, uint64_t seed)
         .dst = {.type = k->dst_type, .layout = k->tiled ? ATTNKIT_TILED : 0},
     };
     c->rotation = (attnkit_rotation){.size = sizeof c->rotation, .kind = k->rope};
-    if (k->rope || random_below(&c->random, 2)) /* one without a kind is none */
+    if (k->rope || random_below(&c->random, 2)) /* a rotation without a kind does nothing */
         c->args.rotation = &c->rotation;
     draw_dims(c, k);
     draw_rows(c);
@@ -299,7 +301,7 @@ static void free_call(struct call *c)
 
 /* --- Running it --------------------------------------------------------------------------- */
 
-/* Backwards, so that no order is relied upon. */
+/* Runs tasks backwards, because no order is promised. */
 static void run_backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     (void)pool;
@@ -315,8 +317,8 @@ static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* In so many shares; with more than 2 of them in calls of their own, else by a parallel-for. The
- * workspace has no byte too many. */
+/* Runs the call on so many threads: up to 2 by a parallel-for, more by a call for each thread. The
+ * workspace has exactly the bytes that are asked for. */
 static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -366,7 +368,7 @@ static void expected_row(const struct call *c, const char *src, int64_t position
                    scales);
 }
 
-/* The row that is expected, and its scales, in their places of a tile and its scales. */
+/* Writes the expected row and its scales to their places in a tile and its scales. */
 static void expected_in_tile(const struct call *c, const char *src, int64_t position, int64_t key,
                              char *tile, char *scales)
 {
@@ -379,7 +381,7 @@ static void expected_in_tile(const struct call *c, const char *src, int64_t posi
         scales[byte_in_tile(TYPE_F32, n, key)] = row_scales[n];
 }
 
-/* All rows, into copies of dst's and the scales' memory. */
+/* Writes all expected rows into copies of the memory of dst and of the scales. */
 static void expected_memory(const struct call *c, char *dst, char *scales)
 {
     const attnkit_append_args *a = &c->args;
@@ -420,7 +422,7 @@ static const char *check_call(const struct call *c, const char *isa, int64_t thr
     return wrong;
 }
 
-/* Other draws for every kind. */
+/* The seed of a draw, different for every kind. */
 static uint64_t seed_of(const struct kind *k, uint64_t draw)
 {
     const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope,
@@ -586,10 +588,10 @@ static void rotation_keeps_lengths(void **state)
 
 /* --- cos and sin -------------------------------------------------------------------------- */
 
-/* Off by half an ulp of binary32 and by what the angle is off: with u = 2^-53, the exponent
- * -i / pairs * log2(base) has 2 roundings and the 6 u of log2, which the power of two makes
- * relative; 2^x has 3 u, the position and its product one each. cos and sin have 5 u, which round
- * up to 8. */
+/* The error is half an ulp of binary32 plus the error of the angle. With u = 2^-53: the exponent -i
+ * / pairs * log2(base) has 2 roundings and the 6 u of log2, which the power of two makes relative;
+ * 2^x has 3 u; the position and its product have one each. cos and sin have 5 u, rounded up to
+ * 8. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;
@@ -628,7 +630,7 @@ static void cos_and_sin_are_right(void **state)
         }
 }
 
-/* A turn by every position that there is gives numbers, whatever the base. */
+/* A rotation by any position gives finite numbers, whatever the base. */
 static void angles_of_far_positions_are_finite(void **state)
 {
     (void)state;
@@ -664,7 +666,7 @@ static void rotation_in_place_has_the_same_result(void **state)
         }
 }
 
-/* Q in a tensor of tokens that holds Q, K and V, say. */
+/* As for Q in a token-major tensor that has Q, K and V side by side. */
 static void rotation_in_place_may_be_strided(void **state)
 {
     const struct isa *isa = *state;
@@ -687,7 +689,7 @@ static void rotation_in_place_may_be_strided(void **state)
     assert_memory_equal(x, expected, sizeof x);
 }
 
-/* Row i of every batch entry, in a call of its own. */
+/* Appends row i of every batch entry, in a call of its own. */
 static void append_one_row(const struct call *whole, int64_t i, const char *isa)
 {
     int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
@@ -725,7 +727,7 @@ static void check_row_at_a_time(const struct kind *k, const char *isa)
     }
 }
 
-/* Those that share a tile, too. */
+/* Even for rows that share a tile. */
 static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
 {
     const struct isa *isa = *state;
@@ -739,7 +741,7 @@ static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
                                         isa->name);
 }
 
-/* The caller's rounding does not matter, and is his again. */
+/* The caller's rounding mode does not matter, and is restored. */
 static void rounding_modes_do_not_matter(void **state)
 {
     const struct isa *isa = *state;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element and of 8 bit floating point to binary32, and
- * those that can be written back, by every instruction set or the one that is named: against what
- * the formats mean (tests/support/blocks.h), against the bytes and numbers of ggml's reference, and
- * against the scalar conversions by memcmp.
+ * Conversions of blocks with less than a byte for an element, and of 8-bit floating point, to
+ * binary32, and back for types that can be written, by every instruction set or the one that is
+ * named. They are compared with the definitions of the formats (tests/support/blocks.h), with the
+ * bytes and numbers of ggml's reference, and, by memcmp, with the scalar conversions.
  *
  * `blocks [ISA]`.
  */
@@ -28,19 +28,19 @@
 #include "tests/support/sample.h"
 
 enum {
-    PATTERNS = 1 << 16, /* of a scale */
+    PATTERNS = 1 << 16, /* bit patterns of a scale */
     MAX_BLOCK = 128,    /* elements */
     MAX_ROW = 512,
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
-    FARTHEST = 64,  /* bytes of a row from the end of its memory */
+    FARTHEST = 64,  /* bytes from a row to the end of its memory */
 };
 
 static const enum type written[] = {TYPE_Q4_0, TYPE_Q5_0};
 
 static const struct kernels *scalar;
 
-/* Equal bits, or both NaN. */
+/* Whether both have equal bits, or are NaN. */
 static bool is_same(float a, float b)
 {
     return bits_from_float(a) == bits_from_float(b) || (isnan(a) && isnan(b));
@@ -58,7 +58,7 @@ static void draw_block(const struct block_format *f, uint16_t scale, uint64_t *r
         memcpy(block + f->minimum_at, &minimum, sizeof minimum);
 }
 
-/* With any integers, and any minimum. */
+/* With random integers and a random minimum. */
 static void every_scale_of_a_block_widens(const struct kernels *kernels)
 {
     uint64_t random = 1;
@@ -138,7 +138,7 @@ static void groups_of_e4m3_have_their_scales(const struct kernels *kernels)
     }
 }
 
-/* As blocks of TYPE_Q8_0, which widen to the same; and no byte outside them. */
+/* To blocks of TYPE_Q8_0 that widen to the same numbers. No byte outside them is written. */
 static void blocks_are_unpacked(const struct kernels *kernels)
 {
     uint64_t random = 1;
@@ -163,7 +163,7 @@ static void blocks_are_unpacked(const struct kernels *kernels)
         }
 }
 
-/* At a stride that is no multiple of a block, and backwards. */
+/* Rows at a stride that is no multiple of a block, and backwards. */
 static void rows_are_unpacked_one_after_the_other(const struct kernels *kernels)
 {
     enum { ROWS = 5, DIM = 256, STRIDE = 200 };
@@ -228,7 +228,7 @@ static void rows_are_written_as_in_ggml(const struct kernels *kernels)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* The integer of x in a block with this largest element, as the contract of `narrow` has it. */
+/* The integer of x in a block with this largest element, by the contract of `narrow`. */
 static int model_integer(const struct block_format *f, float x, float largest)
 {
     const float factor = 1.0f / (largest / (float)-f->zero);
@@ -257,7 +257,7 @@ static void expect_block(const struct block_format *f, const float *x, const cha
     memcpy(&half, block, sizeof half);
     if (isnan(largest))
         assert_int_equal(half, 0x7e00);
-    else if (largest != 0.0f) /* of a zero only the sign is open, which the bytes of ggml show */
+    else if (largest != 0.0f) /* the sign of a zero is checked by the bytes of ggml */
         assert_int_equal(half, f16_from_float(largest / (float)-f->zero));
     for (int i = 0; i < UNIT; i++) {
         const int expected = model_integer(f, x[i], largest);
@@ -279,13 +279,13 @@ static float draw(uint64_t *random, enum data data)
     switch (data) {
     case WIDE:
         return ldexpf(u, (int)random_below(random, 80) - 40);
-    case TINY: /* about where 1 / scale is no number */
+    case TINY: /* around scales whose reciprocal overflows */
         return ldexpf(u, -115 - (int)random_below(random, 30));
     case HUGE_VALUES:
         return ldexpf(u, 100 + (int)random_below(random, 29));
     case SPECIAL:
         return random_below(random, 40) == 0 ? specials[random_below(random, 7)] : u;
-    case HALVES: /* where rounding is decided */
+    case HALVES: /* halfway between two integers */
         return ldexpf((float)(random_below(random, 65) - 32), -1);
     case SAME_SIZE:
         return random_below(random, 2) ? 1.5f : -1.5f;
@@ -319,7 +319,7 @@ static void random_rows_are_written(const struct kernels *kernels)
 
 /* --- Bounds: rows of every length at every place, beside an unmapped page --------------------- */
 
-/* A row in a slot, so many bytes from the end or the beginning. */
+/* A row in a slot, `offset` bytes from the slot's end or beginning. */
 static unsigned char *place(int slot, bool at_end, int64_t offset, int64_t size)
 {
     unsigned char *const bytes = (unsigned char *)memory_slots(slot, 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A cache whose cells hold keys in any order gives the bits of a dense one in which each key lies
- * in its place, with every kind of mask and every type: whatever the order, with keys that have no
- * cell and cells that have no key, of which there may be no memory, and for several sequences in
- * one cache. On every instruction set, or on the one that is named.
+ * in its place, with every kind of mask and every type. Some keys have no cell; cells without a key
+ * may lie in unmapped memory; several sequences may share a cache. On every instruction set, or on
+ * the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,16 +24,16 @@
 #include "tests/support/sample.h"
 
 enum {
-    KEYS = 1300, /* of the dense cache: three chunks */
+    KEYS = 1300, /* keys of the dense cache: three chunks */
     CELLS = 700,
-    FIRST = KEYS - CELLS, /* the first key of a cache that has gone round */
+    FIRST = KEYS - CELLS, /* the first key of the ring */
     DIM = 32,
     VALUES = 32,
     HEADS = 4,
     KV_HEADS = 2,
     BATCH = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind again with a V of which sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind again with a V whose sums overflow in some columns */
     KIND_CAUSAL = 0,   /* numbers of kinds */
     KIND_WINDOW = 1,
     KIND_LENGTHS = 3,
@@ -52,7 +52,7 @@ static int case_step(void)
  * The index of the key of a cell of entry b, or -1.
  */
 
-/* Of a cache that goes round: the last CELLS keys, each at its index modulo the room. */
+/* A ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
 static int64_t ring(int64_t b, int64_t cell)
 {
     (void)b;
@@ -60,7 +60,7 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* The same, one entry behind the other, and not full yet: cells in their order. */
+/* A ring that is not full yet: cells in the order of keys. Entry 1 has fewer. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -71,20 +71,20 @@ static int64_t backwards(int64_t b, int64_t cell)
     return FIRST - 5 * b + CELLS - 1 - cell;
 }
 
-/* Each cell somewhere else, and a tenth of the keys nowhere. */
+/* Keys in shuffled cells. A tenth of the keys have no cell. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
     const int64_t place = (cell * 293 + 17 * b) % CELLS; /* 293 has no divisor in common */
     return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
 }
 
-/* Most cells are another sequence's: runs of cells, with gaps between the keys. */
+/* Most cells belong to another sequence: runs of cells, with gaps between the keys. */
 static int64_t one_of_several(int64_t b, int64_t cell)
 {
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
 }
 
-/* Keys that lie far apart: two runs, and nothing in a chunk between them. */
+/* Two runs of keys, with an empty chunk between them. */
 static int64_t two_runs(int64_t b, int64_t cell)
 {
     if (cell >= 200 + 10 * b)
@@ -129,7 +129,7 @@ static struct call *new_call(int k, int64_t rows)
     for (int64_t i = 0; i < BATCH * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* and all functions of the score, with one of the kinds */
+    if (kind->field == BYTES) { /* one of the kinds has all score mods as well */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;
@@ -157,7 +157,7 @@ static void find_cells(const struct order *order, struct cells *cells)
     }
 }
 
-/* To be written to. */
+/* A row of a tensor, writable. */
 static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
 {
     return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
@@ -184,7 +184,7 @@ static void mask_absent(struct call *c, const struct kind *kind, const struct ce
 /* --- The cache of cells ------------------------------------------------------------------------
  */
 
-/* Rows of keys to rows of cells; what no key has is NaN, or the scales of it. */
+/* Moves rows of keys to rows of cells. Rows without a key are NaN, or their scales are. */
 static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                       const struct cells *cells)
 {
@@ -203,7 +203,7 @@ static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                            (size_t)row_bytes);
 }
 
-/* Columns of keys to columns of cells, of so many bits each. */
+/* Moves columns of keys to columns of cells, of so many bits each. */
 static void move_columns(struct call *c, attnkit_tensor *t, int64_t *columns, int bits,
                          const struct cells *cells)
 {
@@ -247,7 +247,7 @@ static void move_masks(struct call *c, const struct cells *cells)
     v->kv_segment_ids = ids;
 }
 
-/* Keys that a length or a mask of fewer columns takes away have no cell. */
+/* Takes the cells of keys that are hidden by a length, or by a mask with fewer columns. */
 static void forget_unseen(const struct call *c, struct cells *cells)
 {
     const attnkit_visibility *const v = &c->groups.visibility;
@@ -333,7 +333,7 @@ static void order_of_cells_changes_no_bit(void **state)
 /* --- Types -------------------------------------------------------------------------------------
  */
 
-/* K or V as rows of another type. */
+/* Converts K or V to rows of another type. */
 static void convert(struct call *c, attnkit_tensor *t, attnkit_tensor *scales, attnkit_type type,
                     int64_t dim, int64_t *group)
 {
@@ -397,7 +397,8 @@ static void order_of_cells_changes_no_bit_of_any_type(void **state)
 /* --- Weights -----------------------------------------------------------------------------------
  */
 
-/* Column `cell` of a row of cells is that of its key, or what a key beyond kv_lens has. */
+/* Compares weights: column `cell` must be the column of its key, or, without a key, the value of a
+ * key beyond kv_lens. */
 static void check_weights(const struct call *dense, const struct call *c, struct at at,
                           const struct order *order)
 {
@@ -439,8 +440,8 @@ static void weights_are_by_cell(void **state)
 /* --- Several sequences in one cache ------------------------------------------------------------
  */
 
-/* Sequence b of the dense cache has lens[b] keys; they come in turns, and cells of a third
- * sequence, which nobody asks for, lie between. K and V have one entry. */
+/* Sequence b of the dense cache has lens[b] keys. In the cache of cells, which is one entry, keys
+ * of both sequences alternate with cells of a third sequence, which no call reads. */
 static const int64_t lens[BATCH] = {300, 190};
 
 static struct call *in_one_cache(const struct call *dense)
@@ -475,7 +476,7 @@ static struct call *in_one_cache(const struct call *dense)
 static struct call *new_sequences(int64_t rows)
 {
     struct call *const c = new_call(KIND_CAUSAL, rows);
-    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT; /* of each sequence, its last rows */
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT; /* the rows are the last ones of their sequence */
     c->args.q_offsets.data = NULL;
     return c;
 }
@@ -496,7 +497,7 @@ static void sequences_in_one_cache_have_the_bits_of_their_own(void **state)
     }
 }
 
-/* The rows of all sequences are one tensor [heads][rows]. */
+/* The query rows of all sequences are packed in one tensor [heads][rows]. */
 static void packed_rows_find_their_sequence_in_one_cache(void **state)
 {
     enum { ROWS = 40 };
@@ -518,7 +519,7 @@ static void packed_rows_find_their_sequence_in_one_cache(void **state)
 /* --- Far from zero -----------------------------------------------------------------------------
  */
 
-/* A multiple of a chunk is added to all indices and positions. */
+/* The far call adds a multiple of a chunk to all indices and positions. */
 static void far_indices_have_the_bits_of_near_ones(void **state)
 {
     static const int64_t far[] = {512, INT64_C(1) << 40, INT64_C(1) << 62};
@@ -552,7 +553,7 @@ static void far_indices_have_the_bits_of_near_ones(void **state)
 /* --- Empty cells -------------------------------------------------------------------------------
  */
 
-/* Moves the rows of K or V into slots, of which those of empty cells are unmapped. */
+/* Moves the rows of K or V into slots. Slots of empty cells are unmapped. */
 static void into_slots(attnkit_tensor *t, int64_t row_bytes, attnkit_ints index, int first_slot)
 {
     const attnkit_tensor from = *t;
@@ -594,7 +595,7 @@ static void empty_cells_need_no_memory(void **state)
 /* --- Threads and plans -------------------------------------------------------------------------
  */
 
-/* Each thread of the caller's makes the call for itself, one after the other, without a barrier. */
+/* Makes the call of each of the caller's threads, one after the other, without a barrier. */
 static void run_by_own_threads(struct call *c, const char *isa, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -621,7 +622,7 @@ static void *run_task(void *arg)
     return NULL;
 }
 
-/* All tasks at once, each on a thread of its own. */
+/* Runs all tasks at once, each on a thread of its own. */
 static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), void *arg)
 {
     enum { MOST = 8 };
@@ -663,7 +664,7 @@ static void threads_at_once_change_no_bit(void **state)
     }
 }
 
-/* By a plan for more entries, keys and threads. */
+/* Runs the call by a plan for more entries, keys and threads. */
 static void run_by_plan(struct call *c, const char *isa)
 {
     static _Alignas(16) char plan[1 << 14];

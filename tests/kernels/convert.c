@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of every element type to binary32 and back, and tiles of K, by every instruction set or the
- * one that is named: against the scalar conversions by memcmp, and against what the formats mean
- * (tests/support/formats.h).
+ * one that is named: against the scalar conversions by memcmp, and against the definitions of the
+ * formats (tests/support/formats.h).
  *
  * `convert [ISA [few]]`: of the 2^32 patterns of a binary32 every 1021st is narrowed, with
  * ATTNKIT_TEST_LONG in the environment every one, which takes minutes. `few` narrows every
@@ -27,16 +27,16 @@
 #include "tests/support/sample.h"
 
 enum {
-    PATTERNS = 1 << 16, /* of 16 bits */
-    BATCH = 4099,       /* no multiple of a vector, so that every pattern meets a tail some time */
+    PATTERNS = 1 << 16, /* bit patterns of 16 bits */
+    BATCH = 4099,       /* no multiple of a vector, so that patterns also fall into tails */
     MAX_ROW = 512,      /* elements of a random row */
-    MAX_LENGTH = 200,   /* and of one whose bounds are looked at */
+    MAX_LENGTH = 200,   /* elements of a row whose bounds are checked */
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
 };
 
 static const struct kernels *scalar;
-static uint32_t stride = 1021; /* of the patterns that are narrowed */
+static uint32_t stride = 1021; /* distance between the patterns that are narrowed */
 
 static uint32_t bits_of(float x)
 {
@@ -152,8 +152,8 @@ static void known_values_are_known(const struct kernels *kernels)
         {INFINITY, 0x7c00, 0x7f80},
         {-INFINITY, 0xfc00, 0xff80},
         {float_of(0x7fc00000), 0x7e00, 0x7fc0}, /* a quiet NaN */
-        {float_of(0x7f800001), 0x7e00, 0x7fc0}, /* a signalling one, whose payload does not fit */
-        {float_of(0xffa46000), 0xff23, 0xffe4}, /* a signalling one, of which some does */
+        {float_of(0x7f800001), 0x7e00, 0x7fc0}, /* a signalling NaN whose payload does not fit */
+        {float_of(0xffa46000), 0xff23, 0xffe4}, /* a signalling NaN whose payload fits in part */
         {float_of(0xffffffff), 0xffff, 0xffff},
     };
     enum { KNOWN = sizeof known / sizeof known[0] };
@@ -175,7 +175,7 @@ static void known_values_are_known(const struct kernels *kernels)
 
 /* --- Every binary32, or some ------------------------------------------------------------------ */
 
-/* The next patterns from *next on; the number of them, 0 after the last. */
+/* Takes the next patterns from *next on. Returns how many there are, 0 after the last. */
 static int64_t take(uint64_t *next, float x[BATCH])
 {
     int64_t n = 0;
@@ -211,7 +211,8 @@ static void every_binary32_narrows(const struct kernels *kernels)
 
 /* --- Quantised rows --------------------------------------------------------------------------- */
 
-/* A byte times a scale is exact in binary64, and a NaN the same. */
+/* Fails the test unless each x is its byte times the scale, which is exact in binary64, rounded
+ * once, or NaN like it. */
 static void expect_products(const int8_t *bytes, float scale, int64_t n, const float *got)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -301,7 +302,7 @@ static int model_byte(float x, float scale)
     return (int)fmax(-127.0, fmin(nearbyint((double)quotient), 127.0));
 }
 
-/* A group as it was narrowed, and as it comes back. */
+/* Checks a group that was narrowed: its scale, its bytes, and the numbers to which it widens. */
 static void expect_group(const float *x, int64_t n, float scale, const int8_t *bytes,
                          const float *again)
 {
@@ -312,7 +313,7 @@ static void expect_group(const float *x, int64_t n, float scale, const int8_t *b
         if (isfinite(scale) != isfinite(again[i]))
             fail_msg("%a by a scale of %a comes back as %a", (double)x[i], (double)scale,
                      (double)again[i]);
-        /* Half a step, but for the roundings of scale and quotient. */
+        /* Within half a step, plus the roundings of scale and quotient. */
         if (scale >= 0x1p-14f && fabsf(x[i]) <= 127.0f * scale && isfinite(scale) &&
             fabs((double)x[i] - (double)again[i]) > 0.50002 * (double)scale)
             fail_msg("%a by a scale of %a comes back as %a", (double)x[i], (double)scale,
@@ -371,7 +372,7 @@ static void random_rows_are_quantised(const struct kernels *kernels)
     }
 }
 
-/* Whatever signs and payloads a group's NaN have, and wherever they are. */
+/* The NaN of a group have any signs, payloads and places. */
 static void the_nan_of_a_scale_has_one_face(const struct kernels *kernels)
 {
     static const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001,
@@ -398,7 +399,7 @@ static void the_nan_of_a_scale_has_one_face(const struct kernels *kernels)
 
 enum { FARTHEST = 64 };
 
-/* A slot, and a tensor's row in it, `offset` bytes from its beginning or end. */
+/* A slot with a tensor's row in it, `offset` bytes from its beginning or end. */
 struct window {
     unsigned char *bytes;
     int64_t place, size;
@@ -418,7 +419,7 @@ static void *row_in(struct window w)
     return w.bytes + w.place;
 }
 
-/* Nothing in the window but the row, which is `expected`. */
+/* Fails the test unless the row is `expected` and the rest of the slot is untouched. */
 static void expect_window(struct window w, const void *expected, const char *what)
 {
     unsigned char all[SLOT_BYTES];
@@ -434,7 +435,7 @@ struct bounded {
     const struct kernels *kernels;
     enum type type;
     int64_t n, group;
-    int elements; /* from the edge */
+    int elements; /* from the slot's edge */
     bool at_end;
 };
 
@@ -493,8 +494,8 @@ static void no_byte_outside_a_row_is_touched(const struct kernels *kernels)
 /* --- Tiles of K, of any bits, beside an unmapped page ----------------------------------------- */
 
 enum {
-    MAX_TILE_DIM = 64, /* whose tile and rows fit into a slot as binary32 */
-    TILE_ROUNDS = 12,  /* for each type and dim */
+    MAX_TILE_DIM = 64, /* a tile of it as binary32 fits a slot */
+    TILE_ROUNDS = 12,  /* rounds for each type and dim */
 };
 
 /* All patterns as a tile, whose 16 keys have every 16th of them. */
@@ -514,14 +515,14 @@ static void every_pattern_of_a_tile_widens(const struct kernels *kernels)
     }
 }
 
-/* Every 16th of `count` elements. */
+/* Copies every 16th of `count` elements. */
 static void gather(void *to, const void *from, int64_t size, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         memcpy((char *)to + i * size, (const char *)from + i * TILE_KEYS * size, (size_t)size);
 }
 
-/* The row of a tile's key. */
+/* Copies the row of a key out of a tile. */
 static void gather_row(enum type type, const char *tile, int key, int64_t n, char *row)
 {
     const int64_t size = bytes_of(type, 1);
@@ -535,7 +536,8 @@ static void gather_row(enum type type, const char *tile, int key, int64_t n, cha
     }
 }
 
-/* Scales are any bits as well, or numbers by which no byte is lost. */
+/* Draws a tile of any bits. Its scales have any bits too, or are numbers that keep every byte
+ * exact. */
 static void draw_tile(uint64_t *random, struct window tile, struct window scales)
 {
     const bool any_bits = random_below(random, 2);
@@ -547,7 +549,7 @@ static void draw_tile(uint64_t *random, struct window tile, struct window scales
     }
 }
 
-/* A place for a tile's part, up to a vector from the edge. */
+/* A place for a part of a tile, up to a vector from the slot's edge. */
 static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
 {
     const int64_t room = (SLOT_BYTES - size) / align;

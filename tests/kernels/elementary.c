@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The three elementary functions of the canonical order: exp2 and log in plain C against SLEEF's,
- * which define their bits, where SLEEF is installed; all three of every instruction set against
- * plain C; and against binary64. Arguments of exp2 are all that an attention can come upon, 0 and
- * below; of tanh, all.
+ * which define their bits, if SLEEF is installed; all three of every instruction set against plain
+ * C; and against binary64. The arguments of exp2 are the ones that attention can reach, 0 and
+ * below; tanh gets all arguments.
  *
  * By default every 61st argument, which takes 8 seconds natively, in emulators and with sanitizers
  * every 613th; with ATTNKIT_TEST_LONG in the environment all of them, 1.1e9 for exp2, 3.5e8 for log
@@ -25,7 +25,8 @@
 typedef float function(float x);
 
 #if HAS_SLEEF
-/* As in sleef.h, which hides them from code that is compiled for CPUs without FMA, as this is. */
+/* Declared as in sleef.h, which hides them from code that is compiled for CPUs without FMA, such as
+ * this file. */
 float Sleef_finz_exp2f1_u10purecfma(float x);
 float Sleef_finz_logf1_u10purecfma(float x);
 static function *const sleef_exp2 = Sleef_finz_exp2f1_u10purecfma;
@@ -46,7 +47,7 @@ static uint32_t bits_of(float f)
     return bits;
 }
 
-/* The same bits, where any NaN equals any NaN. */
+/* Whether two numbers have the same bits. Any NaN equals any NaN. */
 static bool same(float a, float b)
 {
     return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b));
@@ -55,7 +56,7 @@ static bool same(float a, float b)
 /* --- Arguments: floats by their bits, which rise with the distance from 0 --------------------- */
 
 struct walk {
-    uint32_t next, end; /* bits */
+    uint32_t next, end; /* bits of the arguments */
     uint32_t stride;
 };
 
@@ -66,28 +67,28 @@ static uint32_t default_stride(void)
     return IS_SLOW ? 613 : 61;
 }
 
-/* The least x of which 2^x is a power: it rounds to LEAST_POWER, which is even. */
+/* The least x with a 2^x above 0: the tie rounds to LEAST_POWER, which is even. */
 static const float least_exponent = (float)LEAST_POWER - 0.5f;
 
-/* From -0 to there. */
+/* From -0 to least_exponent. */
 static struct walk exponents(void)
 {
     return (struct walk){bits_of(-0.0f), bits_of(least_exponent) + 1, default_stride()};
 }
 
-/* From there to -infinity, where 2^x is 0. */
+/* From least_exponent to -infinity, where 2^x is 0. */
 static struct walk far_exponents(void)
 {
     return (struct walk){bits_of(least_exponent) + 1, bits_of(-INFINITY) + 1, 997};
 }
 
-/* Where it is one or the other. */
+/* Around least_exponent. */
 static struct walk around_the_least_exponent(void)
 {
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* Where denominators of a softmax are: the largest weight is over 1/2. */
+/* The range of denominators of a softmax, of which the largest weight is over 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
@@ -109,14 +110,15 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Fewer of them: for what follows from the bits of scalar_tanh, or from those of SLEEF. */
+/* Fewer arguments of the same range, for checks that already follow from the bits of scalar_tanh or
+ * of SLEEF. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;
     return w;
 }
 
-/* The next arguments; 0 if there are none left. */
+/* Takes the next arguments. Returns how many there are, 0 at the end. */
 static size_t take(struct walk *w, float x[BATCH])
 {
     size_t n = 0;
@@ -129,7 +131,7 @@ static size_t take(struct walk *w, float x[BATCH])
 
 /* --- Bits ------------------------------------------------------------------------------------ */
 
-/* scalar.h has them inline: here they have an address. */
+/* The inline functions of scalar.h, as functions with an address. */
 static float our_exp2(float x)
 {
     return scalar_exp2(x);
@@ -181,7 +183,7 @@ static void assert_same_function(const char *name, struct walk w, function *expe
     assert_int_equal(different, 0);
 }
 
-/* SLEEF's functions are compiled for FMA, and stop the process where there is none. */
+/* SLEEF's functions are compiled for FMA, and would end the process on a CPU without it. */
 static void skip_without_fma(void)
 {
     const struct isa *isas;
@@ -226,7 +228,7 @@ static void assert_table_has_the_bits_of_scalar(const struct kernels *kernels, s
     assert_int_equal(different, 0);
 }
 
-/* adjust(x) is tanh(x) where factors are 1 and there is no bias. */
+/* The entry adjust computes tanh(x) if all factors are 1 and there is no bias. */
 static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, struct walk w)
 {
     const struct adjust how = {.capped = true, .to_cap = 1.0f, .factor = 1.0f};
@@ -241,7 +243,7 @@ static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, s
     assert_int_equal(different, 0);
 }
 
-/* finish has log l as the lse of a state whose maximum is 0. */
+/* Takes logarithms by the entry finish: log l is the lse of a state whose maximum is 0. */
 static void logs(const struct kernels *kernels, size_t n, const float *x, float *y)
 {
     _Alignas(64) float row_max[MAX_LANES] = {0}, row_sum[MAX_LANES] = {0}, o[MAX_LANES] = {0};
@@ -300,7 +302,7 @@ static void isa_has_the_bits_of_scalar(void **state)
 
 /* --- Accuracy -------------------------------------------------------------------------------- */
 
-/* In ulp of the true value. */
+/* The error of a result in ulp of the true value. */
 static double ulp_error(float got, double truth)
 {
     return fabs(got - truth) / ldexp(1.0, ilogb(truth) - 23);
@@ -319,7 +321,7 @@ static void exp2_is_within_an_ulp(void **state)
     assert_true(worst <= 1.0);
 }
 
-/* A rescale rounds nothing, unless it makes all of it 0. */
+/* A rescale is exact, unless it makes everything 0. */
 static void exp2_of_an_integer_is_exact(void **state)
 {
     (void)state;
@@ -344,8 +346,8 @@ static void log_is_within_an_ulp(void **state)
     assert_true(isnan(scalar_log(NAN)));
 }
 
-/* From 0 to infinity; below 2^-25 tanh is the number, and from 9.011 on it is 1. It rises but for
- * its roundings: no result has one before it that is more than two units larger. */
+/* From 0 to infinity. Below 2^-25, tanh x is x; from 9.011 on it is 1. It rises up to rounding: no
+ * result is more than two units below an earlier one. */
 static void tanh_is_within_three_ulp(void **state)
 {
     (void)state;

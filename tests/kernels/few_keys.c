@@ -45,7 +45,7 @@ static struct test_case draw_case(int number)
     c.value[AXIS_GROUP] = 1 + (int)random_below(&random, 2);
     c.value[AXIS_KV_HEADS] = 1 + (int)random_below(&random, 12);
     c.value[AXIS_KV_LEN] = (int)random_below(&random, FEW_KEYS + 3);
-    if (number % 4) { /* the dims are covered elsewhere */
+    if (number % 4) { /* other tests cover the dims */
         c.value[AXIS_HEAD_DIM] = 1 + (int)random_below(&random, 40);
         c.value[AXIS_VALUE_DIM] = 1 + (int)random_below(&random, 80);
     }
@@ -96,7 +96,8 @@ static void few_keys_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* No keys at all: strides of tensors that are not there are not followed (a sanitizer sees it). */
+/* Without keys, K and V may be NULL: their strides are not followed, which a sanitizer would
+ * report. */
 static void without_keys_there_need_be_no_tensors(void **state)
 {
     (void)state;

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ggml_blocks.h: what ggml's reference makes of some numbers, as blocks and as binary32 again.
+"""Writes ggml_blocks.h: some numbers, the blocks into which ggml's reference converts them, and the numbers to
+which it converts these blocks back.
 
     echo 'int ggml_abort, ggml_row_size, ggml_type_name, ggml_type_size;' > absent.c
     gcc -O1 -ffp-contract=off -fPIC -shared -I. -I../include ggml-quants.c absent.c -o libquants.so -lm
     python3 tests/kernels/ggml_blocks.py ./libquants.so > tests/kernels/ggml_blocks.h
 
 The first two lines are for ggml/src of a llama.cpp. The file in the tree is from ggml 0.25.3, in the source
-distribution of llama-cpp-python 0.3.36. No test runs this: the bytes are kept so that they come from
-elsewhere.
-"""
+distribution of llama-cpp-python 0.3.36. No test runs this: the stored bytes are an independent reference."""
 
 import ctypes
 import random
@@ -23,7 +22,7 @@ COUNT = 128
 
 
 def numbers():
-    """Four blocks of 32: of one size, with ties, too small for a normal scale, of zeros."""
+    """Four blocks of 32 numbers: of one magnitude, with ties, too small for a normal scale, and zeros."""
     draw = random.Random(1)
     usual = [draw.uniform(-3.0, 3.0) for _ in range(32)]
     ties = [8.0, -8.0] + [i / 2.0 - 7.5 for i in range(30)]

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding from heads that are larger than a near cache, for which kernels have loops of their own
- * that ask memory in other ways: by heads and by tokens, every instruction set has the bits of the
- * scalar kernels on dense binary32, which read the same numbers.
+ * Decoding from heads that are larger than L2, for which kernels have loops of their own that
+ * prefetch differently. Head-major and token-major, every instruction set has the bits of the
+ * scalar kernels on dense binary32 copies of the same numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 enum {
     HEADS = 2,
     MAX_GROUP = 4,
-    KEYS = 1301, /* K and V of a head are 528 KB or more: 512 KB is what a near cache keeps */
+    KEYS = 1301, /* K and V of a head are 528 KB or more; 512 KB count as near */
     MAX_DIM = 128,
     ELEMENTS = HEADS * KEYS * MAX_DIM,
 };
@@ -28,21 +28,21 @@ static const int dims[] = {MAX_DIM, 104};
 static const enum type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
 
 static float q[HEADS * MAX_GROUP * MAX_DIM], k[ELEMENTS], v[ELEMENTS];
-static float stored_k[ELEMENTS], stored_v[ELEMENTS]; /* room for any of the types */
+static float stored_k[ELEMENTS], stored_v[ELEMENTS]; /* room for every type */
 static char workspace[1 << 20];
 
 struct results {
     float out[HEADS * MAX_GROUP * MAX_DIM], lse[HEADS * MAX_GROUP];
 };
 
-/* Exact in all of the types. */
+/* Draws numbers that are exact in every type. */
 static void draw(uint64_t *random, float *x, int count)
 {
     for (int i = 0; i < count; i++)
         x[i] = (float)(random_below(random, 255) - 127) / 64.0f;
 }
 
-/* Rows of [HEADS][KEYS] as those of a type, in the same order or as [KEYS][HEADS]. */
+/* Stores rows of [HEADS][KEYS] in a type, in the same order or as [KEYS][HEADS]. */
 static void store(const struct kernels *kernels, enum type type, const float *x, int dim,
                   bool by_token, float *stored)
 {

@@ -17,9 +17,9 @@
 #include "tests/support/linear_call.h"
 
 enum {
-    ROUNDED_TYPES = 3, /* of x and y */
+    ROUNDED_TYPES = 3, /* types of x and y */
     REPORTED = 5,      /* differences that are printed */
-    CASE_COST = 100000 /* multiply-adds, at most, of a shape that is one of many */
+    CASE_COST = 100000 /* the most multiply-adds of one of many shapes */
 };
 
 static const int64_t row_counts[] = {1, 2, 3, 5, 6, 8, 9, 15, 16, 17, 63, 64, 65, 130, 257, 513};
@@ -46,7 +46,7 @@ static void print(const struct linear_kind *k, struct linear_shape s, const char
            (int)k->numbers);
 }
 
-/* Whether it differs, 0 or 1. */
+/* Returns 1 if the case differs, else 0. */
 static int check(const struct linear_kind *k, struct linear_shape shape, uint64_t seed,
                  const char *isa)
 {
@@ -64,7 +64,7 @@ static double cost(struct linear_shape s)
     return (double)s.rows * (double)s.in_dim * (double)s.out_dim;
 }
 
-/* Any of the lists that is not too much work, in whole blocks where those are needed. */
+/* Draws a shape from the lists, below CASE_COST, with whole blocks for types in blocks. */
 static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
 {
     struct linear_shape s;
@@ -129,7 +129,7 @@ static void shapes_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* More than one of everything: blocks of rows, panels, cuts. */
+/* More than one block of rows, panel and block of inputs. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {
@@ -157,7 +157,7 @@ static void threads_in_any_order_and_twice_change_no_bit(void **state)
     }
 }
 
-/* Rows `first` to first + count - 1 of a call, as a call of their own. */
+/* Runs rows `first` to first + count - 1 of a call as a call of their own. */
 static char *rows_alone(const struct linear_call *c, int64_t first, int64_t count, const char *isa)
 {
     struct linear_call part = *c;
@@ -168,7 +168,7 @@ static char *rows_alone(const struct linear_call *c, int64_t first, int64_t coun
     return linear_call_take(&part);
 }
 
-/* Rows of x, then of all its values, which the number of rows cuts in parts of every length. */
+/* Cuts the rows into parts of 1, 2, 3, ... rows, and compares each part with the whole call. */
 static void check_parts(const struct linear_kind *k, struct linear_shape shape, const char *isa)
 {
     struct linear_call *const c = linear_call_new(k, shape, 5);
@@ -202,7 +202,7 @@ static void rows_have_the_bits_that_they_have_alone(void **state)
     check_parts(&plain, (struct linear_shape){300, 20, 17}, *state);
 }
 
-/* As every row of x: a stride of 0. */
+/* A stride of 0 makes one row of memory every row of x. */
 static void rows_of_x_may_be_one_row(void **state)
 {
     struct linear_call *const c = linear_call_new(&plain, (struct linear_shape){67, 33, 50}, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tiles do for each key of a block where there are masks, a bias, slopes or dropout, and for
- * rows of numbers as a whole: every instruction set, or the one that is named, against plain loops.
- * What they read and write lies at the edge of an unmapped page, or some elements from it.
+ * The entries of kernel tables that work on a line (masks, bias, slopes, dropout) or on whole rows
+ * of numbers: every instruction set, or the one that is named, against plain loops. Their operands
+ * lie at the edge of an unmapped page, or some elements from it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,8 +47,8 @@ static void expect_floats(const char *what, const float *got, const float *expec
     fail();
 }
 
-/* `count` elements of so many bytes: right at an unmapped page or, half of the time, some elements
- * from it, so that they are aligned to no more than themselves. */
+/* Memory for `count` elements of so many bytes. Half of the time it ends some elements before the
+ * unmapped page, so that it is aligned to no more than an element. */
 static struct guarded new_elements(uint64_t *random, size_t count, size_t bytes)
 {
     const size_t apart = random_below(random, 2) ? bytes * (size_t)random_below(random, 16) : 0;
@@ -64,7 +64,7 @@ static struct guarded new_line(uint64_t *random)
     return new_elements(random, KEY_BLOCK, sizeof(float));
 }
 
-/* Whether nothing has been written but these bytes, which are spoilt. */
+/* Whether only the first `bytes` bytes have been written. Overwrites them. */
 static bool is_all_else_untouched(struct guarded *memory, size_t bytes)
 {
     const char *const first = memory->mapping + SLOT_BYTES;
@@ -87,7 +87,7 @@ static bool has_bit(const uint64_t words[KEY_BLOCK / 64], int i)
     return words[i / 64] >> i % 64 & 1;
 }
 
-/* All, none, a range, or any keys at one density. */
+/* Draws a key set: all, none, a range, or random keys of one density. */
 static void draw_set(uint64_t *random, uint64_t words[KEY_BLOCK / 64])
 {
     const int kind = (int)random_below(random, 8), first = (int)random_below(random, KEY_BLOCK);
@@ -142,8 +142,8 @@ static void bits_are_the_ids_that_are_the_own(void **state)
     }
 }
 
-/* By their bits: beside -inf what is next to it, NaN of either sign, and zeros of either sign,
- * which come more often. Of 16 bits they are the upper ones of binary32 for bfloat16. */
+/* Draws the bits of a number: -inf and its neighbours, NaN of either sign, and, more often, zeros
+ * of either sign. A bfloat16 has the upper 16 bits of a binary32. */
 static uint32_t draw_number(uint64_t *random, enum type type)
 {
     static const uint32_t f32[] = {0,          0x80000000, 0xff800000, 0xff800000, 0x7f800000,
@@ -179,7 +179,7 @@ static void bits_are_the_numbers_that_mask_nothing(void **state)
         bool any = false;
         for (int i = 0; i < KEY_BLOCK; i++) {
             bits[i] = draw_number(&random, type);
-            if (round % 2 && i != round % KEY_BLOCK) /* at most one key is added to */
+            if (round % 2 && i != round % KEY_BLOCK) /* every second round changes one key only */
                 bits[i] = i % 3              ? 0
                           : type == TYPE_F32 ? 0xff800000
                           : type == TYPE_F16 ? 0xfc00
@@ -201,7 +201,7 @@ static void bits_are_the_numbers_that_mask_nothing(void **state)
 
 /* --- Lines of a bias -------------------------------------------------------------------------- */
 
-/* Step 3 of kernels/README.md. */
+/* Step 3 of the canonical order in kernels/README.md. */
 static float model_bias(const struct bias_line *what, const float *numbers, int i)
 {
     float b = 0.0f;
@@ -235,7 +235,7 @@ static void check_bias(const struct kernels *kernels, const struct bias_line *wh
     end_line(&line);
 }
 
-/* What lies behind the keys of a mask is not seen. */
+/* Hides the keys behind the last column of a mask. */
 static void hide_from(struct bias_line *what, int count)
 {
     for (int i = count; i < KEY_BLOCK; i++)
@@ -275,7 +275,7 @@ static void bias_lines_are_as_the_canonical_order_has_them(void **state)
     }
 }
 
-/* Where binary32 has gaps between integers, 32 bits end, and 64. */
+/* Distances around the largest integers of binary32, of 32 bits and of 64 bits. */
 static void slopes_times_any_distance_are_rounded_once(void **state)
 {
     static const int64_t edges[] = {0,         1 << 24,   INT32_MAX,        INT32_MIN,
@@ -330,7 +330,7 @@ static void check_keep(const struct kernels *kernels, const struct keep_line *wh
     end_line(&line);
 }
 
-/* Positions and keys that 32 and 48 bits do not hold. */
+/* Positions and keys beyond 32 bits and beyond 48 bits. */
 static void factors_are_kept_by_seed_head_position_and_key(void **state)
 {
     static const uint64_t positions[] = {0,
@@ -341,7 +341,7 @@ static void factors_are_kept_by_seed_head_position_and_key(void **state)
                                          UINT64_C(0x123456789abc),
                                          (UINT64_C(1) << 48) - 1,
                                          UINT64_C(1) << 48};
-    /* Where j / 4 leaves 32 bits, and 48. */
+    /* keys at which j / 4 exceeds 32 bits, and 48 */
     static const uint64_t keys[] = {0,
                                     KEY_BLOCK,
                                     (UINT64_C(1) << 34) - KEY_BLOCK,
@@ -442,7 +442,7 @@ static void numbers_of_some_keys_go_back_to_their_places(void **state)
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* `count` of any numbers. */
+/* Memory with `count` random numbers. */
 static struct guarded new_numbers(uint64_t *random, int count)
 {
     struct guarded memory = new_elements(random, (size_t)count, sizeof(float));
@@ -451,7 +451,7 @@ static struct guarded new_numbers(uint64_t *random, int count)
     return memory;
 }
 
-/* Of a result of n, which is as expected, and of nothing beside it. */
+/* Checks n results, and that nothing beside them was written. Frees the memory. */
 static void end_result(const char *what, struct guarded *memory, const float *expected, int n)
 {
     expect_floats(what, (const float *)memory->data, expected, n);

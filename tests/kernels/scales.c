@@ -3,8 +3,8 @@
  * Attention on K with scales at the ends of their range, where kernels that fold a scale into other
  * arithmetic would round, overflow or make NaN of an infinity: subnormal, zero, the largest,
  * infinite, NaN. In rows and in tiles, every instruction set has the bits of the scalar kernels on
- * the binary32 values. Some keys' bytes have one sign, so that an infinite scale makes -inf, which
- * is no key, and not always NaN; small scales meet a factor that makes scores of them that matter.
+ * the binary32 values. The bytes of some keys have one sign, so that an infinite scale makes scores
+ * of -inf and not always NaN. With small scales, a large factor makes scores of a few units.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,13 +25,13 @@ enum {
     KEYS = 37,
     KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS,
     MAX_ROWS = 3,
-    HEADS = 4, /* that share one KV head */
+    HEADS = 4, /* query heads that share one KV head */
     MAX_DIM = 160,
     VALUES = 8,
     WORKSPACE = 1 << 20,
 };
 
-/* Bits of a scale, and what scores are multiplied by for scores with it to be a few units. */
+/* Bits of a scale, and the factor that makes scores with it a few units. */
 struct scale {
     uint32_t bits;
     float factor;
@@ -64,7 +64,7 @@ struct results {
     float out[HEADS * MAX_ROWS * VALUES], lse[HEADS * MAX_ROWS];
 };
 
-/* Of a third of the keys all positive, of a third all negative. */
+/* The bytes of a third of the keys are all positive, of another third all negative. */
 static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
 {
     for (int i = 0; i < n; i++) {
@@ -76,18 +76,18 @@ static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
     }
 }
 
-/* Some of the keys whose bytes are negative have the scale, so that of infinities only those rows
- * are NaN whose q is negative; the others have one of about the same effect. */
+/* Some keys whose bytes are negative have the scale. If it is infinite, only rows whose q is
+ * negative become NaN. Other keys have a scale that gives scores of about the same size. */
 static uint32_t scale_of(enum type type, const struct scale *scale, int key)
 {
     const float ordinary = 0x1p-17f / scale->factor;
-    uint32_t bits = 0x2000 + (uint32_t)key; /* as binary16 about 2^-7 */
+    uint32_t bits = 0x2000 + (uint32_t)key; /* about 2^-7 in binary16 */
     if (type == TYPE_I8)
         memcpy(&bits, &ordinary, sizeof bits);
     return key % 12 == 1 ? scale->bits : bits;
 }
 
-/* A row, the same in its tile, and what it widens to. */
+/* Draws a key: its row, the same in its tile, and the numbers to which it widens. */
 static void draw_key(uint64_t *random, enum type type, const struct scale *scale, int dim, int key)
 {
     char *const row = rows + key * bytes_of(type, dim);
@@ -110,7 +110,8 @@ static void draw_key(uint64_t *random, enum type type, const struct scale *scale
 
 static void draw_inputs(uint64_t *random, enum type type, const struct scale *scale, int dim)
 {
-    for (int i = 0; i < HEADS * MAX_ROWS * dim; i++) { /* a row of each sign, the others of both */
+    for (int i = 0; i < HEADS * MAX_ROWS * dim;
+         i++) { /* one row of each sign, the others of both signs */
         const int row = i / dim;
         const float x = 0x1p12f * random_uniform(random);
         q[i] = row == 0 ? fabsf(x) + 1.0f : row == 1 ? -fabsf(x) - 1.0f : x;

@@ -2,7 +2,7 @@
  *
  * The harness must catch a wrong kernel. Each mutant is the best table of this machine with one
  * entry that makes one small mistake; a few dozen cases, as same_bits runs them, must find it.
- * The mutants run in a child process, since a byte outside a row ends in a signal.
+ * The mutants run in a child process, because an access outside a row ends in a signal.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -202,7 +202,8 @@ static void widen_matrix_swaps_outputs(enum type type, const void *tile, int64_t
 /* --- Running them ------------------------------------------------------------------------------
  */
 
-/* Few rows and many, f32 and a type that has to be widened, next to unmapped pages. */
+/* Linear maps of few rows and many, of f32 and of a type that has to be widened, next to unmapped
+ * pages. */
 static bool any_linear_difference(struct runner runner)
 {
     static const struct linear_shape linear_shapes[] = {{3, 40, 70}, {40, 300, 70}};
@@ -240,7 +241,7 @@ static bool any_difference(const struct kernels *kernels)
     return false;
 }
 
-/* In a child, with its output and its core dump thrown away. */
+/* Whether a child process sees a difference. Its output and core dump are discarded. */
 static bool caught(const struct kernels *kernels)
 {
     fflush(stdout);

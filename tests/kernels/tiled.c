@@ -2,8 +2,8 @@
  *
  * Attention on tiled K: the same keys, appended as rows and as tiles, give the same bits, which are
  * those of the scalar reference on either. A case is drawn from its number: types, groups of
- * scales, dims, lengths, pages, strides, threads; the keys as a whole and in two parts. What tiles
- * hold past the last key is NaN, and they lie next to unmapped pages.
+ * scales, dims, lengths, pages, strides, threads; the keys as a whole and in two parts. Tiles are
+ * NaN past the last key, and lie next to unmapped pages.
  *
  * `tiled [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
  */
@@ -38,12 +38,12 @@ enum {
 static struct {
     const char *isa[MAX_ISAS];
     int isas;
-    int only; /* a case, or -1 */
+    int only; /* the only case, or -1 for all */
 } options = {.only = -1};
 
 /* --- A case ----------------------------------------------------------------------------------- */
 
-/* What lies in memory of its own for a case. K is there twice. */
+/* The tensors of a case with memory of their own. K is stored twice. */
 enum tensor_index { K_ROWS, K_ROW_SCALES, K_TILES, K_TILE_SCALES, V, V_SCALES, TENSORS };
 
 enum spacing { DENSE_WITHOUT_STRIDES, GAPS, HEADS_INSIDE, SPACINGS };
@@ -56,7 +56,7 @@ struct placed {
 
 struct drawn {
     uint64_t random;
-    attnkit_attention_args args; /* without what depends on how K is stored */
+    attnkit_attention_args args; /* without the fields that depend on how K is stored */
     struct groups groups;
     int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
     int32_t block_table[MAX_TABLE];
@@ -83,7 +83,7 @@ static int64_t keys_of(const struct drawn *c, int64_t b)
 
 /* --- Drawing it ------------------------------------------------------------------------------- */
 
-/* And the group of its scales, 0 for the whole row. */
+/* Draws a dim, and into *group the elements that share a scale, 0 for the whole row. */
 static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 16, 20, 32, 64};
@@ -97,14 +97,14 @@ static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
     return dims[below(c, 16)];
 }
 
-/* Multiply-adds of the reference. */
+/* How many multiply-adds the reference takes. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
            (double)(a->head_dim + a->value_dim + 16);
 }
 
-/* From a decoding step to a prefill of more than one block of rows. */
+/* Draws lengths, from a decoding step to a prefill of more than one block of rows. */
 static void draw_lengths(struct drawn *c)
 {
     attnkit_attention_args *a = &c->args;
@@ -135,7 +135,8 @@ static void draw_options(struct drawn *c)
         a->q_offsets.data = c->q_offsets;
 }
 
-/* Backwards from the last page; entries without keys are no pages. */
+/* Numbers the pages backwards from the last one. Entries of the block table without keys hold no
+ * page. */
 static void draw_pages(struct drawn *c)
 {
     static const int64_t sizes[] = {16, 32, 48, 128, 208};
@@ -189,8 +190,8 @@ static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
     }
 }
 
-/* The memory of one head ends with the last row or tile that has a key, though kv_len says that
- * there are more. */
+/* Rows or tiles in memory of a head. They end with the last one that has a key, although kv_len is
+ * larger. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
     const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;
@@ -198,7 +199,7 @@ static int64_t rows_there(const struct drawn *c, enum tensor_index t)
     return !is_one ? c->tensors[t].count[2] : is_tiled(t) ? (keys + 15) / 16 : keys;
 }
 
-/* Bytes to the end of the last of so many rows or tiles. */
+/* Bytes up to the end of the last of `rows` rows or tiles. */
 static size_t size_with(const struct placed *p, int64_t rows)
 {
     if (p->count[0] == 0 || rows == 0 || p->bytes == 0)
@@ -227,7 +228,7 @@ static void place(struct drawn *c, enum tensor_index t)
     memset(p->memory.data, NOT_WRITTEN, there);
 }
 
-/* The same values to `to` and its scales, whatever it is. */
+/* Appends the values to tensor `to` and its scales. */
 static void append(const struct drawn *c, enum tensor_index to, enum tensor_index scales,
                    const float *src)
 {
@@ -289,7 +290,7 @@ static struct drawn *new_case(int number)
     a->size = sizeof *a;
     groups_init(&c->groups);
     a->k.type = number % TYPES;
-    a->v.type = number / TYPES % (TYPES + 1) % TYPES; /* often as prefill has it */
+    a->v.type = number / TYPES % (TYPES + 1) % TYPES; /* often the type of prefill */
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);
@@ -340,7 +341,7 @@ static void set_strides(attnkit_tensor *t, const struct placed *placed)
     memcpy(t->strides, placed->strides, sizeof t->strides);
 }
 
-/* With K as it is stored there. */
+/* A call with K as tensor `k` stores it. */
 static void call_on(const struct drawn *c, enum tensor_index k, struct request *r)
 {
     const struct placed *t = c->tensors;
@@ -393,7 +394,7 @@ static void skip_rows(attnkit_tensor *t, int64_t rows)
         t->data = (const char *)t->data + rows * t->strides[2];
 }
 
-/* Keys from `first` on of a call with strides, at the edge of a chunk and of a page. */
+/* Makes a call with strides begin at key `first`, at the edge of a chunk and of a page. */
 static void skip_keys(const struct drawn *c, int64_t first, struct request *r,
                       int64_t kv_lens[MAX_BATCH])
 {
@@ -421,7 +422,8 @@ static bool can_be_cut(const struct drawn *c, int64_t at)
            (!c->groups.pages.block_table || at % c->groups.pages.page_size == 0);
 }
 
-/* A call to the state of the first keys, and one from there to the result. */
+/* Makes a call over the first keys to a state, and one over the other keys from the state to the
+ * result. */
 static void attend_in_parts(const struct drawn *c, enum tensor_index k, const char *isa, int64_t at)
 {
     const size_t rows = c->result.lse_count;
@@ -460,7 +462,7 @@ static void forget(struct result *r)
     memset(r->lse, NOT_WRITTEN, r->lse_count * sizeof *r->lse);
 }
 
-/* The case's result against the one that is expected. */
+/* Compares the case's result with the expected one. */
 static int compare(struct drawn *c, int number, const struct result *expected, const char *what,
                    const char *isa)
 {
@@ -525,7 +527,7 @@ static void tiles_have_the_bits_of_rows(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* The plainest case by numbers that anyone can follow: element d of key i is 100 i + d. */
+/* A tile with numbers that can be read: element d of key i is 100 i + d. */
 static void a_tile_has_element_d_of_key_i_at_16_d_plus_i(void **state)
 {
     (void)state;

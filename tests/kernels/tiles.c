@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every entry of every instruction set's table by itself, or those of the one that is named,
- * against kernels.h in plain C, so that a wrong tile is named. A round draws a shape and data from
- * its number; the dims are walked through. Rows that belong to a user lie in guarded slots, what is
- * scratch in the library between canaries.
+ * Every entry of the table of every instruction set, or of the named one, by itself against the
+ * contract of kernels.h in plain C, so that a failure names the tile. A round draws a shape and
+ * data from its number, and the dims go through all values. Rows of the caller lie in guarded
+ * slots; scratch of the library lies between canaries.
  *
  * `tiles [ISA [SEED]]`
  */
@@ -23,7 +23,7 @@
 #include "tests/support/memory.h"
 
 enum {
-    WALKS = 4, /* through the dims, for an entry */
+    WALKS = 4, /* times through all dims, for each entry */
     MAX_DIM = 576,
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
@@ -32,8 +32,8 @@ enum {
 /* What values are like; all but SPECIAL are finite. */
 enum data {
     UNIFORM, /* in [-1, 1) */
-    WIDE,    /* by powers of two apart */
-    TINY,    /* subnormal, or with products that are */
+    WIDE,    /* of exponents far apart */
+    TINY,    /* subnormal, or with subnormal products */
     SPECIAL, /* NaN, infinities, zeros and the like in some rows */
     DATA,
 };
@@ -43,18 +43,18 @@ struct round {
     uint64_t random;
     int number;
     int head_dim, value_dim, keys;
-    int rows;  /* in decode, or of a panel those that are no spare lanes */
-    int lanes; /* of a panel */
-    int head;  /* in decode, whose operands are drawn: 0 or 1 */
+    int rows;  /* in decode; in a panel, the lanes that are in use */
+    int lanes; /* in a panel */
+    int head;  /* in decode, the head whose operands are drawn: 0 or 1 */
     enum data data;
-    int64_t compared; /* values, in all rounds so far */
+    int64_t compared; /* values compared in all rounds so far */
     bool passed;
 };
 
 /* --- Scratch: aligned blocks with canaries before and after ----------------------------------- */
 
 enum {
-    CANARY = 16, /* floats: a cache line, the alignment of scratch */
+    CANARY = 16, /* floats of a cache line, the alignment of scratch */
     MAX_BLOCKS = 16,
     POOL_FLOATS = 6 * MAX_LANES * (MAX_DIM + 8),
 };
@@ -65,7 +65,7 @@ static struct {
     int blocks;
     struct {
         size_t first, end;
-    } gap[MAX_BLOCKS]; /* before each block */
+    } gap[MAX_BLOCKS]; /* bytes before each block */
 } pool;
 
 static bool is_untouched(const void *memory, size_t size)
@@ -77,7 +77,7 @@ static bool is_untouched(const void *memory, size_t size)
     return true;
 }
 
-/* `count` floats, `misalignment` of them after an aligned place. */
+/* Memory for `count` floats, `misalignment` floats behind an aligned address. */
 static float *take(size_t count, size_t misalignment)
 {
     const size_t before = pool.used;
@@ -112,7 +112,7 @@ static bool canaries_are_untouched(void)
 
 /* --- A user's rows: each in a slot, at its end or its beginning ------------------------------- */
 
-/* One after the other in the slots, each with an unmapped slot before and after its rows. */
+/* Regions of slots, in order. Before and after the rows of each lies an unmapped slot. */
 enum region {
     Q_ROWS,
     K_ROWS,
@@ -160,7 +160,7 @@ static float *row_at(struct rows rows, int i)
     return (float *)(rows.first + i * rows.stride);
 }
 
-/* Whether the slot of a row holds nothing else. Puts the pattern over the row. */
+/* Whether the slot of a row is untouched outside the row. Puts the pattern over the row. */
 static bool is_all_else_untouched(float *row, int64_t dim)
 {
     const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
@@ -172,14 +172,14 @@ static bool is_all_else_untouched(float *row, int64_t dim)
 
 enum {
     MAX_TILES = KEY_BLOCK / TILE_KEYS,
-    PLACE_BYTES = 10 * SLOT_BYTES, /* of one */
+    PLACE_BYTES = 10 * SLOT_BYTES, /* bytes of a place */
     PLACE_STRIDE = PLACE_BYTES + SLOT_BYTES,
     PLACES_BYTES = 2 * MAX_TILES * PLACE_STRIDE + SLOT_BYTES,
 };
 
 _Static_assert(TILE_KEYS *MAX_DIM * sizeof(float) < PLACE_BYTES, "room for a tile of any type");
 
-/* For the tiles of a block, then for their scales; each between unmapped pages. */
+/* Places for the tiles of a block, then for their scales, each between unmapped pages. */
 static char *places;
 
 static void map_places(void)
@@ -192,8 +192,8 @@ static void map_places(void)
             0);
 }
 
-/* So many bytes in a place, now and then some elements of `align` bytes from its edge. All of it is
- * NaN, whatever the type. */
+/* Memory of so many bytes in a place, sometimes a few elements of `align` bytes from its edge. The
+ * place is filled with NaN of every type. */
 static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
 {
     if (!places)
@@ -220,7 +220,8 @@ static float draw(struct round *w)
     }
 }
 
-/* `count` values `step` apart. If they are special, then one value at one density. */
+/* Draws `count` values `step` apart. If values are special, one special value recurs at one
+ * density. */
 static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
@@ -231,7 +232,7 @@ static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
         x[i * step] = is_special && random_below(&w->random, one_in) == 0 ? special : draw(w);
 }
 
-/* A line for each lane of a panel. */
+/* Draws `lines` lines, each with a number for every lane of a panel. */
 static void draw_lanes(struct round *w, float *x, int64_t lines)
 {
     for (int lane = 0; lane < w->lanes; lane++)
@@ -254,7 +255,8 @@ static float draw_scale(struct round *w)
 
 /* --- States ----------------------------------------------------------------------------------- */
 
-/* Those of a panel or of decode: o lies at row * row_step + column * column_step. */
+/* The states of a panel or of decode. o of a row and column lies at row * row_step + column *
+ * column_step. */
 struct states {
     struct state st;
     int rows;
@@ -294,20 +296,20 @@ static size_t out_count(const struct states *s)
     return (size_t)(s->rows * s->value_dim);
 }
 
-/* M and l as keys can leave them: where M is finite, a weight is over 1/2. */
+/* Draws M and l as keys can leave them: if M is finite, a weight is over 1/2. */
 static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
 {
     *row_max = (float)(random_below(&w->random, 300) - 150);
     *row_sum = 0.5f + 300.0f * (1.0f + random_uniform(&w->random));
     switch (random_below(&w->random, w->data == SPECIAL ? 8 : 4)) {
-    case 0: /* nothing seen, or nothing but scores of -inf */
+    case 0: /* no key seen, or only scores of -inf */
         *row_max = -INFINITY;
         *row_sum = 0.0f;
         break;
     case 5: /* a NaN among the scores */
         *row_sum = NAN;
         break;
-    case 6: /* nothing but NaN */
+    case 6: /* only NaN */
         *row_max = -INFINITY;
         *row_sum = NAN;
         break;
@@ -318,7 +320,8 @@ static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
     }
 }
 
-/* A NaN weight makes every column NaN, a weight of 0 only those where V is not finite. */
+/* Draws states. A NaN weight makes every column NaN; a weight of 0 only columns in which V is not
+ * finite. */
 static void draw_states(struct round *w, struct states *s)
 {
     for (int r = 0; r < s->rows; r++) {
@@ -341,13 +344,13 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Where all else is finite, one value now and then is not: it has to be found by itself. */
+/* Whether to draw a single value that is not finite among finite ones, which the tile must find. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
 }
 
-/* What no keys leave, but a caller's state may have: any l, and any o. */
+/* Draws states that no keys leave, but that a caller may bring: any l and any o. */
 static void draw_odd_states(struct round *w, struct states *s)
 {
     static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
@@ -387,7 +390,7 @@ static struct total take_total(const struct round *w)
                           take_doubles(lanes * (size_t)w->value_dim)};
 }
 
-/* A number near x with more bits than binary32 has, now and then far beyond its range. */
+/* A number near x with more bits than binary32 has, sometimes far beyond the range of binary32. */
 static double draw_wide(struct round *w, float x)
 {
     static const double far[] = {0x1p130, 0x1p900, 0x1p-140, 0x1p-1000};
@@ -402,7 +405,7 @@ static void draw_doubles(struct round *w, const float *from, double *to, size_t 
         to[i] = draw_wide(w, from[i]);
 }
 
-/* As what draw_odd_states draws, which it takes the place of. */
+/* Draws a total like draw_odd_states draws states. */
 static struct total draw_total(struct round *w)
 {
     const struct total total = take_total(w);
@@ -417,7 +420,8 @@ static struct total draw_total(struct round *w)
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* Zeros of states may have either sign: finish drops it. A NaN may be any, but in a result. */
+/* How to compare. Zeros of states may have either sign, because finish drops it. Any NaN equals any
+ * NaN, except in results. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -438,7 +442,7 @@ static void expect(struct round *w, const char *what, const float *got, const fl
     }
 }
 
-/* Of a total: any NaN is as good as another. */
+/* Compares numbers of a total. Any NaN equals any NaN. */
 static void expect_doubles(struct round *w, const char *what, const double *got,
                            const double *expected, size_t count)
 {
@@ -492,13 +496,14 @@ static float chain(const float *a, int64_t a_step, const float *b, int64_t b_ste
     return sum;
 }
 
-/* The chain over keys of weights, `step` apart, and a column of V. */
+/* The chain over the keys of weights, which lie `step` apart, times a column of V. */
 static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
 {
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
 }
 
-/* The scores of a row to weights, `step` apart; M and l moved on. Returns the rescaling. */
+/* Turns the scores of a row, which lie `step` apart, into weights, and updates M and l. Returns the
+ * factor of the rescale. */
 static float model_softmax(float *s, int64_t step, int keys, int visible, float scale_log2,
                            float *row_max, float *row_sum)
 {
@@ -529,7 +534,8 @@ static void model_adjust(const struct adjust *how, const float *bias, int n, flo
     }
 }
 
-/* K and V are those of the block, widened. A row that sees nothing keeps its state. */
+/* Computes decode for a row. K and V are the block's, widened. A row that sees no key keeps its
+ * state. */
 static void model_decode(const struct states *s, int row, const struct decode_block *block,
                          struct rows k, struct rows v, float scale_log2)
 {
@@ -573,7 +579,8 @@ static void model_fold(const struct round *w, const struct total *total, const s
 struct finished {
     float *out; /* [value_dim] */
     float lse;
-    bool finite, has_log; /* all of out; no log is promised for an l that is subnormal */
+    bool finite,
+        has_log; /* all of out is finite; l is not subnormal, for which no log is promised */
 };
 
 static void set_result(struct finished *row, int64_t c, float quotient)
@@ -647,7 +654,7 @@ static void check_scores(struct round *w)
 {
     const int lanes = w->lanes;
     const struct rows k = draw_rows(w, K_ROWS, w->keys, w->head_dim);
-    /* Rows that are asked for need not be there. */
+    /* Rows that are only prefetched may lie in unmapped memory. */
     const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, 64, w->value_dim};
     float *q_t = take_lanes(w, w->head_dim);
     float *s = take_lanes(w, w->keys), *expected = take_lanes(w, w->keys);
@@ -659,7 +666,7 @@ static void check_scores(struct round *w)
     expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
 }
 
-/* NULL, or what each lane sees. */
+/* NULL, or how many keys each lane sees. */
 static const int32_t *draw_visible_lanes(struct round *w)
 {
     if (random_below(&w->random, 3) == 0)
@@ -703,7 +710,7 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Scores or a bias: in half of the lines special ones among them, at one density. */
+/* Draws scores or a bias. In half of the calls, special numbers recur at one density. */
 static void draw_scores(struct round *w, float *x, int count)
 {
     static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};
@@ -733,8 +740,8 @@ static void check_adjust(struct round *w)
     assert_true(n == 0 || is_all_else_untouched(s, n));
 }
 
-/* Weights and a rescaling as softmax leaves them: 0 .. 1 or NaN, 0 where a lane does not see the
- * key, and a power of two or NaN. */
+/* Draws weights and factors of a rescale as softmax leaves them. Weights are 0 .. 1 or NaN, and 0
+ * where a lane does not see the key. Factors are powers of two or NaN. */
 static void draw_weights(struct round *w, float *p, float *rescale)
 {
     const int lanes = w->lanes;
@@ -759,7 +766,7 @@ static void check_weighted_v(struct round *w)
     float *p = take_lanes(w, w->keys), *rescale = take_lanes(w, 1);
     float *o = take_lanes(w, v.dim), *expected = take_lanes(w, v.dim);
     const bool first = random_below(&w->random, 4) == 0;
-    /* Rows that are asked for need not be there. */
+    /* Rows that are only prefetched may lie in unmapped memory. */
     const struct rows ahead = {(const char *)(uintptr_t)SLOT_BYTES, 64, w->head_dim};
     draw_weights(w, p, rescale);
     if (first)
@@ -790,7 +797,7 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Some maxima become equal, or so far apart that a factor is the last that is not 0, or 0. */
+/* Makes some maxima equal, or so far apart that a factor is the least power above 0, or 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)
@@ -813,7 +820,7 @@ static void check_fold(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Where results go; pointers of rows that there are not are NULL. */
+/* Where results go. Pointers of rows that do not exist are NULL. */
 struct outputs {
     float *out[MAX_LANES], *lse[MAX_LANES];
     bool with_lse;
@@ -831,7 +838,7 @@ static struct outputs place_outputs(struct round *w)
     return o;
 }
 
-/* Returns the row's bit of what finish should have. */
+/* Checks the row's outputs. Returns the row's bit of the expected return value of finish. */
 static uint64_t expect_output(struct round *w, const struct outputs *o, int r,
                               const struct finished *row)
 {
@@ -854,7 +861,7 @@ static uint64_t expect_outputs(struct round *w, const struct outputs *o, const s
     return not_finite;
 }
 
-/* Now and then there is an lse alone. */
+/* Sometimes leaves no columns, so that there is an lse alone. */
 static void draw_no_columns(struct round *w)
 {
     if (random_below(&w->random, 16) == 0)
@@ -872,7 +879,8 @@ static void check_finish(struct round *w)
     expect_bits("rows not finite", not_finite, expect_outputs(w, &o, &s));
 }
 
-/* As its callers do: divides where a value is not finite. Returns whether one was not. */
+/* Divides again in binary64 if a value is not finite, as the callers of finish do. Returns whether
+ * there was one. */
 static bool divide_again(const double *o, int64_t step, double divisor, int64_t n, float *out)
 {
     bool found = false;
@@ -885,7 +893,7 @@ static bool divide_again(const double *o, int64_t step, double divisor, int64_t 
     return found;
 }
 
-/* An o of binary32; what the total holds then is not read. */
+/* Draws an o of binary32, with which finish does not read the total's o. */
 static const float *draw_chunk_out(struct round *w, const struct total *total, double *model_out)
 {
     struct states s = take_panel_states(w);
@@ -922,8 +930,8 @@ static void check_finish_total(struct round *w)
     expect_bits("rows not finite", not_finite, expected);
 }
 
-/* The same for all rows, as it comes, or in steps that rise as in a causal mask. Returns the
- * most. */
+/* Draws how many keys each row sees: the same number for all rows, random numbers, or rising ones
+ * as in a causal mask. Returns the largest. */
 static int draw_visible_rows(struct round *w, int32_t *visible)
 {
     const int kind = (int)random_below(&w->random, 3);
@@ -940,7 +948,7 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
     return most;
 }
 
-/* K or V of decode: as they are stored, and the same widened for the model. */
+/* K or V of decode: the stored rows, and the same rows widened for the model. */
 struct stored {
     struct key_rows rows;
     const char *row[KEY_BLOCK];
@@ -954,7 +962,7 @@ static void set_row(struct stored *s, int key, struct key_row row)
     s->scales[key] = row.scales;
 }
 
-/* Entry `key` is entry `from` once more. */
+/* Makes entry `key` a copy of entry `from`. */
 static void repeat_row(struct stored *s, int key, int from)
 {
     set_row(s, key, (struct key_row){s->row[from], s->scales[from]});
@@ -967,15 +975,15 @@ static enum type draw_type(struct round *w, int64_t dim)
     return type == TYPE_Q8_0 && dim % Q8_BLOCK != 0 ? TYPE_I8 : type;
 }
 
-/* The whole row, or a part of it that tiles have to know. */
+/* Draws how many elements share a scale: the whole row, or a part that tiles support. */
 static int64_t draw_group(struct round *w, int64_t dim)
 {
     int64_t group = MAX_VECTOR * (1 + random_below(&w->random, 4));
     return dim % group == 0 ? group : dim;
 }
 
-/* Elements of a row, those of TYPE_I8 and TYPE_Q8_0 with any bits, others of the round's data; all
- * bits of 16 come into it with TYPE_F16 and SPECIAL. */
+/* Draws the elements of a row: of TYPE_I8 and TYPE_Q8_0 with any bits, of other types from the
+ * round's data. TYPE_F16 with SPECIAL has all patterns of 16 bits. */
 static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
 {
     const int64_t bytes = bytes_of(rows->type, rows->dim);
@@ -1006,8 +1014,8 @@ static void draw_row(struct round *w, const struct key_rows *rows, char *data, f
     }
 }
 
-/* `count` rows, each at its place in guarded slots, in an order of their own, with spare entries as
- * the tile may want them to the end of the last vector. */
+/* Draws `count` rows in guarded slots, in an order of their own. Spare entries follow, up to the
+ * end of the last vector, because the tile may read them. */
 static void draw_stored(struct round *w, struct stored *s, enum region region,
                         enum region scale_region, int count, int64_t dim)
 {
@@ -1024,13 +1032,13 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
                             dim * (int64_t)sizeof(float), dim};
     for (int i = 0; i < KEY_BLOCK; i++) {
-        if (i >= count) { /* those past the vector need not be there */
+        if (i >= count) { /* rows past the vector may be unmapped */
             set_row(s, i, (struct key_row){NULL, NULL});
             if (i < (count + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR)
                 repeat_row(s, i, count - 1);
             continue;
         }
-        /* The rows lie in no order: 7 is prime to every count but its multiples. */
+        /* Shuffles the rows: 7 has no divisor in common with a count that is no multiple of 7. */
         const int place = count % 7 ? i * 7 % count : i;
         char *const at = (char *)(uintptr_t)data.first + place * data.stride;
         float *const row_scales = row_at(scales, place);
@@ -1047,7 +1055,7 @@ static void spread(char *to, const char *row, int64_t size, int64_t count)
         memcpy(to + i * TILE_KEYS * size, row + i * size, (size_t)size);
 }
 
-/* A row to its place in a tile. */
+/* Puts a row at its place in a tile. */
 static void put_row(enum type type, char *tile, int key, const char *row, int64_t dim)
 {
     const int64_t size = bytes_of(type, 1);
@@ -1061,7 +1069,7 @@ static void put_row(enum type type, char *tile, int key, const char *row, int64_
     }
 }
 
-/* Any part of a row. */
+/* Draws how many elements share a scale in a tile: any divisor of the row. */
 static int64_t draw_tile_group(struct round *w, int64_t dim)
 {
     int64_t group = 1 + random_below(&w->random, dim);
@@ -1070,7 +1078,7 @@ static int64_t draw_tile_group(struct round *w, int64_t dim)
     return group;
 }
 
-/* A key's sixteenth of its tile, which is its row for the library. */
+/* The address of a key's sixteenth of its tile, which the library takes for its row. */
 static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
 {
     const int64_t in_tile = key % TILE_KEYS;
@@ -1080,7 +1088,7 @@ static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile,
     return tile;
 }
 
-/* The tile with key `first`, its keys from `count` on NaN. */
+/* Draws the tile that begins with key `first`. Keys from `count` on are NaN. */
 static void draw_tile(struct round *w, struct stored *s, int index, int first, int count)
 {
     const struct key_rows *const k = &s->rows;
@@ -1107,7 +1115,7 @@ static void draw_tile(struct round *w, struct stored *s, int index, int first, i
     }
 }
 
-/* K in tiles that lie in no order. */
+/* Draws K in tiles that lie in no order. */
 static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim)
 {
     const enum type type = draw_type(w, dim);
@@ -1126,8 +1134,8 @@ static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim
         set_row(s, key, (struct key_row){NULL, NULL});
 }
 
-/* What decode has for some calls only. Lines end, or begin, at unmapped pages, and have no number
- * where their row sees no key. */
+/* Operands that only some calls of decode have. Lines end, or begin, at unmapped pages, and have
+ * NaN for keys that their row does not see. */
 struct additions {
     struct adjust adjust;
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
@@ -1164,7 +1172,7 @@ static void check_decode(struct round *w)
         visible[w->rows - 1] = most = 1;
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     static struct stored k, v;
-    static const char *nowhere[KEY_BLOCK]; /* to be asked for is all that may happen to it */
+    static const char *nowhere[KEY_BLOCK]; /* addresses that may only be prefetched */
     if (random_below(&w->random, 2))
         draw_tiled(w, &k, most, w->head_dim);
     else
@@ -1193,7 +1201,7 @@ static void check_decode(struct round *w)
         model_decode(&expected, r, &block, k.wide, v.wide, scale_log2);
     w->kernels->decode(&block, w->rows, scale_log2);
     expect_max_and_sum(w, &got, &expected);
-    /* A row that sees nothing may be left alone, or have +0 added to it. */
+    /* A row that sees no key may be left alone, or have +0 added to it. */
     for (int r = 0; r < w->rows; r++)
         expect(w, "o", out_at(&got, r, 0), out_at(&expected, r, 0), (size_t)w->value_dim,
                visible[r] > 0 ? EXACT_ZEROS : ANY_ZEROS);
@@ -1267,7 +1275,7 @@ static void check_fold_row(struct round *w)
     memory_unguard(&o);
 }
 
-/* Some quotients become nearly half-way between two numbers of binary32. */
+/* Makes some quotients nearly halfway between two numbers of binary32. */
 static void draw_halves(struct round *w, double divisor, double *o)
 {
     for (int c = 0; c < w->value_dim; c++) {
@@ -1300,7 +1308,7 @@ static void check_quotient_row(struct round *w)
     assert_true(is_all_else_untouched(out, w->value_dim));
 }
 
-/* Lanes are heads, a vector of them for each row. */
+/* Lanes are heads; each row has a vector of heads. */
 static void check_head_scores(struct round *w)
 {
     const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
@@ -1358,7 +1366,7 @@ static void check_head_out(struct round *w)
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Rows of w->value_dim values, and nothing beside them. */
+/* Checks rows of w->value_dim values, and that nothing beside them was written. */
 static void expect_rows(struct round *w, struct rows got, const float *expected)
 {
     for (int i = 0; i < w->rows; i++) {
@@ -1374,8 +1382,8 @@ static enum type draw_matrix_type(struct round *w)
     return types[random_below(&w->random, w->head_dim % Q8_BLOCK == 0 ? 4 : 3)];
 }
 
-/* Outputs of a matrix as its elements are stored, in tiles whose spare outputs are NaN, and the
- * same widened for the model, a row for each. */
+/* A matrix: stored in tiles, whose spare outputs are NaN, and widened for the model, a row for each
+ * output. */
 struct matrix {
     enum type type;
     int64_t tile_bytes;
@@ -1383,7 +1391,7 @@ struct matrix {
     float *wide;
 };
 
-/* Of w->value_dim outputs and w->head_dim inputs. */
+/* A matrix of w->value_dim outputs and w->head_dim inputs. */
 static struct matrix new_matrix(const struct round *w, enum type type)
 {
     return (struct matrix){.type = type,
@@ -1392,7 +1400,7 @@ static struct matrix new_matrix(const struct round *w, enum type type)
                            .wide = take((size_t)(w->value_dim * w->head_dim), 0)};
 }
 
-/* Tile by tile, `step` bytes apart. */
+/* Draws a matrix tile by tile. Tiles lie `step` bytes apart. */
 static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, ptrdiff_t step)
 {
     const struct key_rows stored = {.type = m->type, .dim = w->head_dim};
@@ -1429,7 +1437,8 @@ static void check_widen_matrix(struct round *w)
     expect(w, "out", got, expected, count, EXACT_ZEROS);
 }
 
-/* x in the groups of struct product, up to an unmapped page; lanes without a row are NaN. */
+/* x in the groups of struct product, in memory that ends at an unmapped page. Lanes without a row
+ * are NaN. */
 static struct guarded grouped(const struct round *w, struct rows x)
 {
     const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
@@ -1447,7 +1456,7 @@ static struct guarded grouped(const struct round *w, struct rows x)
     return memory;
 }
 
-/* Tiles with an unmapped page before and after each; rows of y as well, and bias. */
+/* Tiles, rows of y and the bias each lie between unmapped pages. */
 static void check_product(struct round *w)
 {
     const struct matrix m = new_matrix(w, TYPE_F32);
@@ -1459,7 +1468,8 @@ static void check_product(struct round *w)
     const struct rows y = draw_rows(w, OUT_ROWS, w->rows, w->value_dim);
     const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
     const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
-    const int64_t from = random_below(&w->random, 3); /* +0, y itself, elsewhere */
+    const int64_t from = random_below(
+        &w->random, 3); /* what the chain begins with: +0, y itself, or numbers elsewhere */
     const struct rows sums = from == 1 ? y : apart;
     const struct next_tiles ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
                                      random_below(&w->random, m.tiles + 1), m.tile_bytes};
@@ -1556,12 +1566,12 @@ enum { ENTRIES = sizeof entries / sizeof entries[0] };
 struct subject {
     const struct entry *entry;
     char name[64];
-    uint64_t seed; /* of round 0; a round more is one more */
+    uint64_t seed; /* seed of round 0; the next round has the next seed */
     struct round round;
 };
 
 enum {
-    MOST_MATRIX_ROWS = 20, /* of `product`, which takes any number */
+    MOST_MATRIX_ROWS = 20, /* rows of `product`, which takes any number */
     MOST_OUTPUTS = 5 * TILE_KEYS,
 };
 
@@ -1570,8 +1580,9 @@ static int whole_blocks(int dim)
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
-/* Both dims are walked through; in decode, where both count and cost, by turns, and some made
- * longer so that they can be TYPE_Q8_0. Those of a matrix are its inputs and its outputs. */
+/* Both dims go through all values. In decode, where both count and cost, they do so by turns, and
+ * some are made longer so that they can be TYPE_Q8_0. A matrix has them as its inputs and
+ * outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;
@@ -1621,7 +1632,7 @@ static void entry_keeps_the_contract(void **state)
            (unsigned long long)s->seed, (long long)s->round.compared);
 }
 
-/* Runs after every test, also one that ended in a signal. */
+/* Runs after every test, even one that ended in a signal. */
 static int print_failed_round(void **state)
 {
     const struct subject *s = *state;

@@ -39,11 +39,15 @@ static void expect_part(const char *const *rows, int keys, const char *first, in
     }
 }
 
-enum { DIM = 24, BYTES = 2 * DIM, FIRST = 256 }; /* FIRST: the first key of the next block */
+enum {
+    DIM = 24,
+    BYTES = 2 * DIM,
+    FIRST = 256
+}; /* FIRST: index of the first key of the next block */
 
-static char k[1], v[1]; /* only their addresses */
+static char k[1], v[1]; /* only their addresses are used */
 
-/* So many heads, with a gap in bytes after the rows of a token. */
+/* Attention of `turns` heads, with a gap in bytes after the rows of a token. */
 static struct attention heads_side_by_side(int turns, int gap)
 {
     const struct strides strides = {.head = BYTES, .row = turns * BYTES + gap};
@@ -51,7 +55,7 @@ static struct attention heads_side_by_side(int turns, int gap)
                               .v = {.type = TYPE_BF16, .first = v, .stride = strides, .dim = DIM}};
 }
 
-/* The scalar kernels, which come first and always run. */
+/* The scalar kernels, which are first in the list and run everywhere. */
 static const struct kernels *plain_c(void)
 {
     const struct isa *isas;
@@ -59,7 +63,8 @@ static const struct kernels *plain_c(void)
     return isas[0].kernels;
 }
 
-/* What head `turn` prefetches at a block of so many keys, where the next one has `next_keys`. */
+/* The block that head `turn` works on: it has `keys` keys, and the next block, which is prefetched,
+ * has `next_keys`. */
 static struct decode_block point(const struct attention *a, struct row_room *room, int turn,
                                  int keys, int next_keys)
 {
@@ -117,8 +122,8 @@ static void parts_of_all_turns_are_the_next_block(void **state)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* A call, and K and V as [keys][heads][dim] with a gap after each token, and without the gap as
- * [heads][keys][dim]. */
+/* A call, with K and V twice: as [keys][heads][dim] with a gap after each token, and as
+ * [heads][keys][dim] without. */
 struct call {
     attnkit_attention_args args;
     char *tokens[2], *heads[2];
@@ -132,7 +137,7 @@ static void *must_have(size_t bytes)
     return memory;
 }
 
-/* Numbers of [-2, 2] that are finite in both types. */
+/* The bits of a number of [-2, 2], in either type. */
 static uint16_t draw_number(uint64_t *random, attnkit_type type)
 {
     const uint16_t sign = (uint16_t)(random_below(random, 2) << 15);
@@ -184,7 +189,7 @@ static void run(const struct call *c, const char *isa, float *out)
     assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
 }
 
-/* Long enough that K and V of a head are more than L2 keeps. */
+/* The keys are so many that K and V of a head exceed L2. */
 static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int gap,
                        attnkit_type type)
 {

@@ -2,8 +2,8 @@
  *
  * Attention on stored types and pages: whatever the types of q, k, v and out are and however their
  * rows lie, the result has the bits of the scalar reference on dense binary32 copies of the rows
- * (tests/support/formats.h), rounded once where out has 16 bits. A case is drawn from its number,
- * of which every instruction set, or the one that is named, runs it.
+ * (tests/support/formats.h), rounded once if out has 16 bits. A case is drawn from its number.
+ * Every instruction set, or the one that is named, runs it.
  *
  * `types [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
  */
@@ -28,15 +28,15 @@
 
 enum {
     TYPES = TYPE_COUNT,
-    ROUNDED_TYPES = 3, /* of q and out */
-    TURNS = 6,         /* through all types of K and V */
+    ROUNDED_TYPES = 3, /* types of q and out */
+    TURNS = 6,         /* times through all types of K and V */
     CASES = TURNS * TYPES * TYPES,
     MAX_BATCH = 3,
     MAX_Q_LEN = 70,
     MAX_KV_LEN = 700,
     MAX_TABLE = MAX_BATCH * (MAX_KV_LEN + 2),
     MAX_PAGES = MAX_TABLE + 3,
-    MOST_GUARDED = 6000, /* rows in slots, which take two system calls each */
+    MOST_GUARDED = 6000, /* rows in slots, because a slot takes two system calls */
     PATTERN = 0xa5,      /* a byte of memory that nobody has written to */
     MAX_ISAS = 8,
     REPORTED = 5, /* differences that are printed */
@@ -47,11 +47,11 @@ enum tensor_index { Q, K, V, OUT, LSE, K_SCALES, V_SCALES, TENSORS };
 enum rows_layout {
     TIGHT, /* dense, without strides */
     TOKENS_OUTSIDE,
-    GAPS, /* after rows, and an odd start */
+    GAPS, /* gaps after rows, and an odd start */
     BACKWARDS,
-    REPEATED,   /* stride 0 for all that is the same */
+    REPEATED,   /* stride 0 for entries and heads that are the same */
     GUARD_NEXT, /* each row ends at an unmapped page */
-    GUARD_LAST, /* each row begins after one */
+    GUARD_LAST, /* each row begins after an unmapped page */
     ROWS_LAYOUTS,
 };
 
@@ -62,10 +62,10 @@ enum { PAGE_SIZES = sizeof page_sizes / sizeof page_sizes[0] };
 static struct {
     const char *isa[MAX_ISAS];
     int isas;
-    int only; /* a case, or -1 */
+    int only; /* the only case, or -1 for all */
 } options = {.only = -1};
 
-/* The test that is going on. */
+/* The running test: how many cases differ, and the number of the current case. */
 static int differing;
 static int number_in_work = -1;
 
@@ -77,14 +77,14 @@ enum data { PLAIN, TINY, SPECIAL, DATA };
 struct sample {
     int number;
     uint64_t random;
-    attnkit_attention_args args; /* with the types of tensors, without their data */
+    attnkit_attention_args args; /* tensors have types but no data */
     struct groups groups;
     int64_t kv_lens[MAX_BATCH], q_offsets[MAX_BATCH];
     int threads;
     bool shared; /* K and V are the same for all batch entries and heads */
     enum rows_layout layout;
     int64_t page_size;
-    char *rows[TENSORS]; /* of the inputs, as they are stored, dense */
+    char *rows[TENSORS]; /* stored rows of the inputs, dense */
     struct result expected;
 };
 
@@ -97,7 +97,7 @@ static enum type type_of(const struct sample *s, enum tensor_index t)
 {
     const attnkit_type types[TENSORS] = {s->args.q.type, s->args.k.type, s->args.v.type,
                                          s->args.out.type};
-    return (enum type)types[t]; /* of lse and scales F32, which is 0 */
+    return (enum type)types[t]; /* lse and scales are F32, which is 0 */
 }
 
 static int64_t group_of(const struct sample *s, enum tensor_index t)
@@ -178,7 +178,7 @@ static int64_t below(struct sample *s, int64_t n)
     return random_below(&s->random, n);
 }
 
-/* And the group of its scales, 0 for the whole row. */
+/* Draws a dim, and into *group the elements that share a scale, 0 for the whole row. */
 static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 20, 32, 64, 100};
@@ -194,14 +194,14 @@ static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
     return dims[below(s, 20)];
 }
 
-/* Multiply-adds of the reference. */
+/* How many multiply-adds the reference takes. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
            (double)(a->head_dim + a->value_dim + 16);
 }
 
-/* Mostly small, so that there can be many. */
+/* Draws lengths, mostly small, so that there can be many cases. */
 static void draw_lengths(struct sample *s)
 {
     attnkit_attention_args *a = &s->args;
@@ -236,7 +236,7 @@ static void draw_options(struct sample *s)
 
 /* --- Drawing rows ----------------------------------------------------------------------------- */
 
-/* One element in `one_in` is special, if any is. */
+/* Random elements. One in `one_in` is special, if any is. */
 struct source {
     uint64_t *random;
     enum data data;
@@ -254,7 +254,7 @@ static bool is_special(struct source from)
     return from.data == SPECIAL && random_below(from.random, from.one_in) == 0;
 }
 
-/* Below 2^-shift, but for special ones. */
+/* A number below 2^-shift, or a special one. */
 static float draw_float(struct source from, int shift)
 {
     static const uint32_t specials[] = {0x7fc00000, 0xffa00001, 0x7f800000, 0xff800000,
@@ -287,7 +287,7 @@ static void draw_bytes(struct source from, char *bytes, int64_t n)
         bytes[i] = (char)random_bits(from.random);
 }
 
-/* Few of them NaN. */
+/* Draws bytes of 8-bit floating point, few of them NaN. */
 static void draw_e4m3(struct source from, char *bytes, int64_t n)
 {
     draw_bytes(from, bytes, n);
@@ -378,8 +378,8 @@ static void expect_reference(struct sample *s)
     free(v);
 }
 
-/* Numbers count through the types of K and V, and through the other types, layouts and page sizes
- * at other paces. */
+/* A case by its number. Successive numbers go through the types of K and V, and, at other paces,
+ * through the other types, layouts and page sizes. */
 static struct sample *new_sample(int number, bool shared)
 {
     struct sample *s = calloc(1, sizeof *s);
@@ -421,13 +421,13 @@ static void free_sample(struct sample *s)
 
 struct tensor {
     char *memory;
-    size_t size; /* of it; 0 in slots */
-    int slot;    /* the first, in slots */
+    size_t size; /* bytes of memory; 0 in slots */
+    int slot;    /* the tensor's first slot */
     char *first; /* row 0 of head 0 of batch entry or page 0 */
     int64_t count[3], strides[3], row_bytes;
 };
 
-/* A call on the case. There is one at a time. */
+/* A case laid out in memory. There is one at a time. */
 struct call {
     const struct sample *s;
     attnkit_attention_args args;
@@ -448,7 +448,7 @@ static char *row_at(const struct tensor *t, int64_t outer, int64_t head, int64_t
     return t->first + outer * t->strides[0] + head * t->strides[1] + row * t->strides[2];
 }
 
-/* A row of a tensor of the call, wherever its page is. */
+/* A row of a tensor of the call, in its page if there are pages. */
 static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_t h, int64_t i)
 {
     const attnkit_pages *const p = &c->groups.pages;
@@ -458,8 +458,8 @@ static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_
     return row_at(&c->tensors[t], page, h, i % p->page_size);
 }
 
-/* Every page has one user, or as many as there are batch entries where those share all. Entries
- * without keys are no pages. */
+/* Every page has one user, or one for each batch entry if they share K and V. Entries of the block
+ * table without keys hold no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -549,7 +549,7 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 
 /* --- Filling them ----------------------------------------------------------------------------- */
 
-/* The half of a signalling NaN, or what has one for a scale. */
+/* 16 bits that make a signalling NaN of an element or of its scale. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)
@@ -568,14 +568,14 @@ static char *slot_of(const struct tensor *t, const char *row)
     return t->memory + (row - t->memory) / SLOT_STRIDE * SLOT_STRIDE;
 }
 
-/* Before anything is written to it. */
+/* Maps the slot of a row before it is written. */
 static void unhide(const struct tensor *t, const char *row)
 {
     if (t->size == 0)
         memory_slots(t->slot + (int)((row - t->memory) / SLOT_STRIDE), 1);
 }
 
-/* The rows that the call may read; all else is poison, or unmapped. */
+/* Fills the rows that the call may read. All others are poison, or unmapped. */
 static void fill_input(const struct call *c, enum tensor_index index)
 {
     const struct sample *s = c->s;
@@ -618,7 +618,7 @@ static void set_tensors(struct call *c, enum rows_layout layout)
     }
 }
 
-/* About as many rows as there are slots for. */
+/* Whether there are about enough slots for all rows. */
 static bool fits_slots(const struct sample *s, int64_t page_size)
 {
     const attnkit_attention_args *a = &s->args;
@@ -626,7 +626,7 @@ static bool fits_slots(const struct sample *s, int64_t page_size)
     return 3 * a->batch * a->q_heads * a->q_len + 4 * kv_rows <= MOST_GUARDED;
 }
 
-/* Lays the case out: as close to what is asked for as it can be. page_size 0: no pages. */
+/* Lays the case out, as near to the layout asked for as it allows. page_size 0: no pages. */
 static struct call *lay_out(const struct sample *s, enum rows_layout layout, int64_t page_size)
 {
     struct call *c = &call;
@@ -657,8 +657,7 @@ static struct call *lay_out(const struct sample *s, enum rows_layout layout, int
 
 /* --- Running and comparing -------------------------------------------------------------------- */
 
-/* Rows of every batch entry and head: a run of them, of which those before `compared[b]` are
- * looked at. */
+/* A range of rows, of every batch entry and head. Rows before `compared[b]` are compared. */
 struct row_run {
     int64_t first, count;
     int64_t compared[MAX_BATCH];
@@ -670,7 +669,7 @@ static struct row_run all_of(int64_t first, int64_t count)
     return (struct row_run){first, count, {end, end, end}};
 }
 
-/* In a call of their own. */
+/* Runs the rows as a call of their own. */
 static void run_rows(const struct call *c, const struct row_run *rows, const char *isa, int threads)
 {
     attnkit_attention_args part = c->args;
@@ -696,7 +695,7 @@ static bool is_pattern(const char *memory, size_t size)
     return true;
 }
 
-/* Puts the pattern back over the rows: whether all of the tensor is pattern then. */
+/* Puts the pattern back over the rows. Returns whether the whole tensor then has the pattern. */
 static bool wipe(const struct call *c, enum tensor_index index, const struct row_run *rows)
 {
     const struct tensor *t = &c->tensors[index];
@@ -721,7 +720,7 @@ static bool row_is_right(const struct call *c, int64_t b, int64_t h, int64_t i)
            same_bits(s->expected.lse + row, (const float *)row_in(c, LSE, b, h, i), 1);
 }
 
-/* NULL, or what is wrong; leaves the outputs as they were. */
+/* Compares the rows. Returns NULL or what is wrong. Puts the outputs back. */
 static const char *check_rows(const struct call *c, const struct row_run *rows, const char *isa,
                               int threads)
 {
@@ -750,7 +749,7 @@ static void report(const struct call *c, const char *what, const char *isa, cons
            (int)c->groups.pages.page_size, what, wrong, isa, c->s->number);
 }
 
-/* Every instruction set on the case as it lies. */
+/* Runs every instruction set on the case as it is laid out. */
 static void check_whole(const struct call *c)
 {
     const struct row_run all = all_of(0, c->args.q_len);
@@ -775,7 +774,7 @@ static void check_parts(const struct call *c)
 
 /* --- Tests ------------------------------------------------------------------------------------ */
 
-/* The numbers of a test's cases, `step` apart; or the one that was asked for. */
+/* The numbers of a test's cases, `step` apart; or only the one that was asked for. */
 struct numbers {
     int first, end, step;
 };
@@ -794,7 +793,7 @@ static int begin_cases(void **state)
     return 0;
 }
 
-/* Where a test ends in the middle of a case, by a fault. */
+/* Names the case if a fault has ended the test in the middle of it. */
 static int name_unfinished_case(void **state)
 {
     (void)state;
@@ -808,7 +807,7 @@ static int name_unfinished_case(void **state)
 static void drawn_cases_have_the_bits_of_the_reference(void **state)
 {
     (void)state;
-    /* A sample is at least a turn through all the types. */
+    /* A sampled run goes through all types at least once. */
     const int count = is_long_run() ? 10 * CASES : sampled(CASES, TURNS);
     const struct numbers n = numbers_from(0, count, 1);
     for (int number = n.first; number < n.end; number += n.step) {
@@ -832,7 +831,7 @@ static void check_every_layout(int number, bool shared)
     free_sample(s);
 }
 
-/* The types of K and of V both move on with each number. */
+/* Each number has other types of K and of V than the one before. */
 static void every_layout_and_page_size_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -844,7 +843,7 @@ static void every_layout_and_page_size_gives_the_same_bits(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* Puts `half` over what rows after row `last` see of a tensor, and that row does not. */
+/* Puts `half` over the rows of a tensor that query rows after `last` see and `last` does not. */
 static void poison_unseen(const struct call *c, enum tensor_index t, int64_t last, uint16_t half)
 {
     const attnkit_attention_args *a = &c->args;
@@ -855,7 +854,8 @@ static void poison_unseen(const struct call *c, enum tensor_index t, int64_t las
                 fill_halves(row_in(c, t, b, h, key), (size_t)c->tensors[t].row_bytes, half);
 }
 
-/* With the pages of one batch entry or head being another's, what one masks another may see. */
+/* Whether row `last` masks keys that the last row sees. Not if batch entries or heads share K and
+ * V, because one may see what another masks. */
 static bool has_masked_keys(const struct sample *s, int64_t last)
 {
     bool any = false;

@@ -23,7 +23,7 @@ static int64_t position_of_row_0(const struct query *q, int64_t rows)
     }
 }
 
-/* Of packed entry b. */
+/* The length of packed entry b. */
 static int64_t length_of(attnkit_ints cu_seqlens, int64_t b)
 {
     return ints_at(cu_seqlens, b + 1) - ints_at(cu_seqlens, b);
@@ -61,7 +61,8 @@ struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t
 
 /* --- Rows as they are stored ------------------------------------------------------------------ */
 
-/* Where index {outer, head, row} of a tensor begins, which is dense unless its strides count. */
+/* The address of index {outer, head, row} of a tensor, which is dense unless it is
+ * ATTNKIT_STRIDED. */
 static const char *element_at(const attnkit_tensor *tensor, const int64_t count[2],
                               int64_t row_bytes, const int64_t index[3])
 {
@@ -109,7 +110,7 @@ static struct stored stored_v(const struct query *q)
                            .group = storage->v_scale_group ? storage->v_scale_group : q->value_dim};
 }
 
-/* Row `at` of a tile as one that is not in a tile: elements and, for TYPE_I8, scales. */
+/* Copies row `at` out of a tile: its elements and, for TYPE_I8, its scales. */
 static void take_out_of_tile(const struct stored *s, const char *tile, const float *tile_scales,
                              int64_t at, char *row, float *scales)
 {
@@ -128,7 +129,7 @@ static void take_out_of_tile(const struct stored *s, const char *tile, const flo
     }
 }
 
-/* Where the row of a key is, in pages, packed or neither. */
+/* The indices of the row of a key: in pages, packed or neither. */
 static void locate(const struct query *q, int64_t key, int64_t index[3])
 {
     const attnkit_pages *const pages = &q->groups.pages;
@@ -150,7 +151,7 @@ static void locate(const struct query *q, int64_t key, int64_t index[3])
 static void widen_stored(const struct query *q, const struct stored *s, int64_t key, float *out)
 {
     const attnkit_attention_args *const a = q->args;
-    const int64_t lines = s->tiled ? ATTNKIT_TILE_KEYS : 1; /* keys of a tile, or of a row */
+    const int64_t lines = s->tiled ? ATTNKIT_TILE_KEYS : 1; /* keys in a tile, or in a row */
     const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : a->kv_len;
     const int64_t count[2] = {a->kv_heads, (keys + lines - 1) / lines};
     int64_t index[3];
@@ -187,7 +188,7 @@ void query_v(const struct query *q, int64_t key, float *out)
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* The row's line of a mask, or NULL where that has no column for the key. */
+/* The row's line of a mask, or NULL if the mask has no column for the key. */
 static const char *mask_line(const struct query *q, const attnkit_tensor *mask, int64_t columns,
                              int64_t line_bytes, int64_t key)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the arguments of an attention mean for one query row, by attnkit.h and by no code of the
- * library: where its elements and those of keys and values lie and what they are as binary32, which
- * keys it sees, what is added to their scores and which of their weights are dropped. For tests.
+ * The meaning of attention's arguments for one query row, by attnkit.h and without code of the
+ * library. It covers the elements of q, k and v as binary32, the keys that the row sees, the
+ * numbers that are added to their scores, and the weights that are dropped. For tests.
  */
 #ifndef ATTNKIT_TEST_INPUTS_H
 #define ATTNKIT_TEST_INPUTS_H
@@ -15,26 +15,25 @@
 /* A query row and the keys of its batch entry. */
 struct query {
     const attnkit_attention_args *args;
-    struct groups groups; /* of args, empty where there are none */
+    struct groups groups; /* groups of args, empty where there are none */
     int64_t batch, head, kv_head;
-    int64_t outer,
-        row;           /* in tensors of query rows: 0 and the row among all where they are packed */
-    int64_t keys;      /* of the entry, seen or not */
-    int64_t value_dim; /* with its default */
-    __int128_t position; /* as far as it has one */
+    int64_t outer, row; /* indices in tensors of query rows; packed: 0 and the row among all rows */
+    int64_t keys;       /* keys of the entry, seen or not */
+    int64_t value_dim;  /* with its default filled in */
+    __int128_t position; /* the row's position, if it has one */
 };
 
 /* Row `row` of query head `head` of batch entry `batch`. */
 struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t head, int64_t row);
 
-/* Rows as binary32, head_dim or value_dim elements. */
+/* Rows as binary32, of head_dim or value_dim elements. */
 void query_q(const struct query *q, float *out);
 void query_k(const struct query *q, int64_t key, float *out);
 void query_v(const struct query *q, int64_t key, float *out);
 
 bool query_sees(const struct query *q, int64_t key);
 
-/* The caller's number for a key that the row sees; 0 where there is no bias. */
+/* The bias of a key that the row sees; 0 without a bias. */
 float query_bias(const struct query *q, int64_t key);
 
 /* Key minus position, which ALiBi multiplies. */

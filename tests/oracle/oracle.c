@@ -98,13 +98,13 @@ struct value {
     real x, error;
 };
 
-/* Once, as the result of a product, a fused one, or of a sum. */
+/* A value after one rounding, of a product, a fused multiply-add or a sum. */
 static struct value rounded(struct value v)
 {
     return (struct value){v.x, v.error + U * (fabsl(v.x) + v.error) + LOSS};
 }
 
-/* Times a constant that has been rounded from binary64. */
+/* A value times a constant that has been rounded from binary64. */
 static struct value scaled(struct value v, real constant)
 {
     const real c = fabsl(constant), dc = c * C_ERROR + LOSS;
@@ -116,7 +116,7 @@ static struct value sum(struct value a, struct value b)
     return (struct value){a.x + b.x, a.error + b.error};
 }
 
-/* An infinite y is what it is without an error. */
+/* The tanh of a value. An infinite y has no error. */
 static struct value tanh_of(struct value y)
 {
     const real distance = fabsl(y.x), error = isinf(y.x) ? 0 : y.error;
@@ -125,7 +125,7 @@ static struct value tanh_of(struct value y)
     return (struct value){copysignl(z, y.x), moved + TANH_ULPS * 2 * (U * most + LOSS)};
 }
 
-/* What all scores of a row have in common. */
+/* The common numbers of all scores of a row. */
 struct scoring {
     struct query query;
     real scale, cap;  /* cap: 0 for none */
@@ -133,10 +133,10 @@ struct scoring {
     float *q, *k;     /* a row each, as binary32 */
 };
 
-/* Steps on the way from the products to what the softmax takes. */
+/* Steps from the products to the scores that the softmax takes. */
 enum step { SCALED, CAPPED, BIASED };
 
-/* s, and in *magnitude sum_d |q_d k_d|. */
+/* The product s. *magnitude is sum_d |q_d k_d|. */
 static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
 {
     const int64_t dim = s->query.args->head_dim;
@@ -151,7 +151,7 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss : 0};
 }
 
-/* The caller's number times the factor of its head, its unit changed. */
+/* The bias times the factor of its head, in log2 or natural units. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -186,7 +186,7 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* The score of a key after a step, in log2 or as it is. */
+/* The score of a key after a step, in log2 or natural units. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -202,7 +202,7 @@ static struct value score(const struct scoring *s, struct value dot_product, int
     return rounded(x);
 }
 
-/* What a score is made of: |scale| sum_d |q_d k_d| + |bias| + |slope * distance|. */
+/* The magnitudes of a score's terms: |scale| sum_d |q_d k_d| + |bias| + |slope * distance|. */
 static real score_magnitude(const struct scoring *s, int64_t key, real dot_magnitude)
 {
     const attnkit_score_mods *const mods = &s->query.groups.scores;
@@ -232,28 +232,28 @@ static struct scoring new_scoring(const attnkit_attention_args *args, struct que
 /* A visible key, or the sink. */
 struct key {
     int64_t index;
-    real x, magnitude; /* the score, and what it is made of */
+    real x, magnitude; /* the score, and the magnitudes of its terms */
     real t, dt;        /* x / ln 2, and how far t^ can be from it */
     real weight;       /* w */
     real low, high;    /* w exp(-H), w exp(H) */
     real lost;         /* the most that w can lose */
-    real keep;         /* what dropout multiplies its weight by */
+    real keep;         /* factor of its weight by dropout */
 };
 
-/* What a row sees, and what its columns have in common. Sums are in units of W. */
+/* The keys that a row sees, and the common numbers of its columns. Sums are in units of W. */
 struct row {
     struct key *keys; /* `count` of them, then the sink if there is one */
     int64_t count, terms;
-    float *v; /* [terms][value_dim]; of the sink it is 0 */
+    float *v; /* [terms][value_dim]; 0 for the sink */
     int64_t value_dim;
     bool drops;
     real score_magnitude;
     real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
     real log_sum;              /* ln sum_j exp(x_j - best_x) */
     real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
-    real lost_by_sums;         /* what sums in l or in o can lose at most */
-    bool is_folded;            /* of more than one chunk, or of one and a sink: in binary64 */
-    real loss_unit;            /* what a loss of 1 is in units of W, at most */
+    real lost_by_sums;         /* the most that sums in l or in o can lose */
+    bool is_folded;            /* folded in binary64: more than one chunk, or a chunk and a sink */
+    real loss_unit;            /* the most that a loss of 1 is in units of W */
     real lost_l;
     real l_low, l_high; /* l^ is between them */
     bool is_nan;
@@ -264,7 +264,7 @@ static float *term_v(const struct row *r, int64_t term)
     return r->v + term * r->value_dim;
 }
 
-/* The next of its terms. A score below binary32 counts as -infinity. */
+/* Adds a term to the row and returns it. A score below binary32 counts as -infinity. */
 static struct key *add_term(struct row *r, int64_t index, struct value t, real magnitude)
 {
     struct key *const key = &r->keys[r->terms++];
@@ -334,7 +334,7 @@ static void widen_weight(struct key *key, real log_weight, real h)
     key->high = h < 1 ? key->weight * factor : expl(log_weight + h);
 }
 
-/* A score of -infinity has weight 0, even where there is no other. */
+/* Computes the weights. A score of -infinity has weight 0, even if there is no other. */
 static void weigh_keys(struct row *r)
 {
     real total = 0;
@@ -363,7 +363,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* How many roundings a weight goes through at most, by the blocks and chunks that have keys. */
+/* Counts the most roundings of a weight, by the blocks and chunks that have keys. */
 static void count_roundings(struct row *r)
 {
     int64_t blocks = 0, chunks = 0, in_block = 0, in_chunk = 0, most_keys = 1, most_blocks = 1;
@@ -386,7 +386,7 @@ static void count_roundings(struct row *r)
     r->is_folded = folds > 0;
 }
 
-/* All of it, if it may be so small as to count as 0. */
+/* The most that a weight can lose: all of it, if it may be so small that it counts as 0. */
 static real lost_weight(const struct row *r, const struct key *key)
 {
     const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
@@ -425,7 +425,7 @@ static struct oracle_element exactly(double value)
     return (struct oracle_element){.value = value};
 }
 
-/* The sums of a column: of w_j v_j, of w_j |v_j|, and of this times what x_j is made of. */
+/* The sums of a column: of w_j v_j, of w_j |v_j|, and of w_j |v_j| times the magnitudes of x_j. */
 struct column {
     double v_sum; /* NaN or infinite if an element is */
     real o, magnitude, scores;
@@ -440,7 +440,7 @@ static double clamped(real x)
     return x < (real)DBL_MAX ? (double)x : DBL_MAX;
 }
 
-/* Of all columns, and of the keys from `first` to `end`. V is after dropout. */
+/* Adds the means of all columns over the keys from `first` to `end`. V is after dropout. */
 static void add_means(const struct row *r, int64_t first, int64_t end, double *sums,
                       struct column *columns)
 {
@@ -469,7 +469,7 @@ static void add_means(const struct row *r, int64_t first, int64_t end, double *s
     }
 }
 
-/* The same of the error, after the means of all keys. */
+/* Adds the errors in the same way, after the means of all keys. */
 static void add_errors(const struct row *r, int64_t first, int64_t end, double *sums,
                        struct column *columns)
 {
@@ -507,7 +507,8 @@ static void sum_columns(const struct row *r, struct column *columns)
     free(sums);
 }
 
-/* An infinity in V makes one, or NaN with another one or with a weight that is lost. */
+/* The element of a column. An infinity in V makes an infinity, or NaN together with another
+ * infinity or with a lost weight. */
 static struct oracle_element element_of(const struct row *r, const struct column *column)
 {
     if (r->is_nan || isnan(column->v_sum))
@@ -526,13 +527,13 @@ static struct oracle_element element_of(const struct row *r, const struct column
     return e;
 }
 
-/* How far l^ is off, at most, because it is rounded from binary64 to binary32. */
+/* The largest error of l^ from its rounding from binary64 to binary32. */
 static real narrowing(const struct row *r)
 {
     return r->is_folded ? U : 0;
 }
 
-/* How far ln l^ and the two roundings after it can be off. */
+/* The largest error of ln l^ and of the two roundings after it. */
 static double bound_lse(const struct row *r, real lse)
 {
     const real most_m = fmaxl(fabsl(r->top + 1), fabsl(r->best_x / LN_2 - r->best_dt));
@@ -641,7 +642,7 @@ double oracle_unit(const struct oracle_row *row, const struct oracle_element *el
            (double)(row->keys + 4) * 0x1p-149;
 }
 
-/* What rounding to the type does besides. */
+/* The further error of rounding to the type of the result. */
 struct last_rounding {
     double unit, loss;
     double overflow; /* from here on the result is infinite */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The oracle: attention by the textbook (maximum, exp, sum) in extended precision, straight from
- * the public arguments, with every mask and function of the score. It has its own idea of what they
- * mean (inputs.h), and shares no arithmetic with the library. For every element of a row it gives
- * what is true, what that is made of, and how far a result in the canonical order of
- * kernels/README.md can be off at most.
+ * the public arguments, with every mask and score mod. It reads the arguments by itself (inputs.h),
+ * and shares no arithmetic with the library. For every element of a row it gives the true value,
+ * the magnitude of its terms, and the largest error that a result in the canonical order of
+ * kernels/README.md can have.
  *
  * Inputs may be anything as long as no score of finite inputs leaves the range of binary32. What is
  * NaN or infinite has a bound of 0, but for infinite elements of out: those may be any infinity, or
@@ -23,15 +23,15 @@ struct oracle_element {
 };
 
 struct oracle_row {
-    int64_t keys;           /* that the row sees */
+    int64_t keys;           /* keys that the row sees */
     double score_magnitude; /* S = sum_j w_j (|scale| sum_d |q_d k_jd| + |biases|) */
     double lse, lse_bound;
 };
 
-/* Row `row` of query head `head` of batch entry `batch`; `out` has value_dim elements, of before
- * they are rounded to the type of out, and `weights` is NULL or has kv_len, of the kind that args
- * ask for. Takes 0.2 us and 4 ns for each of head_dim + value_dim, and 200 bytes and 4 for each of
- * value_dim, for each key. */
+/* Row `row` of query head `head` of batch entry `batch`; `out` has value_dim elements, from before
+ * the rounding to the type of out. `weights` is NULL or has kv_len elements, of the kind that args
+ * ask for. For each key it takes 0.2 us plus 4 ns for each of head_dim + value_dim, and 200 bytes
+ * plus 4 for each of value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);
@@ -44,8 +44,8 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
  * weights can lose. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
-/* How much of the bound a result uses up, of binary32 or then rounded to `type`: at most 1, unless
- * it is wrong; infinite where it is not NaN or infinite as it must be. */
+/* The part of the bound that a result uses, in binary32 or rounded to `type`: at most 1, unless it
+ * is wrong. Infinite if the result should be NaN or infinite and is not. */
 double oracle_judge(const struct oracle_element *truth, attnkit_type type, double result);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of the points of attnkit compare: which blocks of two sides are at the same place.
+ * The memory of the points of attnkit compare: which blocks of the two sides get the same place.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +27,8 @@ static void drop(const struct worker_memory *memory, void *block)
     assert_true(memory->give_back(memory->owner, block));
 }
 
-/* A block of a set-up; `salt` is another one in each copy of a library, where the block is to hold
- * that. */
+/* A block of a set-up. `salt` is content that differs between copies of a library, for blocks that
+ * have such content. */
 struct wanted {
     size_t bytes;
     char fill;
@@ -82,7 +82,7 @@ static void alike_is_together(void **state)
 static void what_differs_is_apart(void **state)
 {
     (void)state;
-    /* The size, what is in it, and nothing but its place in the order. */
+    /* Blocks are told apart by size, by content, or only by their order. */
     const struct wanted base_wants[] = {
         {64, 1, false, false}, {64, 2, false, false}, {64, 3, false, false}};
     const struct wanted head_wants[] = {{65, 1, false, false},
@@ -98,7 +98,7 @@ static void what_differs_is_apart(void **state)
     set_up(arena_place(HEAD), head_wants, 4, 2, head_again);
     assert_ptr_equal(base[2], head[3]);
     for (int i = 0; i < 4; i++)
-        assert_ptr_equal(head[i], head_again[i]); /* a side is like itself */
+        assert_ptr_equal(head[i], head_again[i]); /* two records of one side agree */
     for (int i = 0; i < 3; i++) {
         assert_ptr_not_equal(head[i], base[0]);
         assert_ptr_not_equal(head[i], base[1]);
@@ -138,7 +138,7 @@ static void equal_blocks_of_a_side_are_not_one(void **state)
     assert_ptr_equal(base[1], head[1]);
 }
 
-/* A temporary block of one side must not be written over what is read by the other. */
+/* A temporary block of one side must not overwrite a block that the other side reads. */
 static void temporary_blocks_disturb_nobody(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void temporary_blocks_disturb_nobody(void **state)
     assert_int_equal(base[1][5], 2);
 }
 
-/* Recorded is one copy of K and V, measured are many. */
+/* The recording has one copy of K and V, the measurement has many. */
 static void blocks_may_be_larger_than_recorded(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void set_ups_that_differ_in_number_share_nothing(void **state)
             assert_ptr_not_equal(base[i], head[j]);
 }
 
-/* What a point finds is what the system gives: zeros. */
+/* A point finds zeros, as in memory from the system. */
 static void recording_begins_with_zeros(void **state)
 {
     (void)state;

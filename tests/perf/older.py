@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`attnkit compare` of a build with a revision that has no worker, other structs and another tree, which
-it builds with today's worker. Every point has to be compared; what the times are decides nothing.
+"""`attnkit compare` of a build with a revision that has no worker, other structs and another tree. The command
+builds the revision with today's worker. Every point must be compared; the times decide nothing.
 
     tests/perf/older.py BUILD
 
-Prints TAP. `# SKIP` is said where the revision is not in this clone.
-"""
+Prints TAP. `# SKIP`: the revision is not in this clone."""
 
 import json
 import subprocess
@@ -19,14 +18,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from base_revision import git  # noqa: E402
 
-REVISION = "ffe4faa06621c03ff30f40799aaead608a8dd2a7"  # whose speed is the measure of 0.1.0
-TIME_LIMIT = 1800  # seconds, in which the revision is built, too
+REVISION = "ffe4faa06621c03ff30f40799aaead608a8dd2a7"  # the speed of 0.1.0 is measured against it
+TIME_LIMIT = 1800  # seconds, including the build of the revision
 VERDICTS = (0, 1, 2)  # exit statuses: green, red, inconclusive
 TIMED = ("same", "slower", "faster", "unclear")  # both sides make the call, with the same result
 
 
 def points(build):
-    """The exit status, what was said, and the points by name."""
+    """The exit status, the output, and the points by name."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "compare.json"
         done = subprocess.run([build / "tools" / "attnkit", "compare", REVISION, build, "--repository", ROOT,

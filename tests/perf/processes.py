@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the processes that a test has started, and what these have started: the test puts a mark
-into their environment."""
+"""Finds the processes that a test has started, directly or not, by a mark that the test puts into their
+environment."""
 
 import pathlib
 

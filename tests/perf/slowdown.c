@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The delay of -Dslowdown on clocks that are made up: an item is late by its share of processor
- * time, whatever the clock on the wall says, and is computed once, with the caller's arguments.
+ * The delay of -Dslowdown on made-up clocks: an item is late by its share of processor time, not of
+ * wall time, and is computed once, with the caller's arguments.
  */
 #include "bench/slowdown/slowdown.c"
 
@@ -17,7 +17,7 @@ static int64_t wall, processor;
 static int items;
 static char *scratch_seen;
 
-/* Every look at a clock takes a moment. */
+/* A made-up clock. Reading it takes READING nanoseconds. */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
@@ -28,7 +28,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-/* An item during which others had the processor. */
+/* An item during which other processes had the processor. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What timings say of a change, where other programs use the machine, too: `attnkit compare` of a build
-with the commit that it comes from, and the floors of the benches.
+"""Timings of a change on a machine that other programs use as well: `attnkit compare` of a build with the
+commit that it is based on, and the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-Both are reported, and neither fails for what it timed: docs/ci.md. What fails is a program that could
-not do its work, and a result that is not that of the base, in a point of the comparison, unless a commit
-since then says `Bits-change: REASON` at its end. Prints TAP. `# SKIP` is said where there is no commit to
-compare with, no program of the benches, or no time: the machine may be busy.
-"""
+Both are reported, and neither fails because of its times: docs/ci.md. The test fails if a program could not do
+its work, or if a point's result differs from the base, unless a commit since the base says `Bits-change:
+REASON` at its end. Prints TAP. `# SKIP`: there is no commit to compare with, no program of the benches, or no
+time, as on a busy machine."""
 
 import argparse
 import json
@@ -26,16 +25,16 @@ sys.path.insert(0, str(ROOT / "tools"))
 from base_revision import base_revision, git  # noqa: E402
 
 TIME_LIMIT = 240  # seconds of each program, which takes a minute or two
-CLEAN_UP = 30  # seconds that it has for its files when time is up
-LATE = "late"  # instead of an exit status
+CLEAN_UP = 30  # seconds for removing its files when time is up
+LATE = "late"  # in place of an exit status
 TRAILER = "Bits-change"
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}  # exit statuses of attnkit compare
-WRONG = ("different", "crashed", "only in BASE")  # verdicts on points, whatever the times are
+WRONG = ("different", "crashed", "only in BASE")  # verdicts on points that do not depend on times
 FLOORS = {0: "all floors hold", 1: "a floor is broken", 2: "some rows could not be judged"}
 
 
 class Report:
-    """TAP: what programs print is a comment before the line of their test."""
+    """Prints TAP. The output of a program is a comment before the line of its test."""
 
     def __init__(self):
         self.count, self.failed = 0, 0
@@ -52,7 +51,7 @@ class Report:
 
 
 def stop(process):
-    """As Ctrl-C does, so that it leaves no file behind, and its children do not stay."""
+    """Stops a process like Ctrl-C, so that it removes its files and its children end."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         return process.communicate(timeout=CLEAN_UP)[0]
@@ -62,7 +61,8 @@ def stop(process):
 
 
 def run(report, limit, *command):
-    """The exit status, or LATE. stderr, which has the progress, is shown where it fails."""
+    """Runs a program. Returns its exit status or LATE. Shows stderr, which has the progress, only if the
+    program fails."""
     process = subprocess.Popen([str(word) for word in command], cwd=ROOT, text=True, errors="replace",
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True)
@@ -81,7 +81,7 @@ def run(report, limit, *command):
 
 
 def meant(base):
-    """The reasons that commits since then give for other bits."""
+    """The reasons for other bits that commits since the base give."""
     return git(ROOT, "log", f"--format=%(trailers:key={TRAILER},valueonly,separator=%x20)",
                f"{base}..HEAD").strip()
 

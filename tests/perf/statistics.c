@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Medians, sign tests and intervals against values that were worked out by hand or are exact.
+ * Medians, sign tests and intervals compared with values that are exact or were worked out by hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static void is_about(double value, double expected)
     assert_true(fabs(value - expected) <= 1e-9 * expected);
 }
 
-/* Sums of binomial coefficients by powers of two. */
+/* Exact values are sums of binomial coefficients divided by powers of two. */
 static void sign_test_is_exact(void **state)
 {
     (void)state;
@@ -60,13 +60,13 @@ static void few_ratios_are_counted(void **state)
     const struct estimate estimate = estimate_ratio(ratios, 10, &random);
     (void)state;
     assert_true(estimate.ratio == 1.03);
-    is_about(estimate.p, 2.0 * 10.0 / 512.0); /* one of nine below 1 */
+    is_about(estimate.p, 2.0 * 10.0 / 512.0); /* one ratio of nine is below 1 */
     assert_true(estimate.low <= 1.01 && estimate.low >= 0.99);
     assert_true(estimate.high >= 1.05 && estimate.high <= 1.08);
 }
 
-/* 95 % of the intervals do; of 2000, five standard deviations are 2.5 %. One ratio in twenty is far
- * off, as where something else was in between. */
+/* 95 % of the intervals hold it; of 2000 intervals, five standard deviations are 2.5 %. One ratio
+ * in twenty is far off, as if another program had run in between. */
 static void intervals_hold_the_median(void **state)
 {
     enum { TRIALS = 2000, COUNT = 101 };

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of what docs/ci.md gives to other projects: tools/gate, the recipe for a shell and the GitHub
-workflow, which are run as they stand, in a project of git with a stand-in for attnkit that knows the
-options of the real command; and of tests/perf/speed.py and tools/base_revision.py.
+"""Tests of the gates that docs/ci.md gives to other projects: tools/gate, the shell recipe and the GitHub
+workflow. They run unchanged in a git project, with a stand-in for attnkit that knows the options of the real
+command. Also tests of tests/perf/speed.py and tools/base_revision.py.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/perf/test_ci.py
 
@@ -27,11 +27,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.path.abspath(os.environ["ATTNKIT_COMMAND"])
 DOCS = ROOT / "docs" / "ci.md"
 WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
-PLACE = "third_party/attnkit"  # of attnkit in the project, in recipe and workflow
+PLACE = "third_party/attnkit"  # folder of attnkit in the project, as in recipe and workflow
 
-# What the stand-ins do: FAKE_COMPARE is a list of exit statuses, the first of which is taken each time;
-# FAKE_VERDICT a verdict on the point; FAKE_FLOORS a status, or that the machine is busy. Every call is noted in
-# FAKE_LOG.
+# The stand-ins follow variables: FAKE_COMPARE is a list of exit statuses, taken in order; FAKE_VERDICT a
+# verdict on the point; FAKE_FLOORS a status, or that the machine is busy. Every call is logged in FAKE_LOG.
 MESON = """#!/bin/sh
 echo "meson $*" >> "$FAKE_LOG"
 [ ! -e "$3/broken" ] || { echo 'a broken source'; exit 1; }
@@ -81,7 +80,7 @@ def options_of(*command):
 
 
 class ProjectTest(unittest.TestCase):
-    """A project with two commits, in which attnkit was changed on a branch."""
+    """A project with two commits. A branch changes attnkit in it."""
 
     @classmethod
     def setUpClass(cls):
@@ -138,7 +137,7 @@ class ProjectTest(unittest.TestCase):
         self.git("commit", "-q", "--allow-empty", "-m", message)
 
     def run_there(self, *command, status, compare="0", **environment):
-        """In the root of the project. Returns what is printed."""
+        """Runs a command in the root of the project. Returns its output."""
         (self.folder / "statuses").write_text(compare)
         done = subprocess.run([str(word) for word in command], cwd=self.project, text=True,
                               env={**self.environment, **environment}, stdout=subprocess.PIPE,
@@ -209,7 +208,7 @@ class GateTest(ProjectTest):
             output = self.run_there(f"{PLACE}/tools/gate", base, head, "speed", status=68)
             self.assertIn(f"speed/{side} is no build of", output)
         self.assertEqual(len(self.calls("meson setup")), 2)
-        self.assertEqual(len(self.calls("ninja")), calls + 1)  # of the base that is the same
+        self.assertEqual(len(self.calls("ninja")), calls + 1)  # a repeated base is built once
 
 
 class RecipeTest(ProjectTest):

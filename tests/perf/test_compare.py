@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare, from outside: a build against itself, libraries with one
-fault each, which the compiler makes of compare/library.c with their workers, and repositories of such
-libraries. What is timed here differs twofold or not at all.
+"""Tests of the command attnkit compare, from outside: a build against itself; libraries with one fault each,
+compiled from compare/library.c with their workers; and repositories of these libraries. Times differ by a
+factor of two or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -62,7 +62,7 @@ class CompareTest(unittest.TestCase):
         self.environment.pop("ATTNKIT_ISA", None)
 
     def library(self, *faults, soname="libattnkit.so.0"):
-        """With its worker, in a folder of their own."""
+        """Builds a library and its worker in a folder of their own."""
         name = "-".join(("library", *faults, soname)).replace("=", "-").replace('"', "")
         path = self.folder / name / "libattnkit.so"
         path.parent.mkdir(exist_ok=True)
@@ -129,7 +129,7 @@ class Verdicts(CompareTest):
         self.assertIn("BASE against itself", done.stdout)
 
     def slower(self, head):
-        """The point is slower whatever the machine does; whether the control is good is luck."""
+        """The point is slower on any machine. The verdict of the control run is left to chance."""
         code, results, done = self.results(self.library(), head, *ONE)
         point, = results["points"]
         self.assertEqual(point["verdict"], "slower")
@@ -218,7 +218,7 @@ class Verdicts(CompareTest):
 
 
 class TwoApis(CompareTest):
-    """The sides have little in common but the version of their workers."""
+    """Two sides that share little more than the version of their workers."""
 
     def compared(self, base, head):
         code, results, done = self.results(base, head, *ONE)
@@ -236,11 +236,11 @@ class TwoApis(CompareTest):
         self.assertEqual((context["base_version"], context["head_version"]), ("0.1.0", "7.0.0"))
 
     def test_what_is_packed_otherwise(self):
-        """The library ends itself where it finds what another one has set up."""
+        """The library aborts if it finds data that another library has set up."""
         self.compared(self.library(), self.library("SCALE=2.0f"))
 
     def test_what_has_an_address_of_its_library(self):
-        """Each copy of a library must have its own."""
+        """Each copy of a library must have data of its own."""
         self.compared(self.library("ADDRESS"), self.library("ADDRESS"))
 
 
@@ -339,7 +339,7 @@ class Refusals(CompareTest):
         self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
 
     def test_program_that_is_not_there(self):
-        """The command itself is no verdict."""
+        """A command that cannot start has a status that is no verdict."""
         shutil.copy(COMMAND, self.folder / "attnkit")
         environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
         done = subprocess.run([self.folder / "attnkit", "compare", "a", "b"], env=environment,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py: what it counts of runs of an `attnkit compare` that is made up, with
-verdicts that are known, and what it refuses; and that the points it chooses are there.
+"""Tests of tools/detection.py: its counts over runs of a made-up `attnkit compare` with known verdicts; its
+refusals; and that the points it chooses exist.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_detection.py
 """
@@ -28,7 +28,7 @@ import detection  # noqa: E402
 
 NAMES = ["prefill/a", "prefill/b", "prefill/c", "decode/d", "linear/e"]
 
-# Instead of meson: the percentage that it was configured with last is the library.
+# A stand-in for meson: its library is the percentage of the last configuration.
 MESON = """#!/bin/sh
 case $1 in
 setup)
@@ -40,8 +40,8 @@ compile) ;;
 esac
 """
 
-# Instead of `attnkit`: the next run of RUNS for as many percent, which are in HEAD. A run is the job's
-# verdict and those of the points; "hang" does not end.
+# A stand-in for `attnkit`: the next run of RUNS for the percentage in HEAD. A run is the verdict on the job and
+# the verdicts on the points; "hang" does not end.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]

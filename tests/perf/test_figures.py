@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/static/counts.py and tools/static/loops.py: what their gates let through, on made-up
-figures, and what they say of files that are no figures; callgrind's totals, from a made-up valgrind;
-and what tools/figures stores.
+"""Tests of tools/static/counts.py and tools/static/loops.py: which made-up figures pass their gates, and their
+messages on files that have no figures; callgrind's totals, from a made-up valgrind; and the files that
+tools/figures stores.
 
     python3 tests/perf/test_figures.py
 """
@@ -28,7 +28,7 @@ import stored_figures  # noqa: E402
 
 STORED = {"decode/f32/avx2/a": 1000, "prefill/f32/avx2/b": 1000000}
 
-# Writes a dump for each row, as callgrind does, in the order in which the program names them.
+# Writes a dump for each row, like callgrind, in the order in which the program names the rows.
 VALGRIND = """#!/bin/sh
 case "$1" in --version) echo valgrind-made-up; exit;; esac
 for argument; do
@@ -42,7 +42,7 @@ DUMP = 'echo "NAME/$isa"; echo "totals: TOTAL" >"$file.NUMBER"\n'
 
 
 def said(function, *arguments):
-    """What a function prints, and what it returns."""
+    """A function's output and its return value."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
         result = function(*arguments)
     return output.getvalue(), result

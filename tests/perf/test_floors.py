@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/floors.py on made-up results, whose percentages are known: verdicts and exit status,
-what is measured again, what is raised, CPU families, and that a floor that fell or went is seen in git.
+"""Tests of tools/floors.py on made-up results with known percentages: verdicts and exit status, which rows are
+measured again, which floors are raised, CPU families, and that a floor that was lowered or removed is found in
+git.
 
     python3 tests/perf/test_floors.py
 """
@@ -23,8 +24,8 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 
 import cpus  # noqa: E402
 
-# Instead of `attnkit`: has FIRST, SECOND and a row of another instruction set; the measurements of a
-# row and call are in calls.json, the last ones for good.
+# A stand-in for `attnkit`, with FIRST, SECOND and a row of another instruction set. calls.json has the
+# measurements of each row for each call; the last ones repeat.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -52,7 +53,7 @@ def entry(name, percent, share=1.0):
 
 
 class FloorsTest(unittest.TestCase):
-    """A folder with a file of floors, and what a test needs beside it."""
+    """Has a folder with a file of floors and the other files of a test."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -79,7 +80,7 @@ class FloorsTest(unittest.TestCase):
         return done.stdout + done.stderr
 
     def made_up(self, calls):
-        """A build whose command measures these: name -> for each call its entries."""
+        """A build whose command gives these measurements: name -> entries of each call."""
         tools = self.folder / "build" / "tools"
         tools.mkdir(parents=True)
         (tools / "calls.json").write_text(json.dumps(calls))
@@ -109,7 +110,8 @@ class Floors(FloorsTest):
         self.assertRegex(self.floors("--results", one, other, code=1), rf"{FIRST} .* 65.0 % +BELOW")
 
     def test_measuring_again(self):
-        # FIRST is below in the first call, and above in the median of both; SECOND is disturbed once.
+        # FIRST is below its floor in the first call, and above it in the median of both. SECOND is disturbed
+        # once.
         tools = self.made_up({
             FIRST: [[entry(FIRST, 69)] * 5, [entry(FIRST, 71)] * 5 + [entry(FIRST, 72)]],
             SECOND: [[entry(SECOND, 60, 0.9)] * 5, [entry(SECOND, 81)] * 5]})
@@ -126,7 +128,7 @@ class Floors(FloorsTest):
     def test_a_floor_of_no_row(self):
         self.made_up({FIRST: [[entry(FIRST, 99)] * 5]})
         self.assertIn(f"attnkit bench has no row {SECOND}", self.floors(self.folder / "build", code=3))
-        # Of an instruction set that cannot run here nothing is said.
+        # Nothing is printed on an instruction set that cannot run here.
         self.write(f"{FIRST} 70\n{SECOND.replace('avx2', 'neon')} 80\n")
         self.assertIn("1 rows were not measured", self.floors(self.folder / "build", code=0))
 
@@ -135,7 +137,7 @@ class Floors(FloorsTest):
         self.floors("--raise", "--results", self.results("r", {FIRST: 71, SECOND: 82}), code=0)
         self.assertEqual((self.folder / "floors").read_text(), before)
         said = self.floors("--raise", "--results", self.results("r", {FIRST: 90, SECOND: 82}), code=0)
-        self.assertIn(f"{FIRST}: 70.0 -> 81.0", said)  # 10 % less: it reads memory
+        self.assertIn(f"{FIRST}: 70.0 -> 81.0", said)  # 10 % less, because the row reads memory
         self.assertEqual((self.folder / "floors").read_text(), before.replace("70.0", "81.0"))
 
     def test_raise_wants_every_machine_undisturbed(self):
@@ -202,7 +204,7 @@ class Families(FloorsTest):
         self.assertRegex(said, rf"{SECOND} +80.0 % +85.0 % +holds\n{FIRST} +50.0 % +60.0 % +holds\n")
         said = self.floors("--results", emerald, code=1)
         self.assertRegex(said, rf"{SECOND} +90.0 % +85.0 % +BELOW\n{FIRST} +50.0 % +60.0 % +holds\n")
-        # Of several machines the one counts that is furthest below its own floor.
+        # Among several machines, the one furthest below its own floor counts.
         said = self.floors("--results", unknown, zen4, emerald, code=1)
         self.assertRegex(said, rf"{FIRST} +70.0 % .* BELOW\n{SECOND} +90.0 % .* BELOW\n")
 
@@ -210,7 +212,7 @@ class Families(FloorsTest):
         self.write(f"{FIRST} 50.0 zen4=70.0\n")
         tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5, [entry(FIRST, 75)] * 6]})
         self.assertRegex(self.floors(self.folder / "build", code=0), rf"{FIRST} +70.0 % +75.0 % +holds")
-        self.assertFalse((tools / "chosen2").exists())  # held at the second time
+        self.assertFalse((tools / "chosen2").exists())  # held the second time
 
     def raised(self, *files):
         self.floors("--raise", "--results", *files, code=0)
@@ -222,19 +224,19 @@ class Families(FloorsTest):
         emerald = self.results("e", {FIRST: 80, SECOND: 80}, cpu_model=EMERALD_RAPIDS)
         slow = self.results("s", {FIRST: 80, SECOND: 40}, cpu_model=ZEN4)
         unknown = self.results("u", {FIRST: 80, SECOND: 80})
-        # A family alone: its own column. What others reach is not known.
+        # A single family gets its own column. The speed of other families is not known.
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
                          .replace("zen4=60.0 e", "zen4=86.4 e"))
-        # All families: each its own, and the lowest of all for any machine.
+        # All families: each gets its own column, and the lowest is the floor for any machine.
         self.write(before)
         self.assertEqual(self.raised(zen4, emerald), f"{FIRST} 72.0 zen4=81.0\n"
                          f"{SECOND} 76.8 zen4=86.4 emerald_rapids=76.8\n")
-        # A column's family that is not there keeps the common number where it is.
+        # If the family of a column has no results, the common number stays.
         self.write(before)
         self.assertEqual(self.raised(emerald, unknown), f"{FIRST} 50.0 zen4=60.0\n"
                          f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
-        # The lowest of a family's machines counts, and nothing falls.
+        # The lowest of a family's machines counts, and no floor falls.
         self.write(before)
         self.assertEqual(self.raised(zen4, slow, emerald), f"{FIRST} 72.0 zen4=72.0\n"
                          f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
@@ -251,7 +253,7 @@ class Families(FloorsTest):
         self.git("add", "floors")
         self.git("commit", "-qm", "one")
         for higher in (f"{FIRST} 50.0 zen4=61.0\n{SECOND} 70.0 emerald_rapids=70.0\n",
-                       f"{FIRST} 60.0\n{SECOND} 70.0\n",  # one number serves again
+                       f"{FIRST} 60.0\n{SECOND} 70.0\n",  # one number for all families again
                        f"{FIRST} 50.0 zen4=60.0 zen5=55.0\n{SECOND} 70.0\n"):
             self.write(higher)
             self.assertIn("none of 2 floors is lower", self.floors("--base", "HEAD", code=0))

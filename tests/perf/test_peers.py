@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/peers.py, from outside, without network or virtual environment: the smallest
-workload with attnkit and NumPy, and libraries that are missing, crash, or are stopped by Ctrl-C.
+workload with attnkit and NumPy, and libraries that are missing, crash, or are interrupted by Ctrl-C.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_peers.py
 
@@ -45,7 +45,7 @@ MISSING = {"torch": 'raise ImportError("no torch here")',
 
 
 class PeersTest(unittest.TestCase):
-    """A folder for the results, and one of modules that stand before those of this Python."""
+    """Has a folder for the results, and a folder of modules that take precedence over Python's."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -217,7 +217,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["CACHE_tree"].cold_bytes, by_name["W5_4096_f16"].work)
 
     def test_the_benches_know_the_shapes(self):
-        """Of attention; a row is named after its shape."""
+        """The shapes of attention; a row is named after its shape."""
         for workload in workloads.WORKLOADS:
             if workload.kind == "attention":
                 done = subprocess.run([os.path.join(BUILD, "tools", "attnkit"), "bench", "--list", "--shape",
@@ -237,7 +237,7 @@ class Parts(unittest.TestCase):
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
 
     def test_masks(self):
-        """Row by row and key by key, as bench/rows/masks.c says it."""
+        """Row by row and key by key, by the rules of bench/rows/masks.c."""
         def tree(row, key, first):
             if key < first:
                 return True
@@ -256,7 +256,8 @@ class Parts(unittest.TestCase):
             self.assertEqual(added.shape, (1, 1, 7, 20))
 
     def test_the_oracle_takes_masks_and_orders(self):
-        """The oracle of a mask, and of tokens before heads, is of what a row sees alone."""
+        """With a mask, and with token-major tensors, the oracle is attention over only the keys that a row
+        sees."""
         workload = workloads.Workload("test", 1, 4, 2, 7, 20, 8, mask="cells")
         ours, oracle = tensors.Tensors(workload), tensors.Oracle(workload)
         (k, v), = ours.kv
@@ -284,7 +285,7 @@ class Parts(unittest.TestCase):
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
 
     def test_the_oracle_of_a_layer(self):
-        """Row by row over the keys that each sees."""
+        """Row by row over the keys that the row sees."""
         for q_len in (5, 1):
             attention = workloads.Workload("", 1, 4, 2, q_len, 5, 8, causal=q_len == 5)
             workload = workloads.Layer("test", attention, 24)
@@ -319,7 +320,7 @@ class Parts(unittest.TestCase):
         steps = np.repeat(array["scale"].astype(np.float32), 32, axis=1)
         self.assertTrue((np.abs(tensors.widened(array) - values) <= 0.51 * steps).all())
         self.assertEqual(np.abs(array["integers"]).max(), 127)
-        # In memory: what integers are times, then the integers.
+        # A block in memory: the scale, then the integers.
         scale, *integers = struct.unpack_from("<e32b", array.tobytes(), 34)
         self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
 
@@ -339,7 +340,7 @@ class Parts(unittest.TestCase):
             else:
                 self.assertEqual(copies, 1)
         few = workloads.Linear("test", 1, 1024, 100)
-        self.assertEqual(tensors.cold_copies(few, 1), 3)  # of 400 KiB each
+        self.assertEqual(tensors.cold_copies(few, 1), 3)  # copies of 400 KiB each
 
     def test_fold(self):
         workload = workloads.Workload("test", 1, 4, 2, 1, 5, 3)

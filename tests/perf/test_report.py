@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/report.py: changes of made-up series are found where they are and nowhere else; the
-page of a made-up history says what was put into it, and shows it in a real browser, headless Chromium,
-at the width of a desk and of a phone; bad files are refused.
+"""Tests of tools/report.py: changes of made-up series are found where they are and nowhere else; the page of a
+made-up history has its contents, and shows them in a real browser, headless Chromium, at the width of a desktop
+and of a phone; bad files are refused.
 
     python3 tests/perf/test_report.py [Changes] [Page] [Browser]
     python3 tests/perf/test_report.py --keep FOLDER       # leaves history, page and screenshots there
 
-Exit status 77: only Browser was asked for, and there is none.
-"""
+Exit status 77: only Browser was asked for, and no browser is installed."""
 
 import datetime
 import html.parser
@@ -68,7 +67,7 @@ def commit(run):
 
 
 def made_up_run(cpu, run, rows, lots):
-    """The entry of each row; of a busy run all are disturbed and a fifth too slow."""
+    """The entry of each row. In a busy run, all rows are disturbed and a fifth too slow."""
     busy, entries = run == 5, []
     for name, (percent, flops_of_a_byte) in rows.items():
         level = percent * (FALL if name == FELL and run >= FALL_AT else 1) \
@@ -103,7 +102,7 @@ def make_history(folder, runs=RUNS, cpus=tuple(CPUS)):
 
 class Changes(unittest.TestCase):
     def test_a_step_is_found(self):
-        """3 % in noise of 1 %, to within a run of where it is."""
+        """A step of 3 % in noise of 1 % is found to within a run."""
         lots, found = random.Random(5), 0
         for _ in range(60):
             at = lots.randrange(8, 23)
@@ -112,7 +111,8 @@ class Changes(unittest.TestCase):
         self.assertGreaterEqual(found, 54)
 
     def test_noise_has_no_steps(self):
-        """One series in a hundred by design: of 400 more than 10 with a probability of 0.3 %."""
+        """By design one series in a hundred has a step. More than 10 of 400 have one with a probability of 0.3
+        %."""
         lots = random.Random(6)
         false = sum(bool(changes.find([lots.gauss(80, 0.8) for _ in range(40)])) for _ in range(400))
         self.assertLessEqual(false, 10)
@@ -142,7 +142,7 @@ class Changes(unittest.TestCase):
 
 
 class Text(html.parser.HTMLParser):
-    """What a page says, and whether it is well formed; SVG's own words are in it, too."""
+    """The text of a page, including the text of its SVG, and whether the page is well formed."""
 
     VOID = {"meta", "br", "wbr"}
 
@@ -217,7 +217,7 @@ class Page(WithFolder):
         content = self.make()
         for cpu, model in CPUS.items():
             self.assertTrue(f"<h2>{cpu}, {model}</h2><h3>" in content)
-        # The older one is a fifth slower in each of its runs, which is no change.
+        # The older machine is a fifth slower in each of its runs, which is no change.
         self.assertEqual(Text(content).text.count(" open "), 1)
 
     def test_one_run(self):
@@ -246,7 +246,8 @@ class Page(WithFolder):
         self.assertTrue("<b>&amp;\" & Sons" in page.text)
 
     def mutations(self, content, *places):
-        """Copies of the content with each value of the dictionaries at these places gone or made senseless."""
+        """Copies of the content, each with one value of the dictionaries at these places removed or made
+        invalid."""
         for place in places:
             for key in place(content):
                 for wrong in (None, "x", "", -1, float("nan"), [], {}):
@@ -258,7 +259,7 @@ class Page(WithFolder):
                 yield copy
 
     def test_senseless_content(self):
-        """It is refused, or makes a page; it is never taken for a mistake of the program."""
+        """Invalid content is refused or makes a page. It never raises an unexpected exception."""
         name = "prefill/f32/avx2/B1_H12_L1024_D64"
         run = made_up_run("AMD EPYC", 1, {name: (80.0, 50.0)}, random.Random(1))
         others_file = json.loads((ROOT / "bench/results/layers.json").read_text())
@@ -310,7 +311,7 @@ class Page(WithFolder):
 # ------------------------------------------------------------------------------- the browser
 
 
-# Appended to a copy of the page: what the layout made of it, as JSON in the dumped document.
+# Appended to a copy of the page: a script that writes the layout as JSON into the dumped document.
 LOOK = """<pre id="look"></pre><script>
 const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.top + scrollY, b.width, b.height]; };
 const all = s => [...document.querySelectorAll(s)];
@@ -327,7 +328,7 @@ document.getElementById("look").textContent = JSON.stringify({
 
 
 def browse(page, folder, width, height, picture=None):
-    """What the browser made of a page; the picture is of its first `height` pixels."""
+    """The layout of a page in the browser. The picture shows its first `height` pixels."""
     command = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", "--disable-dev-shm-usage",
                "--hide-scrollbars", "--force-device-scale-factor=1", f"--user-data-dir={folder / 'profile'}",
                f"--window-size={width},{height}", "--virtual-time-budget=2000"]
@@ -356,7 +357,7 @@ class Browser(WithFolder):
             for words, x, y, text_width, text_height in figure["texts"]:
                 where = f"{words!r} of {figure['words']}"
                 self.assertGreater(text_width * text_height, 0, where)
-                self.assertGreaterEqual(text_height, 9, where)  # can be read
+                self.assertGreaterEqual(text_height, 9, where)  # large enough to be read
                 self.assertGreaterEqual(x, left - 0.5, where)
                 self.assertLessEqual(x + text_width, left + width + 0.5, where)
         self.assertTrue(any(FELL in words for words, *_ in look["rows"]))
@@ -372,14 +373,14 @@ class Browser(WithFolder):
         pixels = png.decode(picture.read_bytes())[..., :3]
         self.assertEqual(pixels.shape, (1200, 1200, 3))
         self.assertGreater(len(np.unique(pixels[::7, ::7].reshape(-1, 3), axis=0)), 10)
-        # The fall is where the layout says it is, in its colour, and in the plot at its run.
+        # The mark of the fall is where the layout says, in its colour, and in the plot at its run.
         (x, y, _, length), = look["falls"]
         self.assertLess(y + length, len(pixels))
         triangle = pixels[round(y) - 12:round(y) + 1, round(x) - 6:round(x) + 7]
         self.assertGreater((triangle == FALL_COLOUR).all(axis=-1).sum(), 15)
         fell = next(figure for figure in look["figures"] if figure["words"] == FELL)
         left, _, plot_width, _ = fell["svg"]
-        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # of the viewBox
+        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # in units of the viewBox
         self.assertAlmostEqual((x - left) / plot_width, expected, delta=0.01)
 
     def test_a_phone(self):

@@ -33,7 +33,7 @@ static struct point outcome(enum outcome outcome)
 
 static const struct point none; /* the second process did not measure it */
 
-/* A job of a point that is the same, and this one. */
+/* The verdict on a job of a point without change and this point. */
 static enum verdict verdict_of(struct point first, struct point second,
                                const struct control *control)
 {
@@ -95,7 +95,7 @@ static void without_a_control_nothing_is_known(void **state)
     }
 }
 
-/* Timing has no part in it. */
+/* A wrong result is red whatever the times. */
 static void wrong_is_red(void **state)
 {
     static const enum outcome wrong[] = {DIFFERENT, CRASHED, ONLY_IN_BASE};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shared library more than once in a process, as programs and their plugins bring it: copies in
- * files of their own, one of them with its symbols open to all, and one in another namespace of the
- * loader, beside the static library. All have the same bits, and each makes its own choice of an
- * instruction set. Loaded and unloaded a thousand times, it leaves nothing behind.
+ * The shared library more than once in a process, as if a program and its plugins each brought one:
+ * copies in files of their own, one of them with global symbols, and one in another namespace of
+ * the loader, beside the static library. All have the same bits, and each makes its own choice of
+ * an instruction set. Loaded and unloaded a thousand times, it leaves nothing behind.
  *
  *   copies SHARED_LIBRARY
  */
@@ -35,7 +35,7 @@ static const char *shared_library;
 
 /* A copy of the library in this process. */
 struct copy {
-    char folder[64], file[96]; /* empty where it has no file of its own */
+    char folder[64], file[96]; /* empty if it has no file of its own */
     void *library;
     __typeof__(attnkit_attention) *attention;
     __typeof__(attnkit_isa_choose) *choose;
@@ -190,7 +190,7 @@ static void copies_have_the_same_bits(void **state)
     end_copies(copies);
 }
 
-/* The choice is made at the first call, and kept: by each copy for itself. */
+/* Each copy makes its choice at its first call and keeps it. */
 static void each_copy_chooses_for_itself(void **state)
 {
     static float out[ROWS * DIM];
@@ -212,7 +212,7 @@ static void each_copy_chooses_for_itself(void **state)
 
 /* --- Loading ---------------------------------------------------------------------------------- */
 
-/* What the process holds. */
+/* The resources that the process holds. */
 struct holdings {
     int descriptors, mappings;
     size_t allocated; /* bytes */

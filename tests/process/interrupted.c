@@ -2,7 +2,7 @@
  *
  * Calls that are interrupted: by a signal whose handler makes a call of its own on the same thread,
  * and by a fork, in the middle of a call or while another thread is in one. All calls have the bits
- * they have alone.
+ * that they have alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 #include "tests/support/sample.h"
 
 enum {
-    INTERRUPTIONS = 60, /* of calls, on each instruction set */
+    INTERRUPTIONS = 60, /* interrupted calls on each instruction set */
     FORKS = 20,
     TASKS = 3,
 };
@@ -90,7 +90,7 @@ static void ready_free(struct ready *r)
 static struct {
     const struct ready *call; /* of the handler */
     atomic_bool in_call;      /* the thread is in the call that is to be interrupted */
-    atomic_bool sent;         /* a signal that was not handled yet */
+    atomic_bool sent;         /* a signal was sent and is not handled yet */
     atomic_bool stop;
     atomic_int calls, wrong; /* of the handler */
     pthread_t target;
@@ -201,7 +201,8 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     for (int i = 0; i < sampled(FORKS, 5); i++) {
         const pid_t child = fork_in_a_call();
         if (child == 0)
-            _exit(run(&ours) && run(&theirs) ? 0 : 1); /* nobody else uses theirs here */
+            _exit(run(&ours) && run(&theirs) ? 0
+                                             : 1); /* in the child, no other thread uses theirs */
         expect_success(child);
     }
     atomic_store(&other.stop, true);
@@ -211,7 +212,7 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     ready_free(&ours);
 }
 
-/* Process of its own from the second task on; both finish the call. */
+/* A parallel-for that forks before the second task. Both processes finish the call. */
 static void fork_between_tasks(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masked means absent, for each kind of mask: what K and V hold where a row does not see a key
- * changes no bit of it, and where no row does, there may be no memory. On every instruction set, or
- * on the one that is named, for few rows and many, K in rows and in tiles, with pages and without.
+ * Masked means absent, for each kind of mask: K and V of a key that a row does not see change no
+ * bit of the row, and a key that no row sees may lie in unmapped memory. On every instruction set,
+ * or on the one that is named, for few rows and many, K in rows and in tiles, with pages and
+ * without.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +38,7 @@ static const uint32_t poisons[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f80000
 
 enum { POISONS = sizeof poisons / sizeof poisons[0] };
 
-/* Of a head alone, where there is one row, so that whole tiles are not seen. */
+/* A call with one row has one query head for each KV head, so that whole tiles are not seen. */
 static struct call *new_call(const struct kind *kind, int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 2,
@@ -135,8 +136,8 @@ static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, i
     return false;
 }
 
-/* Moves K or V into slots, `unit` keys in each, and hides those of which no row sees a key. Tiles
- * are slots of K, rows alone are of V. Returns the first slot, and its strides. */
+/* Moves K or V into slots, `unit` keys in each, and unmaps the slots of which no row sees a key. A
+ * slot has a tile of K, or a row of K or V. Returns the first slot, and the strides. */
 static char *into_slots(const struct call *c, const struct kind *kind, bool is_k, int unit,
                         int first_slot, int64_t strides[3])
 {
@@ -184,7 +185,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Makes K or V bytes with scales, dense and then with rows in slots, some of them hidden. */
+/* Makes K or V bytes with scales: dense in `clean`, with rows in slots, some of them unmapped, in
+ * c. */
 static void set_bytes(struct call *clean, struct call *c, const struct kind *kind, bool is_k)
 {
     const int dim = is_k ? DIM : VALUES, group = is_k ? 3 : 1, count = 2 * 2 * KEYS;
@@ -220,7 +222,7 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     }
 }
 
-/* Groups of scales that no tile reads, so that rows are widened first. */
+/* The groups of scales are of a length that no tile reads, so that rows are widened first. */
 static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)
@@ -239,7 +241,7 @@ static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Of a page with a key that a row sees, all rows are there; of others, none. */
+/* A page with a key that a row sees is mapped as a whole; other pages are not mapped at all. */
 static void pages_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)
@@ -281,7 +283,7 @@ static void pages_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Copies so many bytes to where unmapped memory follows. */
+/* Copies so many bytes to memory that ends at an unmapped page. */
 static const void *at_a_guard(struct guarded *memory, const void *tensor, int64_t bytes)
 {
     *memory = memory_guarded(tensor ? (size_t)bytes : 0, 0, true);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row has the bits it has alone, with every kind of mask: whatever rows come with it, split over
- * threads, in parts of the keys, and wherever pages put them, as in left padding, rolling caches
- * and trees of drafts. On every instruction set, or on the one that is named.
+ * A row has the bits that it has alone, with every kind of mask: with any other rows in the call,
+ * on any threads, over the keys in parts, and with keys on any pages, as in left padding, rings and
+ * speculative trees. On every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,14 +27,14 @@ enum {
     HEADS = 4,
     KV_HEADS = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind again with a V of which sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind again with a V whose sums overflow in some columns */
 };
 
 /* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
-/* Where a test takes a part of its cases, every fourth: 4 kinds, and 4 others with sums that
- * overflow. */
+/* A run that takes only a part of the cases takes every fourth: 4 kinds, and 4 other kinds with
+ * sums that overflow. */
 static int case_step(void)
 {
     return is_sampled_run() ? 4 : 1;
@@ -61,7 +61,7 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
     for (int64_t i = 0; i < batch * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* and all functions of the score, with one of the kinds */
+    if (kind->field == BYTES) { /* one of the kinds has all score mods as well */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;
@@ -73,7 +73,7 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
     return c;
 }
 
-/* Fails the test unless all rows of a call are those of another from an entry and row on. */
+/* Fails the test unless all rows of c have the bits of the rows of d from an entry and a row on. */
 static void check_rows(const struct call *c, const struct call *d, int64_t b, int64_t first,
                        const char *kind)
 {
@@ -149,8 +149,8 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* A call over the keys from `first` to `end` of another one with a single entry: columns of masks
- * are of these keys. */
+/* A call over the keys from `first` to `end` of c, which has a single entry. Its masks have columns
+ * for these keys alone. */
 static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 {
     struct call *const part = call_like(c);
@@ -235,13 +235,13 @@ static int32_t page_of(int64_t b, int64_t room, int64_t row)
     return (int32_t)(b * KV_HEADS * room + row);
 }
 
-/* To be written to. */
+/* A row of a page, writable. */
 static char *row_of_page(const attnkit_tensor *t, int32_t page, int64_t head)
 {
     return (char *)(uintptr_t)t->data + page * t->strides[0] + head * t->strides[1];
 }
 
-/* Puts a key of another call into a page. */
+/* Puts a key of the call `from` into a page. */
 static void put_key(struct call *c, int32_t page, const struct call *from, struct at at)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -279,7 +279,7 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
         }
 }
 
-/* A window of 22 keys, and with it each other kind. */
+/* A call with a window of 22 keys together with the given kind. */
 static struct call *new_windowed_call(int kind, int64_t rows)
 {
     struct call *const c = new_call(kind, 1, rows);
@@ -288,7 +288,8 @@ static struct call *new_windowed_call(int kind, int64_t rows)
     return c;
 }
 
-/* Key j lies in row j % ROOM, so that earlier ones point to the rows of later ones. */
+/* Key j lies in row j % ROOM, so that entries of the block table for old keys point to rows of
+ * newer keys. */
 static void rolling_cache_has_the_bits_of_a_full_one(void **state)
 {
     enum { ROOM = 64 };
@@ -317,10 +318,10 @@ static void rolling_cache_has_the_bits_of_a_full_one(void **state)
 
 enum { NODES = 8 };
 
-/* Of each draft: the one before it, or -1 where that is the prefix. */
+/* The parent of each draft, or -1 if it follows the prefix. */
 static const int parents[NODES] = {-1, 0, 0, 1, 1, 2, 5, -1};
 
-/* The drafts up to and with a node, from the root on. Returns how many. */
+/* The drafts from the root to a node, both included. Returns how many there are. */
 static int path_to(int node, int *path)
 {
     int reversed[NODES], count = 0;
@@ -331,7 +332,7 @@ static int path_to(int node, int *path)
     return count;
 }
 
-/* All drafts in one call: each sees the prefix and those that lead to it. */
+/* All drafts in one call. A draft sees the prefix, itself and its ancestors. */
 static struct call *new_tree(int64_t prefix)
 {
     struct call *const c = call_new((struct shape){.kv_heads = KV_HEADS,
@@ -382,7 +383,8 @@ static struct call *new_branch(const struct call *tree, int64_t prefix, const in
     return c;
 }
 
-/* The drafts lie in one block of 128 keys: beyond its edge sums would be cut elsewhere. */
+/* The drafts lie in one block of 128 keys: if they crossed its edge, a tree and a branch would cut
+ * their sums at different keys. */
 static void draft_of_a_tree_has_the_bits_of_its_branch(void **state)
 {
     static const int64_t prefixes[] = {0, 5, 100, 130, 600};
@@ -403,8 +405,8 @@ static void draft_of_a_tree_has_the_bits_of_its_branch(void **state)
     }
 }
 
-/* A decoding step whose window begins anywhere in a tile of the last block, which is asked for
- * while the first keys, that are in every window, are worked on. */
+/* A decoding step whose window begins anywhere in a tile of the last block. The library prefetches
+ * that block while it works on the first keys, which keep_first adds to every window. */
 static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
 {
     enum { LEN = 256, FIRST_LEFT = 110, LAST_LEFT = 130 };

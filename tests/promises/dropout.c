@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which weights dropout drops: a test for each sentence, on every instruction set, or on the one
- * that is named, against a Philox4x32-10 of its own. Every score is 0 and V is the unit matrix, so
- * that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all others.
+ * that is named, against the Philox4x32-10 of tests/support. Every score is 0 and V is the unit
+ * matrix, so that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all
+ * others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,14 +21,14 @@
 
 enum { KEYS = 150, ROW_COUNTS = 3 };
 
-/* One row and three, which decode does, and many, which prefill does. */
+/* One row and three, for decode, and many, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
 static const uint64_t seeds[] = {UINT64_C(0x0123456789abcdef), 0, UINT64_MAX};
 
 /* --- Philox ----------------------------------------------------------------------------------- */
 
-/* Those of Random123 (kat_vectors). */
+/* The published words are from Random123 (kat_vectors). */
 static void philox_gives_the_published_words(void **state)
 {
     static const struct {
@@ -49,7 +50,7 @@ static void philox_gives_the_published_words(void **state)
     }
 }
 
-/* The word of a key, all of it by absolute index. */
+/* The random word of a key, by its absolute index. */
 static uint32_t random_word(uint64_t seed, int64_t head, int64_t position, int64_t key)
 {
     const uint64_t four = (uint64_t)key / 4, at = (uint64_t)position;
@@ -84,7 +85,7 @@ static struct call *new_call(struct shape shape, double rate)
     return c;
 }
 
-/* Compares with the Philox above, whose keys begin at first_key. Returns how many are kept. */
+/* Compares the result with random_word. Returns how many keys are kept. */
 static int64_t check(const struct call *c)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -123,7 +124,7 @@ static void weights_are_dropped_by_seed_head_position_and_key(void **state)
         }
 }
 
-/* Positions that 32 bits do not hold, and negative ones. */
+/* Positions beyond 32 bits, and negative ones. */
 static void all_48_bits_of_a_position_count(void **state)
 {
     static const int64_t offsets[] = {-30, (INT64_C(1) << 32) - 1, INT64_C(0x123456789abc),
@@ -151,7 +152,7 @@ static void keys_count_from_the_first_of_the_sequence(void **state)
         }
 }
 
-/* A rate between two words, of which the smaller one is that of a key. */
+/* A rate just above the word of a key. */
 static void word_just_below_the_rate_drops_its_key(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++)
@@ -180,7 +181,7 @@ static void word_at_the_rate_keeps_its_key(void **state)
         }
 }
 
-/* A word is below 2^-13 once in as many numbers, and below 2^-60 only where it is 0. */
+/* One word in 2^13 is below 2^-13; only the word 0 is below 2^-60. */
 static void tiny_rate_drops_next_to_nothing(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {

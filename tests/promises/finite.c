@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finite values give a finite result, however large they are: a sum that leaves binary32 is taken
- * in binary64, in prefill (many rows), decode (few) and where heads go together (few keys), and
- * nothing else changes by it. On every instruction set, or on the one that is named.
+ * Finite values give a finite result, however large they are. A row whose sum overflows binary32 is
+ * computed again in binary64, in prefill (many rows), decode (few rows) and calls of few keys. No
+ * other bit changes. On every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static struct call *new_call(int shape)
                                    .value_dim = VALUES});
 }
 
-/* Sets column c of V, of all keys. */
+/* Sets column `column` of V for all keys. */
 static void set_column(const struct call *c, int column, float x)
 {
     const int64_t rows = c->args.kv_heads * c->args.kv_len;
@@ -72,7 +72,7 @@ static void equal_keys_give_their_value(void **state)
     }
 }
 
-/* The weights are any, and the roundings of their sums would bring a mean beyond its values. */
+/* With arbitrary weights, roundings could lift a mean above its largest value. */
 static void a_mean_of_the_largest_number_is_finite(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -90,7 +90,7 @@ static void a_mean_of_the_largest_number_is_finite(void **state)
     }
 }
 
-/* Any two columns, so that they lie in one vector and in two. */
+/* Every pair of columns, so that some pairs lie in one vector and some in two. */
 static void other_columns_keep_their_bits(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -114,7 +114,7 @@ static void other_columns_keep_their_bits(void **state)
     }
 }
 
-/* Beside values whose sum overflows. */
+/* NaN and infinity beside values whose sum overflows. */
 static void visible_nan_and_infinity_stay(void **state)
 {
     const float specials[] = {INFINITY, -INFINITY, NAN};
@@ -136,7 +136,7 @@ static void visible_nan_and_infinity_stay(void **state)
     }
 }
 
-/* Of the last keys, which a causal row does not see. */
+/* The masked keys are the last ones, which a causal row does not see. */
 static void what_a_masked_key_holds_is_absent(void **state)
 {
     const float garbage[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, NAN};
@@ -158,7 +158,7 @@ static void what_a_masked_key_holds_is_absent(void **state)
     }
 }
 
-/* By which the values that are left grow. */
+/* Dropout scales the values that are left up, perhaps beyond binary32. */
 static void dropout_may_leave_the_range(void **state)
 {
     uint64_t seed = 1;
@@ -182,7 +182,8 @@ static void dropout_may_leave_the_range(void **state)
     assert_true(infinite > 0);
 }
 
-/* A state over keys whose sums overflow is finite, and so is what comes of it. */
+/* A state over keys whose sums overflow is finite, and so is the result that is computed from
+ * it. */
 static void states_are_finite(void **state)
 {
     enum { ROWS = 35 };

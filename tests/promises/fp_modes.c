@@ -103,9 +103,9 @@ struct result {
 
 static char workspace[1 << 20];
 
-/* What makes a difference between modes: results, products or the scale being subnormal. */
+/* Data for which modes would make a difference: results, products or the scale are subnormal. */
 static const struct data {
-    float q, k, v; /* largest magnitudes */
+    float q, k, v; /* their largest magnitudes */
     double scale;  /* 0: the default */
 } data_kinds[] = {
     {1.0f, 1.0f, 1.0f, 0},
@@ -156,7 +156,7 @@ static attnkit_exec make_exec(const char *isa)
                           .isa = isa};
 }
 
-/* Runs the call in a mode, in which the thread must still be at the end. */
+/* Runs the call in a mode, which the thread must still have at the end. */
 static attnkit_status run_in_mode(int mode, const attnkit_attention_args *args,
                                   const attnkit_exec *exec)
 {
@@ -214,13 +214,13 @@ static const struct storage {
 enum {
     STORAGES = sizeof storages / sizeof storages[0],
     STORED_DIM = 32,
-    STORED_VALUES = HEADS * MOST_ROWS * STORED_DIM, /* most of a result */
+    STORED_VALUES = HEADS * MOST_ROWS * STORED_DIM, /* the most values of a result */
 };
 
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
 static float k_scales[FLOATS], v_scales[FLOATS];
 
-/* make_args with all rows stored, and the groups that say how. */
+/* make_args with all rows in the types of `as`, and the groups of options that describe them. */
 static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r,
                                           struct groups *groups)
 {
@@ -370,7 +370,8 @@ enum { IN_DIM = 70, OUT_DIM = 33, LINEAR_VALUES = MOST_ROWS * OUT_DIM };
 
 _Static_assert((int)LINEAR_VALUES <= (int)ALL_ROWS * (int)VALUE_DIM, "there is room");
 
-/* Products, sums and conversions that round, and are subnormal; y goes to out, embeddings to lse.
+/* A linear map whose products, sums and conversions round and are subnormal. y goes to out,
+ * embeddings to lse.
  */
 static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struct result *r)
 {
@@ -437,7 +438,7 @@ static void no_mode_changes_a_bit_of_a_linear_map(void **state)
     }
 }
 
-/* Else the first test would compare nothing but zeros. */
+/* Without subnormal results, the first test would compare only zeros. */
 static void the_data_has_subnormal_results(void **state)
 {
     (void)state;
@@ -504,7 +505,7 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     }
 }
 
-/* What a pool finds when it is called, and the modes of its own threads. */
+/* A pool checks the mode in which it is called, and has threads in other modes. */
 static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     *(uint64_t *)pool = get_modes();
@@ -542,7 +543,7 @@ static void parallel_for_runs_in_the_modes_of_its_caller_and_tasks_in_any(void *
     }
 }
 
-/* Some CPUs cannot trap; there this is one more plain call. */
+/* On a CPU that cannot trap, this is one more plain call. */
 static void a_caller_that_traps_on_inexact_results_is_not_stopped(void **state)
 {
     (void)state;
@@ -561,7 +562,8 @@ static void a_caller_that_traps_on_inexact_results_is_not_stopped(void **state)
     }
 }
 
-/* The checks of a layer work out the scale of its attention, 1 / sqrt(5), before any part runs. */
+/* The checks of a layer compute the scale of its attention, 1 / sqrt(5), which is inexact, before
+ * any part runs. */
 static void a_layer_of_a_caller_that_traps_is_not_stopped(void **state)
 {
     (void)state;

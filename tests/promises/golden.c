@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden hashes: the bits of thousands of calls of every kind as they have always been. The
- * reference and every instruction set must still give them, here and on any other machine; an
- * emulator, where the reference would take too long, checks its instruction set against them alone.
- * golden/kind.h has what a case is.
+ * reference and every instruction set must still give them, here and on any other machine. Under an
+ * emulator the reference would take too long, so that the hashes alone check the instruction set.
+ * golden/kind.h says what a case is.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N]
  *   golden FILE --write    makes the file anew, from the reference; what then differs is a change
@@ -42,7 +42,7 @@ static struct {
 
 static struct {
     const struct golden_kind *kind;
-    uint64_t *hashes; /* as they are in the file */
+    uint64_t *hashes; /* the hashes of the file */
 } golden[MAX_KINDS];
 static int kind_count;
 
@@ -119,7 +119,8 @@ static bool differs(const struct golden_kind *kind, int number, const char *isa,
     return false;
 }
 
-/* Where isa is NULL, of the reference. Counts the cases; returns how many differ. */
+/* Checks a kind on an instruction set, or on the reference if isa is NULL. Adds the number of cases
+ * to *checked and returns how many differ. */
 static int check_kind(int k, const char *isa, int *checked)
 {
     const struct golden_kind *const kind = golden[k].kind;
@@ -167,7 +168,7 @@ static int compare_hashes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* But for a few small ones, such as calls without rows. */
+/* Hashes differ from case to case, except for a few small cases, such as calls without rows. */
 static void cases_give_results_of_their_own(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
  *
  * The layer is what its parts are: the same bits as linear maps, appends and one attention call for
  * each head, one after the other, on every instruction set and any number of threads, for any of
- * the attention's options. With a cache each step of a sequence has the bits of the whole. And
- * heads that are repeated in memory have those of heads that are shared. A case is drawn from its
+ * the attention's options. With a cache each step of a sequence has the bits of the whole. Heads
+ * that are repeated in memory give the bits of heads that are shared. A case is drawn from its
  * number.
  */
 #include <setjmp.h>
@@ -26,7 +26,7 @@ enum {
     ALIGNMENT = 64,
 };
 
-static const char *isas[MAX_ISAS]; /* that can run */
+static const char *isas[MAX_ISAS]; /* the instruction sets that can run here */
 static int isa_count;
 
 static void run(const attnkit_layer_args *args, const char *isa, int64_t threads)
@@ -163,7 +163,7 @@ static void average(const struct layer_call *c, struct layer_results *want)
         }
 }
 
-/* The layer by hand, a head at a time. */
+/* The results of a layer, computed by hand, a head at a time. */
 static struct layer_results by_hand(const struct layer_call *c)
 {
     const attnkit_layer_args *const a = &c->args;
@@ -218,7 +218,7 @@ static void the_layer_is_its_parts_head_by_head(void **state)
 
 /* ------------------------------------------------------------------------------------- caches */
 
-/* All rows, in steps of some lengths, into a cache that is empty at first. */
+/* Runs all rows, in steps of these lengths, with a cache that is empty at first. */
 static void decode_all(struct sequences *s, const struct storage *how, const int *steps,
                        const char *isa, int64_t threads)
 {
@@ -240,7 +240,7 @@ static void decode_has_the_bits_of_prefill_in_every_cache(void **state)
     sequences_begin(&s, 2, 140, 7);
     const size_t bytes = sequences_bytes(&s);
     float *const want = malloc(bytes);
-    run(&s.args, "scalar", 1); /* without a cache */
+    run(&s.args, "scalar", 1); /* the whole sequence without a cache */
     memcpy(want, s.out, bytes);
     for (size_t how = 0; how < STORAGES; how++) {
         if (storages[how].type != ATTNKIT_F32) {
@@ -297,7 +297,7 @@ static void entries_have_their_own_lengths(void **state)
     sequences_end(&s);
 }
 
-/* Keys of an encoder, projected once, then attended over as often as wanted. */
+/* Keys of an encoder, projected once and then used by several calls. */
 static void a_cache_can_be_left_as_it_is(void **state)
 {
     (void)state;
@@ -344,7 +344,7 @@ static void a_cache_can_be_left_as_it_is(void **state)
 
 /* -------------------------------------------------------------------- heads, rows and threads */
 
-/* The rows of each KV head's weights, once for each query head of its group. */
+/* Repeats the rows of each KV head's weights for each query head of its group. */
 static float *repeat_heads(const float *w, int64_t kv_heads, int64_t group, int64_t floats)
 {
     float *const all = malloc((size_t)(kv_heads * group * floats) * sizeof *all);
@@ -382,7 +382,7 @@ static void shared_heads_have_the_bits_of_repeated_ones(void **state)
     sequences_end(&s);
 }
 
-/* The same in one attention call: a group as a dimension whose stride is 0, and in memory. */
+/* Repeated heads in one attention call: by a dimension of stride 0, and by copies in memory. */
 static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **state)
 {
     (void)state;
@@ -413,7 +413,7 @@ static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **s
     repeated.v.data = all_v;
     repeated.out.data = out[1];
     attend(repeated);
-    /* A KV head for each entry, a group for its heads. */
+    /* The call has a batch entry for each KV head, and a head for each of its query heads. */
     const attnkit_tensor rows = {.strides = {GROUP * L * D * 4, L * D * 4, D * 4},
                                  .layout = ATTNKIT_STRIDED};
     const attnkit_tensor keys = {.strides = {L * D * 4, 0, D * 4}, .layout = ATTNKIT_STRIDED};
@@ -456,7 +456,7 @@ static void packed_sequences_have_the_bits_of_lone_ones(void **state)
     s.attention.align = ATTNKIT_ALIGN_UPPER_LEFT;
     s.args.mean_weights = means;
     attnkit_layer_args a = s.args;
-    memset(want_means, 0, sizeof want_means); /* of the keys of others */
+    memset(want_means, 0, sizeof want_means); /* columns of other sequences' keys are 0 */
     for (int b = 0; b < 3; b++) {
         a.q_len = starts[b + 1] - starts[b];
         a.x.data = s.x + starts[b] * 40;
@@ -482,7 +482,8 @@ static void packed_sequences_have_the_bits_of_lone_ones(void **state)
     sequences_end(&s);
 }
 
-/* Rows apart in any way, an entry at a time if they have to be. */
+/* Strides with gaps after rows and after entries. The rows of all entries then form no single
+ * matrix, so that the library maps an entry at a time. */
 static void strides_change_no_bit(void **state)
 {
     (void)state;
@@ -582,8 +583,8 @@ static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[
     }
 }
 
-/* With numbers of cached keys that have no divisor in common with 3. Columns of mean weights are
- * cells, so they are left out. */
+/* The numbers of cached keys have no divisor in common with 3, so that 3 * i takes in all cells.
+ * Mean weights are left out, because their columns are cells. */
 static struct small_layer *layer_in_order(void)
 {
     struct small_layer *const c = small_layer();

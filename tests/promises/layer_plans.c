@@ -33,7 +33,7 @@ static void run_call(const attnkit_layer_args *args, const char *isa)
     layer_call_run(args, (struct layer_way){.isa = isa});
 }
 
-/* A plan of the call, run as the call is. */
+/* Plans the call and runs the plan in the same way as the call. */
 static void run_plan(const attnkit_layer_args *args, const char *isa, struct layer_way way)
 {
     struct layer_planned plan = layer_plan_new(args, isa, LAYER_THREADS);
@@ -77,7 +77,7 @@ static void runs_have_the_bits_of_the_call(void **state)
 
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
-/* Says the strides that a dense tensor has, so that a shorter one can have them. */
+/* Makes the strides of a dense tensor literal, so that a shorter one can have the same. */
 static void say_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
     if (!t->data)
@@ -102,7 +102,8 @@ static void say_all_strides(struct layer_call *c)
     say_strides(&c->groups.scores.bias, heads, rows, keys * FLOAT);
 }
 
-/* The means of a shorter call, which has so many keys, as they lie among so many planned rows. */
+/* Copies the mean weights of a shorter call, which has `keys` keys, to where a plan for `rows` rows
+ * writes them. */
 static void place_means(const struct layer_call *c, int64_t keys, int64_t rows, float *to)
 {
     const float *mean = c->results.mean;
@@ -237,7 +238,7 @@ static void one_plan_serves_layers_of_one_shape(void **state)
 
 static const int steps[] = {37, 1, 20, 3};
 
-enum { MOST_ROWS = 37 /* of a step */ };
+enum { MOST_ROWS = 37 /* the most rows of a step */ };
 
 /* Row i of entry b is at position 2 + 3 b + i, by tables or not. */
 struct positions {
@@ -275,7 +276,7 @@ static void free_positions(struct positions *p)
     free(p->sin);
 }
 
-/* All rows of the sequences, step by step, by calls or by one plan. */
+/* Runs all rows of the sequences step by step, by calls or by one plan. */
 static void decode(struct sequences *s, int how, bool planned, const char *isa)
 {
     struct cached_layer cache;
@@ -333,7 +334,7 @@ static void one_plan_decodes_into_every_cache(void **state)
 /* Keys of an encoder are appended by one plan and attended over by another. */
 static void a_planned_cache_can_be_left_as_it_is(void **state)
 {
-    enum { KEYS = 90, MORE = 20 /* that are planned and not there */ };
+    enum { KEYS = 90, MORE = 20 /* MORE: keys that are planned but absent */ };
     struct sequences s;
     uint64_t random = 5;
     float *const key = layer_floats(2 * KEYS * ROW_FLOATS, &random);
@@ -393,7 +394,7 @@ static void a_planned_cache_can_be_left_as_it_is(void **state)
 
 enum { PACKED_ROWS = 60 };
 
-/* Out, and below it the means of weights, as a call leaves them. */
+/* Out, and the mean weights, as a call leaves them. */
 struct packed_results {
     float out[PACKED_ROWS * ROW_FLOATS], mean[PACKED_ROWS * PACKED_ROWS];
 };
@@ -403,7 +404,7 @@ static void clear_packed(struct packed_results *r)
     memset(r, 0xa5, sizeof *r);
 }
 
-/* Means of a call that has so many rows, as they lie among the planned ones. */
+/* Copies the mean weights of a call that has `rows` rows to where the plan writes them. */
 static void place_packed_means(struct packed_results *r, int64_t rows)
 {
     static float mean[PACKED_ROWS * PACKED_ROWS];
@@ -413,7 +414,7 @@ static void place_packed_means(struct packed_results *r, int64_t rows)
         memcpy(r->mean + i * PACKED_ROWS, mean + i * rows, (size_t)rows * FLOAT);
 }
 
-/* `batch` of three sequences, by tables or not, of which a plan has three. */
+/* Runs `batch` sequences by a plan for three, rotated by tables or angles. */
 static void check_packed(int64_t batch, bool tables, const char *isa)
 {
     static const int32_t planned[] = {0, 20, 40, PACKED_ROWS}, starts[] = {0, 17, 17, 51};

@@ -95,7 +95,7 @@ static float from_bits(uint32_t bits)
     return x;
 }
 
-/* Many rows, which prefill does, and few and one, which decode does. */
+/* Many rows, for prefill, and few and one, for decode. */
 static const int row_counts[] = {ROWS, 3, 1};
 
 enum { ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
@@ -124,7 +124,8 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
         run(clean, *state);
         for (size_t i = 0; i < sizeof poison / sizeof poison[0]; i++) {
             struct problem_data *p = new_problem(rows, offset, true);
-            const int first_poisoned = offset + rows / 2 + 1; /* rows up to rows / 2 miss it */
+            const int first_poisoned =
+                offset + rows / 2 + 1; /* rows up to rows / 2 do not see it */
             for (int key = first_poisoned; key < KEYS; key++) {
                 for (int d = 0; d < DIM; d++)
                     p->k[key][d] = from_bits(poison[i]);
@@ -160,7 +161,7 @@ static void keys_beyond_kv_len_are_absent(void **state)
     }
 }
 
-/* Memory that holds the first `keys` rows and ends there. */
+/* Memory that has the first `keys` rows and ends at an unmapped page. */
 static char *ending_at_a_guard(const void *rows, size_t row_bytes, size_t keys)
 {
     enum { PAGE = 4096, PAGES = 32 };
@@ -243,7 +244,8 @@ static void nan_in_q_makes_that_row_nan_and_no_other(void **state)
     }
 }
 
-/* At each place a key can have in its block, so that no maximum loses it. */
+/* At each place that a key can have in its block, so that no instruction for the maximum loses the
+ * NaN. */
 static void nan_in_a_visible_k_makes_the_row_nan(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++)
@@ -277,7 +279,7 @@ static void nan_in_a_visible_v_makes_the_column_nan(void **state)
         }
 }
 
-/* A weight of 0 by underflow, and one by a score of -inf: the NaN shows all the same. */
+/* The weight is 0 by underflow, or by a score of -inf: the NaN still reaches the result. */
 static void nan_in_a_visible_v_of_weight_zero_is_not_lost(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++) {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks and score functions in any combination: each instruction set against the scalar reference,
- * bit for bit, in out, lse and weights; all take a case in turn, because the reference takes
- * longest of all. A case is drawn from its number (drawn.h).
+ * Masks and score mods in any combination: each instruction set against the scalar reference, bit
+ * for bit, in out, lse and weights. The reference takes the longest, so it computes a case once for
+ * all instruction sets. A case is drawn from its number (drawn.h).
  *
- * With --bound, every fifth case of the scalar reference against the oracle: each element of out,
- * lse and weights is inside the bound that tests/oracle/oracle.c derives, and NaN or infinite where
- * it says so. Once is enough, because all have the same bits.
+ * With --bound, every fifth case of the scalar reference is compared with the oracle: each element
+ * of out, lse and weights is inside the bound that tests/oracle/oracle.c derives, and NaN or
+ * infinite where the oracle is. The reference alone is enough, because all instruction sets have
+ * its bits.
  *
  * Integers of 32 bits in place of 64 change nothing in every tenth case.
  *
@@ -178,7 +179,7 @@ static struct outputs outputs_of(const struct drawn *c)
     return o;
 }
 
-/* Returns whether there were any integers. */
+/* Runs the case with integers of 32 bits. Returns whether it has any integers. */
 static bool check_narrow(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);
@@ -207,7 +208,7 @@ static void integers_of_32_bits_have_the_bits_of_64(void **state)
     assert_true(checked > 0 || options.only >= 0);
 }
 
-/* Returns whether the case can have its keys in cells. */
+/* Runs the case with its keys in cells. Returns whether it can have them. */
 static bool check_cells(int number, const char *isa)
 {
     struct drawn *const c = drawn_in_cells(number);
@@ -240,11 +241,12 @@ static void cells_have_the_bits_of_the_reference(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* What the bound is for. A result of 16 bits uses up nearly all of it: its last rounding is by far
- * the largest. */
+/* The results with a bound. A result of 16 bits uses up nearly all of its bound, because its last
+ * rounding is by far the largest. */
 enum bounded { OUT, OUT_OF_16_BITS, LSE, WEIGHTS, BOUNDED };
 
-/* Results against the oracle: how much of the bound they use, and what there is none for. */
+/* Results compared with the oracle: how much of the bound they use, and how many have no finite
+ * bound. */
 struct judged {
     double worst[BOUNDED];
     long long elements, unbounded, not_finite;
@@ -348,7 +350,7 @@ static void reference_is_inside_the_bound(void **state)
     }
     print_judged(&all);
     assert_int_equal(outside, 0);
-    if (options.only < 0) /* a bound that is everywhere infinite would hold */
+    if (options.only < 0) /* an infinite bound would hold everywhere */
         assert_true(all.elements > 0 && all.unbounded <= all.elements / 100);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attnkit_merge: the bits of the stated order on every instruction set, for any layout, in place
- * and by any threads, and what special parts come to. tests/api/merge_api.c has the refusals and
+ * and by any threads, and the results of special parts. tests/api/merge_api.c has the refusals and
  * tests/accuracy/merge_accuracy.c the errors.
  */
 #include <setjmp.h>
@@ -42,7 +42,7 @@ struct row_state {
     double sum, *o;
 };
 
-/* "Merging" of the canonical order in kernels/README.md. */
+/* Section "Merging" of the canonical order in kernels/README.md. */
 static void model_part(struct row_state *s, const float *out, float lse, int64_t dim)
 {
     const double t = (double)lse * 0x1.71547652b82fep+0;
@@ -61,7 +61,7 @@ static void model_part(struct row_state *s, const float *out, float lse, int64_t
         s->o[c] = s->max == -INFINITY ? 0.0 : (double)out[c] * s->sum;
 }
 
-/* "Chunks". */
+/* Section "Chunks". */
 static void model_fold(struct row_state *total, const struct row_state *part, int64_t dim)
 {
     const float max = part->max > total->max ? part->max : total->max;
@@ -79,7 +79,7 @@ struct row {
     const float *out, *lse;
 };
 
-/* "Result", and all of it. */
+/* Section "Result", and a whole row. */
 static void model_row(const struct row *row, float *out, float *lse)
 {
     struct row_state total = {-INFINITY, 0.0, calloc((size_t)row->dim, sizeof(double))};
@@ -105,7 +105,7 @@ enum data {
     EXTREME, /* lse from the list below */
     TINY,    /* subnormal out */
     WIDE,    /* out of all magnitudes */
-    SPECIAL, /* NaN and infinities in both */
+    SPECIAL, /* NaN and infinities in out and lse */
     ABSENT,  /* half of the parts absent */
     DATA,
 };
@@ -156,7 +156,7 @@ static float draw_out(uint64_t *random, enum data data)
     return x;
 }
 
-/* Fills in one row's parts; where a part is absent, its out is NaN. */
+/* Fills in one row's parts; out of an absent part is NaN. */
 static void draw_row(uint64_t *random, enum data data, int64_t parts, int64_t dim, float *out,
                      float *lse)
 {
@@ -178,11 +178,11 @@ struct tensor {
 
 enum { ARENA_BYTES = 8 << 20 };
 
-/* Memory that a call may not change but for the rows of its outputs. */
+/* The memory of a call. The call may change only the rows of its outputs. */
 struct memory {
     char *arenas[4]; /* out, lse, outs of the parts, lses of the parts */
     size_t used[4];
-    int slots; /* that are used, all of them whole */
+    int slots; /* how many slots are in use, from slot 0 on */
 };
 
 static int64_t span(const struct tensor *t)
@@ -202,7 +202,7 @@ static void nest(int64_t strides[3], const int order[3], const int64_t count[3],
     }
 }
 
-/* What the layout makes of a shape; guarded rows have a slot each. */
+/* Sets the strides of a tensor in a layout. Guarded rows have a slot each. */
 static void set_strides(struct tensor *t, enum layout_kind layout, bool input)
 {
     static const int rows_first[3] = {2, 1, 0}, heads_first[3] = {1, 2, 0};
@@ -218,7 +218,7 @@ static void set_strides(struct tensor *t, enum layout_kind layout, bool input)
     }
 }
 
-/* Finds room for a tensor whose strides are set: slots, or some of an arena. */
+/* Finds room for a tensor whose strides are set: slots, or a part of an arena. */
 static void place_tensor(struct memory *m, int arena, enum layout_kind layout, struct tensor *t)
 {
     const int64_t bytes = t->dim * (int64_t)sizeof(float);
@@ -247,7 +247,7 @@ static void begin_memory(struct memory *m)
         m->arenas[i] = memory_arena(i, ARENA_BYTES);
 }
 
-/* An image of the memory that is used, to be freed. */
+/* A copy of the memory in use, to be freed. */
 static char *copy_memory(const struct memory *m, size_t *size)
 {
     *size = (size_t)m->slots * SLOT_BYTES;
@@ -273,7 +273,7 @@ static float *row_at(const struct tensor *t, int64_t row)
 
 enum in_place {
     NOT_IN_PLACE,
-    OUT_IN_PLACE, /* bits: the first of them, the second */
+    OUT_IN_PLACE, /* bit 0: out is in place; bit 1: lse is */
     LSE_IN_PLACE,
     BOTH_IN_PLACE,
     IN_PLACE_KINDS,
@@ -287,7 +287,7 @@ struct shape {
     bool with_lse;
 };
 
-/* A call in memory, what it should give, and what was there before. */
+/* A call in memory, its expected result, and the memory before the call. */
 struct trial {
     struct shape shape;
     attnkit_merge_args args;
@@ -296,8 +296,8 @@ struct trial {
     const float *outs[MAX_PARTS], *lses[MAX_PARTS];
     int64_t rows;
     float *expected_out, *expected_lse; /* dense */
-    float *old_out, *old_lse;           /* what the rows of the outputs held, dense */
-    char *image;                        /* of all the memory */
+    float *old_out, *old_lse;           /* the rows of the outputs before the call, dense */
+    char *image;                        /* a copy of all the memory */
 };
 
 static struct tensor shaped(const struct shape *shape, int64_t dim, bool input)
@@ -372,7 +372,7 @@ static void fill_parts(struct trial *s, uint64_t *random)
     free(out);
 }
 
-/* Reads the parts where they lie: they may repeat. */
+/* Computes the expected result from the parts in memory, which may repeat by stride 0. */
 static void ask_model(struct trial *s)
 {
     const int64_t parts = s->shape.parts, dim = s->shape.dim;
@@ -431,7 +431,7 @@ static void trial_free(struct trial *s)
     free(s);
 }
 
-/* Compares the outputs and puts back what was there before; true if they are right. */
+/* Compares the outputs and puts back the old rows. True if the outputs are right. */
 static bool take_result(struct trial *s)
 {
     const size_t floats = (size_t)(s->rows * s->shape.dim);
@@ -446,7 +446,7 @@ static bool take_result(struct trial *s)
     return right;
 }
 
-/* That nothing but the outputs was written, once they are as they were before. */
+/* Whether nothing but the outputs was written. take_result has put their old rows back. */
 static bool is_all_as_before(const struct trial *s)
 {
     size_t size;
@@ -468,7 +468,7 @@ static void in_reverse(void *pool, int64_t n, task_function *task, void *arg)
         task(arg, i);
 }
 
-/* In place, too, a share that runs again must change nothing. */
+/* A share that runs again must change nothing, even in place. */
 static void twice_and_beyond(void *pool, int64_t n, task_function *task, void *arg)
 {
     (void)pool;
@@ -537,7 +537,7 @@ static void run(const attnkit_merge_args *args, const char *isa, int64_t threads
 
 static const int64_t most_parts[] = {0, 1, 2, 3, 5, 8, 17, MAX_PARTS};
 
-/* Around vectors, and around the columns of a tile. */
+/* Around the widths of vectors, and of the columns of a tile. */
 static const int64_t dims[] = {1,  2,  3,   4,   5,   7,   8,   9,   15,   16,   17,   31,  32,
                                33, 64, 100, 128, 129, 192, 200, 256, 1000, 2048, 2049, 4100};
 
@@ -624,7 +624,7 @@ static void every_number_of_threads_and_way_gives_the_bits_of_one(void **state)
     }
 }
 
-/* More threads than rows, and more than there are shares for. */
+/* More threads than rows, and more threads than shares. */
 static void threads_without_a_share_do_nothing(void **state)
 {
     const char *isa = *state;
@@ -658,7 +658,7 @@ struct small_result {
     float out[DIM], lse;
 };
 
-/* One row, of parts out[i] and lse[i]. */
+/* Merges one row, of parts out[i] and lse[i]. */
 static struct small_result merge_row(int64_t parts, float out[][DIM], float *lse)
 {
     const float *outs[MAX_PARTS], *lses[MAX_PARTS];
@@ -728,7 +728,7 @@ static void an_absent_part_changes_no_bit(void **state)
     }
 }
 
-/* Wherever it is, and however small the weight. */
+/* In any part, and with any weight, however small. */
 static void an_lse_of_nan_or_infinity_makes_the_row_nan(void **state)
 {
     (void)state;
@@ -760,7 +760,7 @@ static void a_nan_in_out_makes_its_column_nan(void **state)
     }
 }
 
-/* However large: sums of their products do not overflow. */
+/* The values may be of any size: sums of their products do not overflow. */
 static void finite_parts_give_a_finite_row(void **state)
 {
     (void)state;
@@ -778,7 +778,7 @@ static void finite_parts_give_a_finite_row(void **state)
     }
 }
 
-/* The larger one is all there is; equals have equal weights. */
+/* The larger lse has all the weight; equal ones have equal weights. */
 static void extreme_lses_are_weighed(void **state)
 {
     (void)state;
@@ -794,7 +794,7 @@ static void extreme_lses_are_weighed(void **state)
         r = merge_row(2, out, low);
         assert_true(r.out[0] == 2.0f && fabsf(r.lse + large[i]) <= 0.7f + 2e-7f * large[i]);
     }
-    /* Further down there is nothing. */
+    /* Parts with an lse below this range count as absent. */
     float out[2][DIM] = {{1.0f, NAN}, {2.0f, NAN}}, beyond[2] = {-2.36e38f, -3e38f};
     const struct small_result r = merge_row(2, out, beyond);
     expect_zeros(&r);
@@ -802,7 +802,7 @@ static void extreme_lses_are_weighed(void **state)
 
 /* --- Results of 16 bits ---------------------------------------------------------------------- */
 
-/* Wide rows go in several tiles of columns. */
+/* Some rows are so wide that they take several tiles of columns. */
 static void results_of_16_bits_are_those_of_32_rounded_once(void **state)
 {
     enum { PARTS = 3, ROWS = 5, MARGIN = 4 };

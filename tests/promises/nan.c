@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A NaN that is computed has one face: 0x7fc00000, and 0x7e00 or 0x7fc0 in 16 bits. Calls with NaN
- * of any sign and payload and with infinities in every input, on every instruction set: all bits
- * are those of the reference, or of the scalar kernels, and every NaN is that one. How many there
- * were is counted, so that no test says this of none.
+ * Every NaN that is computed has the same bits: 0x7fc00000, or in 16 bits 0x7e00 (binary16) or
+ * 0x7fc0 (bfloat16). Calls with NaN of any sign and payload and with infinities in every input, on
+ * every instruction set: all bits are those of the reference, or of the scalar kernels, and every
+ * NaN is that one. The NaN are counted, so that no test passes without any.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,15 +22,15 @@
 #include "tests/support/random.h"
 
 enum {
-    ROUNDED_TYPES = 3, /* binary32 and those of 16 bits */
-    TYPES = 7,         /* that are written */
+    ROUNDED_TYPES = 3, /* binary32 and the types of 16 bits */
+    TYPES = 7,         /* types of results and caches */
 };
 
 static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "q5_0"};
 static const enum type written[TYPES] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_I8,
                                          TYPE_Q8_0, TYPE_Q4_0, TYPE_Q5_0};
 
-/* That there were NaN of every type from `first` on. */
+/* Fails the test unless there were NaN of every type from `first` on. */
 static void expect_some(const char *isa, const char *what, enum type first, int types,
                         const int64_t *nans)
 {
@@ -44,7 +44,8 @@ static void expect_some(const char *isa, const char *what, enum type first, int 
 
 /* --- Scales of blocks ------------------------------------------------------------------------- */
 
-/* The NaN among the scales of `count` blocks, of which `together` scales come before their bytes.
+/* Counts the NaN among the scales of `count` blocks. `together` scales precede the bytes of as many
+ * blocks.
  */
 static int64_t count_scales(const char *what, enum type type, const char *blocks, int64_t count,
                             int64_t together)
@@ -61,7 +62,7 @@ static int64_t count_scales(const char *what, enum type type, const char *blocks
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Few rows and many, inputs in more than one cut, outputs of no whole tile. */
+/* Few rows and many, in_dim beyond one block, out_dim of no whole tile. */
 static const struct linear_shape shapes[] = {
     {1, 64, 70}, {5, 96, 33}, {17, 544, 50}, {40, 1056, 20}, {66, 32, 130}};
 
@@ -75,7 +76,8 @@ static void put_into_rows(const struct tensor *t, enum type type, int64_t dim, i
         odd_put(type, tensor_row(t, 0, 0, row), dim, rows_to_one * places, random);
 }
 
-/* Into some rows of x, of which all y become NaN, or else into few outputs. */
+/* Puts odd numbers into some rows of x, which makes their whole row of y NaN, or into the weights
+ * of few outputs. */
 static void put_into_linear(const struct linear_call *c, uint64_t *random)
 {
     const int64_t dim = c->args.in_dim, apart = random_below(random, 2) ? 4 : 40;
@@ -150,7 +152,7 @@ struct cache {
     float scales[ROWS * DIM / GROUP];
 };
 
-/* Rows of any types, turned or not, in tiles or not. */
+/* Rows of any types, rotated or not, in tiles or not. */
 struct append {
     attnkit_append_args args;
     attnkit_rotation rotation;
@@ -205,7 +207,7 @@ static void run_append(const struct append *a, struct cache *cache, const char *
         fail_msg("%s", message);
 }
 
-/* What a row has that is computed: turned elements, or scales. */
+/* Counts the NaN in the computed parts of a row: rotated elements, or scales. */
 static int64_t count_append(const struct append *a, const struct cache *cache)
 {
     const enum type to = (enum type)a->args.dst.type;
@@ -266,7 +268,8 @@ static void embed(const void *table, attnkit_type out_type, void *out, const cha
         fail_msg("%s", message);
 }
 
-/* Of a table whose elements have no scales they only change their type. */
+/* Embeddings from a table without scales only change their type, so that only tables with scales
+ * compute a NaN. */
 static void rows_of_tables_with_scales_have_one_nan(void **state)
 {
     char table[VOCAB * DIM / Q8_BLOCK * Q8_BLOCK_BYTES];

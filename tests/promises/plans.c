@@ -41,7 +41,7 @@ static void run_call(const attnkit_attention_args *args, const char *isa)
 
 /* --- The bits of a call ----------------------------------------------------------------------- */
 
-/* All bytes of the outputs, and those between their rows, one after the other. */
+/* A copy of all bytes of the outputs, including the gaps between rows. */
 static char *outputs_of(const struct drawn *c)
 {
     char *const all = malloc(c->out_bytes + c->lse_bytes + c->weights_bytes + 1);
@@ -105,16 +105,16 @@ static void runs_with_cells_have_the_bits_of_the_call(void **state)
 
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
-/* A case, and the same over the first of its entries, rows and keys. */
+/* A case, and the same case with fewer entries, rows and keys. */
 struct shorter {
     attnkit_attention_args args;
     struct groups groups;
     int64_t kv_lens[DRAWN_BATCH];
     int64_t cu_seqlens_q[DRAWN_BATCH + 1], cu_seqlens_kv[DRAWN_BATCH + 1];
-    int32_t *q_segment_ids, *kv_segment_ids; /* without those in between */
+    int32_t *q_segment_ids, *kv_segment_ids; /* ids of the remaining rows and keys, without gaps */
 };
 
-/* Says the strides that a tensor has anyway, so that a shorter one can have them. */
+/* Makes the strides of a tensor literal, so that a shorter one can have the same. */
 static void say_strides(attnkit_tensor *t, int64_t row_bytes, int64_t rows, int64_t heads)
 {
     if (!t->data || t->layout & ATTNKIT_STRIDED)
@@ -125,7 +125,7 @@ static void say_strides(attnkit_tensor *t, int64_t row_bytes, int64_t rows, int6
     t->strides[0] = row_bytes * rows * heads;
 }
 
-/* Of K or V, and their scales. */
+/* Makes the strides of K or V, and of its scales, literal. */
 static void say_strides_of_keys(const struct drawn *c, attnkit_tensor *t, attnkit_tensor *scales,
                                 int64_t dim, int64_t group)
 {
@@ -166,7 +166,7 @@ static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int6
     *starts = (attnkit_ints){.data = room};
 }
 
-/* The first `count` of each `room` ids. */
+/* The first `count` ids of each entry, which has `room`. */
 static int32_t *pack_ids(const int32_t *ids, int64_t entries, int64_t room, int64_t count)
 {
     int32_t *const packed = malloc((size_t)(entries * count + 1) * sizeof *packed);
@@ -212,13 +212,14 @@ static void shorten(const struct drawn *c, uint64_t *random, struct shorter *s)
     shorten_visibility(c, s);
 }
 
-/* The call has the strides of the plan, and its segment ids packed anew. */
+/* The shorter call has the strides of the plan, and its segment ids without gaps. */
 static void check_shorter_runs_of_a_case(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);
     const struct plan plan = plan_call(&c->args, isa, c->threads);
     uint64_t random = (uint64_t)number;
-    /* In slots, keys that no row of the whole call sees are not there for shorter ones either. */
+    /* Not with slots: they lack the keys that no row of the whole call sees, which a shorter call
+     * may see. */
     for (int i = 0; i < 3 && !c->slots; i++) {
         struct shorter s;
         struct brought brought;
@@ -274,7 +275,7 @@ static void states_and_packed_keys_have_the_bits_of_the_call(void **state)
 
 enum { ROOM = 35, STATE_ROWS = 2 * FULL_HEADS * ROOM };
 
-/* Rows of a state, with room for `room` in each head, from another one. */
+/* Copies rows of a state into one with room for `to_room` rows in each head. */
 static void move_rows(const void *from, int64_t from_room, void *to, int64_t to_room, int64_t rows,
                       int64_t row_bytes)
 {
@@ -305,7 +306,7 @@ static attnkit_state drawn_state(struct call *c, uint64_t random)
     return s;
 }
 
-/* States are dense, in the shape that was planned; those of the call are in its own. */
+/* States are dense: those of a run in the planned shape, those of the call in its own. */
 static void check_shorter_states(int64_t rows, const char *isa)
 {
     struct call *const c = full_calls[1](ROOM);
@@ -343,7 +344,7 @@ static void shorter_runs_have_the_states_of_shorter_calls(void **state)
 
 enum { ROUNDS = 5 };
 
-/* A thread with a call of its own, and the plan of all. */
+/* A thread with a call of its own and the plan that all threads share. */
 struct caller {
     pthread_t thread;
     const void *plan;
@@ -443,7 +444,8 @@ static void run_shares(const struct plan *plan, const attnkit_attention_data *da
     free(exec.workspace);
 }
 
-/* Heads that do not go round, over three chunks of keys: threads that meet share them out. */
+/* The heads do not divide evenly among the threads, so that threads share the three chunks of keys
+ * of a head. */
 static void threads_of_the_caller_share_a_run(void **state)
 {
     for (int64_t rows = 1; rows <= 71; rows += 70) {

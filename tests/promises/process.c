@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the library is to the process it lives in: a call makes no system call, so that it can
- * neither allocate from the system, lock, print nor start a thread, nor does a thread that finds
- * nothing to do before another one has got on; ATTNKIT_ISA is not read in a set-uid program.
+ * What a process may rely on: a call makes no system call, so that it cannot allocate from the
+ * system, lock, print or start a thread. A thread that has nothing to do until another one has made
+ * progress makes none either. ATTNKIT_ISA is not read in a set-uid program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@
 enum {
     ROWS = 70,
     DIM = 24,
-    NOBODY = 65534, /* a user who is not us */
+    NOBODY = 65534, /* a user other than ours */
 };
 
 static int exit_status_of(pid_t child)
@@ -43,7 +43,7 @@ static int exit_status_of(pid_t child)
     return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
 }
 
-/* A prefill, or a decoding step. */
+/* Runs a prefill, or a decoding step. */
 static attnkit_status attend(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float q[ROWS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * DIM], lse[ROWS];
@@ -68,7 +68,7 @@ static attnkit_status attend(int64_t rows, const char *isa, void *workspace, siz
     return attnkit_attention(&args, &exec, NULL);
 }
 
-/* The same of a decoding step, planned and run. */
+/* Plans a decoding step and runs the plan. */
 static attnkit_status attend_planned(const char *isa, void *workspace, size_t size)
 {
     static _Alignas(16) char plan[1 << 14];
@@ -100,7 +100,7 @@ static attnkit_status attend_planned(const char *isa, void *workspace, size_t si
     return status == ATTNKIT_OK ? attnkit_attention_run(plan, &data, &exec, NULL) : status;
 }
 
-/* Two parts into the first of them. */
+/* Merges two parts into the first one. */
 static attnkit_status merge(const char *isa)
 {
     static float outs[2][DIM], lses[2];
@@ -121,7 +121,7 @@ static attnkit_status merge(const char *isa)
     return attnkit_merge(&args, &exec, NULL);
 }
 
-/* The cache of one position after the other, with angles where the library has them. */
+/* Appends rows to a cache, rotated by angles if the library has them. */
 static attnkit_status append(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float src[ROWS * DIM], dst[ROWS * DIM];
@@ -149,7 +149,7 @@ static attnkit_status append(int64_t rows, const char *isa, void *workspace, siz
     return attnkit_append(&args, &exec, NULL);
 }
 
-/* A matrix packed, mapped by, and its rows as embeddings. */
+/* Packs a matrix, maps rows by it, and reads its rows as embeddings. */
 static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float w[DIM * DIM], x[ROWS * DIM], y[ROWS * DIM];
@@ -190,8 +190,8 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
     return status == ATTNKIT_OK ? attnkit_embed(&embed, &exec, NULL) : status;
 }
 
-/* Now the kernel ends this process at any system call but exit, by SIGSYS. False where it has no
- * such filters, or this is an emulator. */
+/* From now on the kernel ends this process by SIGSYS at any system call except exit. False: the
+ * kernel has no such filters, or this is an emulator. */
 static bool forbid_system_calls(void)
 {
     struct sock_filter allow_exit[] = {
@@ -205,7 +205,7 @@ static bool forbid_system_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-/* A layer: projections, RoPE, attention with options, results of all kinds. */
+/* Runs a layer: projections, RoPE, attention with options, results of all kinds. */
 static attnkit_status map_layer(const struct layer_call *c, const char *isa, void *workspace,
                                 size_t size)
 {
@@ -219,7 +219,8 @@ static void run_without_system_calls(const char *isa)
     static char workspace[1 << 20];
     struct layer_call layer;
     layer_call_draw(&layer, 1);
-    /* Once before: the loader binds functions of the C library at their first call. */
+    /* Called once before, because the loader binds functions of the C library at their first
+     * call. */
     attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = append(ROWS, isa, workspace, sizeof workspace);
@@ -281,23 +282,24 @@ static void a_call_makes_no_system_call(void **state)
 
 enum {
     WAIT_HEADS = 4,
-    WAIT_CHUNKS = 64, /* of keys: more than twice as many as there is room for states */
+    WAIT_CHUNKS = 64, /* chunks of keys: more than twice as many as there is room for states */
     WAIT_KEYS = WAIT_CHUNKS * CHUNK_KEYS,
     WAIT_VALUE_DIM = 512,
     WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,
 };
 
-/* The first of two threads on a call, whose first block takes until the second one has returned.
- * This is a process of its own, for only of that do we learn how it ended. */
+/* Two processes are the two threads of a call. The first block of the first one takes until the
+ * second one has returned. They are processes because only the end of a process shows whether it
+ * made a system call. */
 static struct held_up {
     struct attention problem;
     const struct kernels *real;
-    struct kernels kernels; /* the same, with our `decode` */
+    struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
     struct schedule schedule;
     struct steal steal;
-    char *shared; /* by the processes, and behind it the memory of each */
-    int blocks;   /* of this process */
-    int status;   /* of the other one */
+    char *shared; /* the memory that the processes share, followed by that of each */
+    int blocks;   /* blocks that this process has worked on */
+    int status;   /* exit status of the other process */
 } held_up;
 
 static void run_as(int thread)
@@ -390,7 +392,7 @@ static void nor_does_a_thread_that_waits(void **state)
         if (held_up.status == 77)
             skip(); /* no seccomp in this kernel or emulator */
         assert_int_equal(held_up.status, 0);
-        /* It ran out of room, and left most of the work to the one that held it up. */
+        /* The second one ran out of room for states, and left most of the work to the first. */
         assert_in_range(held_up.blocks, WAIT_CHUNKS / 2 * blocks_of_chunk,
                         (WAIT_CHUNKS - 1) * blocks_of_chunk);
     }
@@ -398,7 +400,7 @@ static void nor_does_a_thread_that_waits(void **state)
 
 /* --- Others ----------------------------------------------------------------------------------- */
 
-/* A copy of this program, which anybody may run as nobody. */
+/* Makes a copy of this program that runs as nobody, whoever starts it. */
 static void copy_as_nobody(const char *copy)
 {
     static char bytes[1 << 16];
@@ -438,7 +440,8 @@ static void set_uid_programs_do_not_read_the_variable(void **state)
     unlink(copy);
     rmdir(folder);
     if (with_set_uid == 127 || without == 127)
-        skip(); /* it cannot be started: that folder is mounted so, or this is an emulator */
+        skip(); /* it cannot be started: the folder is mounted nosuid or noexec, or this is an
+                   emulator */
     assert_int_equal(without, ATTNKIT_BAD_ISA);
     assert_int_equal(with_set_uid, ATTNKIT_OK);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention in parts of the keys: each call goes on from the state that the one before it gave, and
- * the last gives the result, or one more without keys does. The bits are those of a single call,
+ * Attention over the keys in parts: each call continues from the state of the call before it. The
+ * last one, or one more call without keys, gives the result. The bits are those of a single call,
  * for few rows and many, causal or not, rows that see nothing of a part, every type of element, on
  * one thread and several. A case is drawn from its number.
  */
@@ -82,7 +82,7 @@ static void draw_case(struct drawn *c, int number)
         if (a->align == ATTNKIT_ALIGN_OFFSETS)
             a->q_offsets.data = c->q_offsets;
     }
-    /* Dense rows of a single layout, of which every part is a piece. */
+    /* Dense rows, of which every part of the keys is one piece. */
     const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
     c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
     const bool special = number % 5 == 0;
@@ -140,7 +140,7 @@ static void attend(const attnkit_attention_args *args, const char *isa, int thre
     free(exec.workspace);
 }
 
-/* Bytes of `n` elements of a row; what a row of the case has is whole blocks where it must be. */
+/* Bytes of `n` elements of a row. For types in blocks, n is a multiple of the block. */
 static int64_t row_bytes(attnkit_type type, int64_t n)
 {
     return type == ATTNKIT_F32 ? 4 * n : type == ATTNKIT_Q8_0 ? n / 32 * 34 : 2 * n;
@@ -167,7 +167,7 @@ struct part {
     int64_t kv_lens[MAX_BATCH];
 };
 
-/* The keys from `first` to `end` of the whole. */
+/* Makes the call over the keys from `first` to `end` of the case. */
 static void make_part(struct part *part, const struct drawn *c, int64_t first, int64_t end)
 {
     attnkit_attention_args *const a = &part->args;
@@ -185,7 +185,8 @@ static void make_part(struct part *part, const struct drawn *c, int64_t first, i
     part->groups.visibility.kv_lens.data = part->kv_lens;
 }
 
-/* One part of the keys: the state so far to the next one, or with `out` to the result. */
+/* Runs one part of the keys, from the state so far to the next state, or with `out` to the
+ * result. */
 static void attend_part(const struct drawn *c, const char *isa, int64_t first, int64_t end,
                         const attnkit_state *before, const attnkit_state *after, float *out,
                         float *lse)
@@ -201,7 +202,8 @@ static void attend_part(const struct drawn *c, const char *isa, int64_t first, i
     attend(&part.args, isa, c->threads);
 }
 
-/* Parts of one or more chunks, drawn; half the time the result comes from a call without keys. */
+/* Runs parts of one or more chunks, drawn at random. Half the time the result comes from a call
+ * without keys. */
 static void attend_in_parts(struct drawn *c, const char *isa, float *out, float *lse)
 {
     attnkit_state states[2] = {new_state(c), new_state(c)};
@@ -244,7 +246,8 @@ static void parts_have_the_bits_of_the_whole(void **state)
     }
 }
 
-/* M is the ceiling of a t above -1, o a sum of products that underflow: zeros of either sign. */
+/* The maximum is the ceiling of a number above -1, o a sum of products that underflow: both are
+ * zeros, of either sign before the state is written. */
 static void a_zero_in_a_state_is_positive(void **state)
 {
     const struct isa *isa = *state;
@@ -282,8 +285,8 @@ static void a_zero_in_a_state_is_positive(void **state)
     }
 }
 
-/* Causal rows in one call, and each by itself, go on from the same state for each row, which need
- * be none that a call gives. Only the last row sees the NaN in V. */
+/* Causal rows in one call, and each row by itself, continue from the same state. No call needs to
+ * have given this state. Only the last row sees the NaN in V. */
 static void go_on_from(const char *isa, float max_in, double sum_in, bool *nan_in_o)
 {
     enum { ROWS = 35 };

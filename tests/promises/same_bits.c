@@ -6,7 +6,7 @@
  * is a decoding step, and some rows, which is a chunk of a prefill. Some cases are run with a V
  * whose sums overflow, too.
  *
- * All instruction sets take a case in turn, because the reference takes longest of all.
+ * The reference takes the longest, so it computes a case once for all instruction sets.
  *
  *   same_bits [--isa NAME] [--case INDEX] [--from INDEX] [--every N]
  */
@@ -38,7 +38,7 @@ enum {
 
 static struct {
     const char *isa; /* NULL: all */
-    int only;        /* a case, or -1 */
+    int only;        /* the only case, or -1 for all */
     int from, every; /* the first case, and only each n-th: for slow builds, and side by side */
 } options = {.only = -1, .every = 1};
 
@@ -46,13 +46,13 @@ static struct cases cases;
 
 static struct tallies tallies;
 
-/* Of one batch entry. */
+/* A tensor of one batch entry. */
 static attnkit_tensor strided(const void *data, int64_t head, int64_t row)
 {
     return (attnkit_tensor){.data = data, .strides = {0, head, row}, .layout = ATTNKIT_STRIDED};
 }
 
-/* The rows [first, first + count) of batch entry b as a call of their own, into `result`. */
+/* Runs the rows [first, first + count) of batch entry b as a call of their own, into `result`. */
 static void run_part(const struct attention *a, const attnkit_attention_args *whole, int64_t b,
                      int64_t first, int64_t count, const char *isa, struct result *result)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What becomes of a score before the softmax, sinks, and weights out: a test for each sentence, on
- * every instruction set, or on the one that is named. Scores are small integers where a result is
- * to be exact.
+ * Score mods, sinks and weights out: a test for each sentence, on every instruction set, or on the
+ * one that is named. Scores are small integers where the result must be exact.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,10 +21,10 @@
 
 enum { KEYS = 9, ROW_COUNTS = 3 };
 
-/* One row and three, which decode does, and many, which prefill does. */
+/* One row and three, for decode, and many, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
-/* Heads over KEYS keys, of which key j has the score `scores[j]` in every row. */
+/* A call over KEYS keys. Key j has the score `scores[j]` in every row. */
 static struct call *call_with_scores(int64_t rows, const float *scores)
 {
     struct call *const c = call_new((struct shape){
@@ -44,8 +43,8 @@ static bool is_close(double x, double y)
     return fabs(x - y) <= 1e-6 * (1.0 + fabs(y));
 }
 
-/* The softmax of x and a sink, or none where that is -infinity, of a row. Scores are rounded, so
- * that large ones cost weights digits. */
+/* Compares a row with the softmax of x and a sink; -infinity is no sink. The tolerance grows with
+ * the scores, because their roundings cost the weights digits. */
 static void check_softmax(const struct call *c, struct at at, const double *x, double sink)
 {
     double max = sink, sum, lse;
@@ -140,7 +139,7 @@ static void softcap_is_cap_times_tanh_of_x_over_cap(void **state)
     }
 }
 
-/* Were the bias capped, too, all scores would be the same. */
+/* If the bias were capped as well, all scores would be equal. */
 static void softcap_comes_before_the_bias(void **state)
 {
     const float scores[KEYS] = {1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, -1e6f};
@@ -207,7 +206,7 @@ static void bias_is_added_to_the_score_of_its_head_row_and_key(void **state)
     }
 }
 
-/* Of all rows that go through a tile together. */
+/* One row of all that go through a tile together. */
 static void bias_of_one_row_alone_is_added_to_it_alone(void **state)
 {
     const float scores[KEYS] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
@@ -260,7 +259,7 @@ static void bias_of_16_bits_is_that_of_32(void **state)
     }
 }
 
-/* From far below the keys to far beyond them. */
+/* Positions from far below the keys to far beyond them. */
 static void alibi_is_slope_times_key_minus_position(void **state)
 {
     static const float slopes[] = {1.0f, -0.25f, 0x1p-7f};
@@ -291,11 +290,12 @@ static void alibi_is_slope_times_key_minus_position(void **state)
         }
 }
 
-/* A score of -infinity by its values has weight 0, but is seen. */
+/* A key whose score is -infinity by its values has weight 0, but is seen. */
 static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
-    static const int64_t offset = KEYS - 1; /* no key after the row, where it would be +infinity */
+    static const int64_t offset =
+        KEYS - 1; /* no key lies behind the row, where ALiBi would be +infinity */
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.align = ATTNKIT_ALIGN_OFFSETS;
@@ -423,8 +423,8 @@ static void bias_scales_multiply_the_bias_of_their_head(void **state)
 
 enum { MANY_KEYS = 530 }; /* more than a chunk */
 
-/* Heads in two groups, of random scores and a random bias of a type that all rows share, with
- * numbers that are special here and there. */
+/* A call of two groups of heads with random scores and a random bias, with special numbers here and
+ * there. All heads share the bias. */
 static struct call *call_with_bias(int64_t rows, attnkit_type type, attnkit_weights_kind kind)
 {
     static const float specials[] = {-INFINITY, -INFINITY, 0.0f, -0.0f, -65504.0f, 1e-7f};
@@ -474,7 +474,7 @@ static void bias_scales_of_1_have_the_bits_of_none(void **state)
             }
 }
 
-/* By powers of 2, so that the products are exact. */
+/* The scales are powers of 2, so that the products are exact. */
 static void bias_times_its_scale_has_the_bits_of_a_bias_for_each_head(void **state)
 {
     static const float scales[] = {0.25f, -1.0f, 4.0f, 0.0f};
@@ -499,7 +499,7 @@ static void bias_times_its_scale_has_the_bits_of_a_bias_for_each_head(void **sta
     }
 }
 
-/* As ggml says it: a mask of distances in f16, -infinity after the row, and slopes. */
+/* ggml's form of ALiBi: a mask of distances in f16, -infinity behind the row, times slopes. */
 static void slopes_times_a_mask_of_distances_have_the_bits_of_alibi(void **state)
 {
     static const float slopes[] = {0.5f, 0.3f, 0.1f, 0.007f};
@@ -529,7 +529,7 @@ static void slopes_times_a_mask_of_distances_have_the_bits_of_alibi(void **state
     }
 }
 
-/* The scores of the masked keys are NaN, and so is what v has there. */
+/* The scores and the rows of V of the masked keys are NaN. */
 static void bias_of_minus_infinity_masks_whatever_its_scale(void **state)
 {
     static const float bias[KEYS] = {0, 1, -INFINITY, 2, 3, -INFINITY, 4, 5, 6};
@@ -554,7 +554,7 @@ static void bias_of_minus_infinity_masks_whatever_its_scale(void **state)
         }
 }
 
-/* A row that sees nothing is one even then. */
+/* A row that sees nothing stays one that sees nothing, even with a scale of NaN. */
 static void bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan(void **state)
 {
     static const float scales[] = {NAN, INFINITY, -1.0f};
@@ -575,7 +575,7 @@ static void bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan(voi
     }
 }
 
-/* 0 times NaN or infinity is NaN, also where all of a bias is 0, and in its head alone. */
+/* 0 times NaN or infinity is NaN, even if the whole bias is 0. Other heads do not change. */
 static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **state)
 {
     static const uint32_t plain_nan = 0x7fc00000;
@@ -599,7 +599,8 @@ static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **
             }
 }
 
-/* And masks no key, as no finite bias does: rows of nothing but such products are the mean of v. */
+/* A finite bias masks no key, so a row of which every product is below the least bias is the mean
+ * of V. */
 static void product_below_the_least_bias_counts_as_it(void **state)
 {
     static const float products[][2] = {
@@ -713,7 +714,7 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* Random scores through everything there is, over more than a chunk of keys. */
+/* A call with random scores and every score mod, over more than a chunk of keys. */
 static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
 {
     static const float slopes[] = {0.01f, -0.02f, 0.05f, 0.001f}, sinks[] = {1, -2, 0.5f, 3};
@@ -735,7 +736,7 @@ static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
     return c;
 }
 
-/* By the rules of the four kinds of masks that the call has. */
+/* Whether a row sees a key by the four kinds of masks that the call has. */
 static bool sees(const struct call *c, struct at at)
 {
     for (int i = 0; i < KINDS; i++)
@@ -829,7 +830,7 @@ static void weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v(void **stat
     }
 }
 
-/* And are exp(x - lse) of those that are biased. */
+/* Weights SOFTMAX are exp(x - lse) of the scores x that weights BIASED gives. */
 static void weights_softmax_are_those_of_the_biased(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
@@ -848,8 +849,8 @@ static void weights_softmax_are_those_of_the_biased(void **state)
     }
 }
 
-/* With scores in log2, so that weights are powers of two. Those of 0 leave no trace of what v
- * holds, however large it is. */
+/* Scores are in units of ln 2, so that weights are powers of two. Under a weight of 0, V leaves no
+ * trace, however large it is. */
 static void weights_below_2_to_the_minus_100_are_0(void **state)
 {
     const float scores[KEYS] = {-101, -1000, -100, 0, -102, -126, -149, -99, -FLT_MAX};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A call needs at most 64 KB of stack: each public call, its workspace query, its plan and a run of
- * it, on a thread that has so much and an unmapped page below it, with every option there is, in
- * prefill and decode, on every instruction set, or on the one that is named. What was used at most
- * is printed, with what the thread itself takes.
+ * it, on a thread whose stack is that large and ends at an unmapped page, with every option, in
+ * prefill and decode, on every instruction set, or on the one that is named. The most bytes in use
+ * are printed, including those of the thread itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,14 +33,15 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The last STACK bytes of as much as a thread must be given, with nothing mapped before them. */
+/* The stack of the thread: the last STACK bytes of the least size that a thread may have. The rest,
+ * below, is unmapped. */
 static struct {
-    char *first; /* of all that the thread is given */
+    char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
     char *usable;
 } stack;
 
-static size_t most_used; /* bytes, of the test that is running */
+static size_t most_used; /* bytes of stack, in the test that is running */
 
 static void make_stack(void)
 {
@@ -98,12 +99,12 @@ static void print_used(const char *isa, const char *what)
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-/* Calls with all that they are given. What each call is follows from the function. */
+/* The arguments of a call. Which call it is follows from the function that gets them. */
 struct job {
-    const void *args, *data; /* of the call, and of a run of its plan */
+    const void *args, *data; /* arguments of the call, and of a run of its plan */
     void *plan;
     size_t plan_size;
-    attnkit_exec exec; /* of all */
+    attnkit_exec exec; /* shared by all threads */
     attnkit_status status;
     char message[ATTNKIT_MESSAGE_SIZE];
 };
@@ -111,14 +112,14 @@ struct job {
 typedef attnkit_status query(struct job *j, size_t *bytes);
 typedef attnkit_status step(struct job *j);
 
-/* The five calls that there are of attention, appends, linear maps and layers. */
+/* The five functions that attention, appends, linear maps and layers each have. */
 struct calls {
     query *workspace, *plan_workspace;
     step *call, *plan, *run;
     size_t (*plan_size)(void);
 };
 
-static const struct calls *running; /* of the job on the small stack */
+static const struct calls *running; /* the functions of the job on the small stack */
 
 static void *run_all(void *arg)
 {
@@ -159,7 +160,7 @@ static struct job new_job(const void *args, const void *data, const char *isa, i
                                  .parallel_for = threads > 1 ? backwards : NULL}};
 }
 
-/* With the memory for it, which is measured on the large stack. */
+/* Runs all calls of a job on the small stack. Memory for them is allocated on the large stack. */
 static void run_calls(const struct calls *calls, struct job j)
 {
     size_t bytes = 0;
@@ -259,8 +260,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* In wide rows, as many KV heads as are walked through in turns, and more threads than heads. Many
- * rows of which some do not see a NaN are computed again, one by one, from within. */
+/* Wide rows, as many KV heads as decode walks through in turns, and more threads than heads. In a
+ * call of many rows, some of which do not see a NaN, the rows are computed again one by one, deeper
+ * in the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();
@@ -314,7 +316,7 @@ static const struct calls append_calls = {append_workspace, append_plan_workspac
 
 enum { BATCH = 2, HEADS = 3, LEN = 70, DIM = 96, ROWS = BATCH * HEADS * LEN };
 
-/* All that the calls below work on. */
+/* The memory of the calls below. */
 static struct {
     float x[ROWS * DIM], y[ROWS * DIM], w[DIM * DIM], scales[ROWS * DIM];
     float cos[LEN * DIM], sin[LEN * DIM], lse[2][ROWS];
@@ -324,7 +326,7 @@ static struct {
     int32_t ids[LEN], table[BATCH];
 } memory = {.table = {1, 0}};
 
-/* By angles where the library has them. */
+/* Appends, rotated by angles if the library has them. */
 static void append_as(attnkit_type type, bool tiled, attnkit_rotation rotation, const char *isa)
 {
     const attnkit_pages pages = {.size = sizeof pages,
@@ -357,7 +359,7 @@ static void append_as(attnkit_type type, bool tiled, attnkit_rotation rotation, 
                                       .sin = rotation.sin};
     size_t bytes;
     if (attnkit_append_workspace(&args, NULL, &bytes, NULL) == ATTNKIT_UNSUPPORTED)
-        return; /* a build without angles */
+        return; /* this build has no angles */
     for (int64_t threads = 1; threads <= THREADS; threads += 2)
         run_calls(&append_calls, new_job(&args, &data, isa, threads));
 }
@@ -649,7 +651,7 @@ static void layers_need_64_kb(void **state)
     for (attnkit_type type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++) {
         run_layer(type, 1, *state);
         run_layer(type, LEN, *state);
-        /* Rows that see a NaN, and those beside them that do not, are computed again one by one. */
+        /* Rows that see a NaN, and the rows beside them, are computed again one by one. */
         memory.x[LEN / 2 * DIM] = NAN;
         run_layer(type, LEN, *state);
         memory.x[LEN / 2 * DIM] = 0.0f;
@@ -696,7 +698,7 @@ static void layers_with_any_cache_need_64_kb(void **state)
 
 /* --- The rest --------------------------------------------------------------------------------- */
 
-/* Errors, too: messages are put together. */
+/* Calls that fail as well, because they format messages. */
 static void *ask(void *arg)
 {
     struct job *const j = arg;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that work on each other's items: where there are fewer heads than threads, or one thread
- * is slower than another, they share items, and chunks of keys of one item. The bits are those of
- * one thread, with a parallel-for, also one that runs tasks one by one, twice and backwards, and
- * with threads that meet at a barrier; for few rows and many, rows that see nothing, heads that go
- * together, and more chunks than there is room for.
+ * Work stealing: if there are fewer heads than threads, or one thread is slower than another,
+ * threads share items, and the chunks of keys of an item. The bits are those of one thread: with a
+ * parallel-for, even one that runs tasks in sequence, twice and backwards, and with threads of the
+ * caller that meet at a barrier; for few rows and many, rows that see nothing, heads that share
+ * pages, and more chunks than there is room for.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,10 +39,10 @@ static const struct shape {
     {1, 1, 8, 5, 3000, 20, 33, true, false},   /* panels and a rest for decode */
     {1, 1, 1, 70, 5000, 16, 64, true, false},  /* many rows: more chunks than room for states */
     {1, 1, 2, 300, 700, 8, 40, true, false},   /* row blocks, rows that see one chunk */
-    {1, 1, 1, 300, 1500, 8, 8, true, false},   /* the same of three chunks */
+    {1, 1, 1, 300, 1500, 8, 8, true, false},   /* row blocks over three chunks */
     {3, 1, 2, 3, 2000, 16, 16, true, true},    /* lengths, one of them 0 */
     {1, 3, 1, 2, 1300, 16, 16, false, false},  /* heads left over */
-    {1, 1, 16, 6, 1100, 8, 200, false, false}, /* states larger than a thread's memory for them */
+    {1, 1, 16, 6, 1100, 8, 200, false, false}, /* states larger than a thread's room for states */
     {2, 5, 2, 1, 1500, 8, 8, false, true},     /* items to steal, of a sequence without keys, too */
 };
 
@@ -52,7 +52,7 @@ struct call {
     attnkit_attention_args args;
     struct groups groups;
     int64_t kv_lens[MAX_BATCH];
-    void *out, *lse; /* as args has them, to be written to */
+    void *out, *lse; /* the outputs of args */
     size_t out_bytes, lse_bytes;
 };
 
@@ -241,7 +241,7 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     run(c, isa->name, ONE_THREAD, 1);
     memcpy(out, c->out, c->out_bytes);
     memcpy(lse, c->lse, c->lse_bytes);
-    static const int counts[] = {2, MAX_THREADS, 3}; /* a part of a test leaves out the last */
+    static const int counts[] = {2, MAX_THREADS, 3}; /* a sampled run leaves out the last */
     for (int n = 0; n < (is_sampled_run() ? 2 : 3); n++)
         for (int way = PARALLEL_FOR; way < WAYS; way++) {
             const int threads = counts[n];
@@ -270,7 +270,8 @@ static void meet_and_count(void *pool)
     ++*(int *)pool;
 }
 
-/* Meetings of the first one of two threads, which then does the work of both. */
+/* How often the first of two threads waits at the barrier. There is no second thread, so it does
+ * all the work. */
 static int meetings(const struct shape *shape)
 {
     int count = 0;
@@ -312,16 +313,16 @@ static void threads_beyond_the_chunks_have_nothing_to_do(void **state)
 
 /* --- A thread that is held up ----------------------------------------------------------------- */
 
-/* Two threads on one call, of which the first one's first block of decode takes until the other one
- * has returned. */
+/* Two threads on one call. The first block of decode of the first thread takes until the second
+ * thread has returned. */
 struct hold_up {
     struct attention problem;
     const struct kernels *real;
-    struct kernels kernels; /* the same, with our `decode` */
+    struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
     struct schedule schedule;
     struct steal steal;
     char *shared;
-    int blocks[2]; /* of decode, that a thread has worked on */
+    int blocks[2]; /* blocks of decode that each thread has worked on */
     pthread_barrier_t begun, other_is_through;
 };
 
@@ -375,7 +376,8 @@ static void run_held_up(const struct call *c, const struct isa *isa)
     free(h->shared);
 }
 
-/* Blocks of the thread that is held up, and whether the result is that of one thread. */
+/* How many blocks the delayed thread works on. Fails the test if the result is not that of one
+ * thread. */
 static int blocks_held_up(const struct shape *shape, const struct isa *isa)
 {
     struct call *c = new_call(shape);
@@ -390,8 +392,8 @@ static int blocks_held_up(const struct shape *shape, const struct isa *isa)
     return held_up.blocks[0];
 }
 
-/* Of 8 heads, 8 blocks each, the first one of a thread takes very long: it is the only one that
- * this thread then has worked on. */
+/* There are 8 heads of 8 blocks. The first block of a thread takes very long, and the thread works
+ * on no other head. */
 static void heads_of_a_slow_thread_are_taken(void **state)
 {
     static const struct shape heads = {1, 8, 1, 1, 1000, 16, 16, false, false};
@@ -399,8 +401,8 @@ static void heads_of_a_slow_thread_are_taken(void **state)
     assert_int_equal(held_up.blocks[1], 7 * 8);
 }
 
-/* Of one head, what a thread has claimed is all that is left to it: of 40 chunks of 4 blocks a
- * quarter. */
+/* There is one head of 40 chunks of 4 blocks. The delayed thread keeps only the chunks that it has
+ * claimed, a quarter. */
 static void keys_of_a_slow_thread_are_taken(void **state)
 {
     static const struct shape keys = {1, 1, 4, 1, 20480, 8, 24, false, false};
@@ -408,8 +410,8 @@ static void keys_of_a_slow_thread_are_taken(void **state)
     assert_int_equal(held_up.blocks[1], 30 * 4);
 }
 
-/* Of very many keys, the other thread takes those for whose states there is room, and does not wait
- * for ever. */
+/* There are very many keys. The other thread takes as many chunks as there is room for states, and
+ * then returns instead of waiting. */
 static void a_thread_without_room_for_states_returns(void **state)
 {
     static const struct shape keys = {1, 1, 4, 1, 51200, 8, 96, false, false};
@@ -425,7 +427,7 @@ static void set_strides(attnkit_tensor *t, const attnkit_tensor *as)
     t->data = data;
 }
 
-/* Heads that share pages of memory go together, also chunk by chunk. */
+/* Heads that share pages of virtual memory stay together, even chunk by chunk. */
 static void heads_that_go_together_are_split(void **state)
 {
     static const struct shape shape = {1, 4, 2, 1, 6000, 16, 16, false, false};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One result, however the work is cut and run: shares cover every row once; threads of the caller,
- * and parallel-fors that run tasks in odd ways, give the bits of one thread; and a call can be made
+ * One result, however the work is cut and run. Shares cover every row once. Threads of the caller,
+ * and parallel-fors that run tasks in odd ways, give the bits of one thread. A call can be made
  * from anywhere: small stacks, signal handlers, forked processes, the inside of another call.
  */
 #include <setjmp.h>
@@ -70,7 +70,7 @@ struct call {
     struct groups groups;
     attnkit_exec exec;
     int64_t kv_lens[MOST_BATCH];
-    void *out, *lse; /* as args has them, to be written to */
+    void *out, *lse; /* the outputs of args */
     size_t out_bytes, lse_bytes;
 };
 
@@ -162,7 +162,7 @@ static attnkit_status run(struct call *c)
     return attnkit_attention(&c->args, &c->exec, NULL);
 }
 
-/* The call, done by one thread. */
+/* A new call that one thread has run. */
 static struct call *done_call(const struct shape *s, const char *isa)
 {
     struct call *c = call_new(s, isa);
@@ -200,7 +200,7 @@ static void expect_every_item_in_one_share(const struct attention *a, const stru
 static void expect_every_row_in_one_item(const struct attention *a, const struct schedule *s)
 {
     const int64_t head_rows = a->q_len * a->group, rows = a->batch * a->kv_heads * head_rows;
-    const int64_t room = rows + ROW_BLOCK; /* for an item that is too long */
+    const int64_t room = rows + ROW_BLOCK; /* room for an item that is too long */
     unsigned char *seen = calloc((size_t)room, 1);
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
@@ -337,7 +337,7 @@ static void all_and_then_all_again(void *pool, int64_t n, task_function *task, v
     in_reverse(pool, n, task, arg);
 }
 
-/* Tasks that nobody asked for do nothing. */
+/* Tasks beyond the number that was asked for do nothing. */
 static void with_numbers_out_of_range(void *pool, int64_t n, task_function *task, void *arg)
 {
     task(arg, -1);
@@ -601,8 +601,8 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
         pthread_join(pthreads[i], NULL);
 }
 
-/* A task takes the parts of others that have not begun, but not the last ones of another 256 rows,
- * for which these would have to be brought into its scratch. */
+/* A task takes parts of other tasks that have not begun. It does not take the last parts of another
+ * 256 rows, because it would have to bring these rows into its scratch. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

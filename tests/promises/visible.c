@@ -17,8 +17,7 @@
 #include "tests/support/call.h"
 #include "tests/cases/kinds.h"
 
-/* One row and three, which decode does, and many, which prefill does; a few keys, and more than a
- * block. */
+/* One row and three, for decode, and many, for prefill; a few keys, and more than a block. */
 static const struct {
     int64_t rows, keys;
 } sizes[] = {{1, 10}, {3, 10}, {70, 10}, {1, 200}, {3, 200}, {70, 200}};
@@ -299,7 +298,8 @@ static void the_largest_window_is_all_keys(void **state)
     check_sizes(*state, set_huge_window, sees_all);
 }
 
-/* From the least positions there are, so many keys reach the first ones, and no more. */
+/* The rows have the least possible positions. A window this wide to the right just reaches the
+ * first keys. */
 static void set_largest_right(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MIN, INT64_MIN + 5};
@@ -318,7 +318,7 @@ static void right_of_the_largest_number_is_a_bound(void **state)
     check_sizes(*state, set_largest_right, sees_first_keys);
 }
 
-/* And from the largest positions. */
+/* The same from the largest positions, to the left. */
 static void set_largest_left(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MAX - 70, INT64_MAX - 75};
@@ -378,7 +378,7 @@ static void any_number_of_first_keys_can_be_kept(void **state)
     check_sizes(*state, set_all_kept, sees_all);
 }
 
-/* Across blocks, and chunks of 512: few rows and many. */
+/* Windows across the borders of blocks and of chunks, for few rows and many. */
 static void window_moves_through_blocks_and_chunks(void **state)
 {
     static const int64_t offset = 480;
@@ -459,8 +459,8 @@ static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
         }
 }
 
-/* A mask of bytes, bits or f32 numbers in which everything, in `columns` columns, lets keys
- * through, and rows are so many bytes. */
+/* A mask of bytes, bits or f32 numbers that hides no key in its `columns` columns. Its rows have
+ * row_bytes bytes. */
 enum tensor { BYTE_MASK, BIT_MASK, BIAS_MASK, TENSORS };
 
 static attnkit_tensor *tensor_of(struct call *c, enum tensor tensor)
@@ -522,7 +522,7 @@ static void keys_after_the_columns_of_a_mask_are_masked(void **state)
             }
 }
 
-/* Whatever bits the last byte has beyond them. */
+/* The last byte has arbitrary bits beyond the columns. */
 static void bits_after_the_columns_mean_nothing(void **state)
 {
     for (int64_t rows = 1; rows <= 33; rows += 32) {
@@ -575,7 +575,7 @@ static void masks_repeat_by_stride_0_over_batch_head_and_query(void **state)
                 check_repeated(*state, (enum tensor)tensor, repeated, row_counts[n]);
 }
 
-/* Dense masks, without a word about strides, have one line for each row. */
+/* A mask without strides is dense and has a line for each row. */
 static void masks_without_strides_are_dense(void **state)
 {
     for (int tensor = 0; tensor < TENSORS; tensor++) {
@@ -604,7 +604,7 @@ static void masks_without_strides_are_dense(void **state)
     }
 }
 
-/* Masks are packed as q is, their columns are the keys of the entry, and so are segment ids. */
+/* Masks and segment ids of rows are packed as q is. Columns of a mask are the keys of the entry. */
 static void check_packed(const char *isa, enum tensor tensor, const int64_t *q_starts)
 {
     enum { ENTRIES = 3, HEADS = 2, KEYS = 170 };
@@ -664,7 +664,8 @@ static void every_kind_alone_hides_what_it_says(void **state)
         check_sizes(*state, kinds[i].set, kinds[i].sees);
 }
 
-/* Sees what each of the kinds in a set lets it see; there is one set at a time. */
+/* The kinds that a call combines: a row sees the keys that all of them let it see. There is one set
+ * at a time. */
 static const struct kind *chosen[KINDS];
 static int chosen_count;
 
@@ -699,7 +700,7 @@ static void any_two_kinds_are_their_intersection(void **state)
             }
 }
 
-/* Causal and lengths, and with them each number of the others that there is room for. */
+/* Causal and lengths together with any number of other kinds. */
 static void any_number_of_kinds_are_their_intersection(void **state)
 {
     for (int first = 0; first < KINDS; first++) {

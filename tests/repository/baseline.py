@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, from the objects of the static library, that only the folder of an instruction set
-holds its instructions: no other code may use them before the CPU has been asked.
+"""Checks, from the objects of the static library, that only the folder of an instruction set has its
+instructions: no other code may use them before the CPU has been checked.
 
     tests/repository/baseline.py BUILD_FOLDER
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What the compiler may not use beyond x86-64: anything VEX or EVEX (its mnemonic begins with v,
-# or it is one of BMI's), and mask registers. xgetbv is used, but only after CPUID has allowed it.
+# Instructions beyond x86-64, which the compiler may not use: all VEX and EVEX ones (the mnemonic begins with v,
+# or is one of BMI's), and those on mask registers. xgetbv is used, but only after CPUID has allowed it.
 SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
                  "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
                  "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "
@@ -26,12 +26,13 @@ BEYOND_X86_64 = re.compile(
     r"\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI) + r")(\s|$)"
     r"|%[yz]mm|%k[0-7]")
 BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
-# Of the other folders only their own CPU check decides what they may use.
+# The instructions of other folders are not restricted, only checked for at run time.
 FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2}
 
 
 def objects_of(library, folder):
-    """The members of a static library, extracted (meson's may be thin: then they lie beside it)."""
+    """Extracts the members of a static library and returns their paths. Meson's library may be thin: then they
+    lie beside it."""
     names = subprocess.run(["ar", "t", library], check=True, text=True, capture_output=True,
                            cwd=library.parent).stdout.split()
     if library.read_bytes().startswith(b"!<thin>"):
@@ -41,7 +42,7 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """The instruction set of kernels/, each a folder with a table.c, that an object is from, or None."""
+    """The instruction set that an object belongs to: a folder of kernels/ with a table.c; or None."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
     return next((name for name in names if path.name.startswith(name + "_")), None)
 

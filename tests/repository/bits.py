@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever changes the format says so: where lines of tests/promises/golden.txt are others than in the commit
-that a change comes from, or gone, CHANGES.md is another, too. New lines need no reason. First come tests
-of the comparison itself.
+"""A change of the format must be announced: if lines of tests/promises/golden.txt differ from the commit that a
+change is based on, or are gone, CHANGES.md must differ as well. New lines need no reason. First come tests of
+the comparison itself.
 
     tests/repository/bits.py [BASE]
 """
@@ -27,7 +27,7 @@ def hashes(text):
 
 
 def moved(old, new):
-    """{kind: how many of its hashes are others, or gone}"""
+    """{kind: how many of its hashes have changed or gone}"""
     before, now = hashes(old), hashes(new)
     kinds = [kind for (kind, number), hash in before.items() if now.get((kind, number)) != hash]
     return {kind: kinds.count(kind) for kind in kinds}

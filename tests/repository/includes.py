@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads every include of the tree: each room of it uses only the rooms below it, and says which by a
-path from the top. Counts the files of each folder, too: in one with many nobody finds anything.
+"""Reads every include of the tree: each room uses only the rooms below it, by a path from the top of the tree.
+Also counts the files of each folder, because nothing is found in a folder of many.
 
     python3 tests/repository/includes.py
 """
@@ -33,13 +33,13 @@ GENERATED = re.compile(r"\w+_config\.h")
 
 
 def files(root, suffixes):
-    """As paths from the top."""
+    """The files with these suffixes, as paths from the top."""
     return sorted(path.relative_to(root) for room in ROOMS for path in (root / room).rglob("*")
                   if path.suffix in suffixes and path.is_file())
 
 
 def includes(root):
-    """(file, line, what is in the line after the word) of each include."""
+    """(file, line, rest of the line after the word) of each include."""
     for path in files(root, WITH_INCLUDES):
         text = (root / path).read_text(encoding="utf-8")
         for found in INCLUDE.finditer(text):
@@ -47,7 +47,7 @@ def includes(root):
 
 
 def instruction_set(root, parts):
-    """Of kernels/: a folder with a table of tiles. None for every other place."""
+    """The instruction set of a path: a folder of kernels/ with a table of tiles; else None."""
     is_one = len(parts) > 2 and parts[0] == "kernels" and (root / "kernels" / parts[1] / "table.c").exists()
     return parts[1] if is_one else None
 
@@ -57,7 +57,7 @@ def is_by_path_from_the_top(root, name):
 
 
 def wrong(root, path, words):
-    """What is wrong with an include, or None."""
+    """The fault of an include, or None."""
     match = NAME.match(words)
     if not match:
         return "is neither a name in quotes nor one in angle brackets"
@@ -93,7 +93,7 @@ def full_folders(root):
 
 
 class Tree(unittest.TestCase):
-    """The one that this file is in."""
+    """The tree of this file."""
 
     def test_includes(self):
         self.assertGreater(len(list(includes(ROOT))), 500)
@@ -104,7 +104,7 @@ class Tree(unittest.TestCase):
 
 
 class Rules(unittest.TestCase):
-    """Each in a small tree that is made up."""
+    """Each rule in a small made-up tree."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every file of the tree keeps to .editorconfig: line lengths, blanks at the end of lines, tabs, the end of
 the file. Rows of Markdown tables may be of any length, and so may links and hashes that cannot be broken.
-C and C++ are as clang-format 14 leaves them, where that is at hand.
+C and C++ are as clang-format 14 leaves them, if it is installed.
 
     tests/repository/lines.py
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-# Written by programs, or kept as they were released.
+# Files that programs write, or that stay as they were released.
 EXEMPT = ("*.json", "*.svg", "*.png", "*.npy", "*.abi", "LICENSE", "bench/results/*.md", "tests/abi/0.*/include/*")
 FORMATTED = (".c", ".h", ".cc", ".cpp", ".hpp")
 WORD = 70  # characters without a blank that may make a line longer
 
 
 def files_of_tree():
-    """Of git; an export has none."""
+    """The files of the git repository. Ends the program in an export, which has none."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, text=True, capture_output=True)
     if listed.returncode != 0:
         print("no git repository: which files are the project's is not known")
@@ -35,13 +35,13 @@ def files_of_tree():
 
 
 def spelt_out(pattern):
-    """*.{c,h} as *.c and *.h."""
+    """Expands braces: *.{c,h} becomes *.c and *.h."""
     parts = [part.split(",") for part in re.split(r"[{}]", pattern)]
     return ["".join(choice) for choice in itertools.product(*parts)]
 
 
 def rules():
-    """Of .editorconfig: a function from a file's name to its properties."""
+    """Reads .editorconfig. Returns a function from a file's name to its properties."""
     parser = configparser.ConfigParser()
     parser.read_string("[top]\n" + (ROOT / ".editorconfig").read_text())
     sections = [(spelt_out(name), dict(parser[name])) for name in parser.sections() if name != "top"]

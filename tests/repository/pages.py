@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the tree: each link leads to a file and a heading that are there, without asking the network,
-and the terms of docs/glossary.md have one spelling.
+"""Checks the pages of the tree, without the network: each link leads to an existing file and heading, and the
+terms of docs/glossary.md have one spelling.
 
     tests/repository/pages.py
 """
@@ -38,7 +38,7 @@ def anchors(text):
 
 
 def dead_links(page, text):
-    # Code is no link; its lines stay, for their numbers.
+    # Links in code do not count. Its lines stay, blank, so that line numbers are right.
     text = CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     for match in LINK.finditer(text):
         target, _, anchor = match[1].partition("#")
@@ -53,14 +53,15 @@ def dead_links(page, text):
 
 
 def terms():
-    """Of several words, in the first column of the glossary."""
+    """The terms of several words in the first column of the glossary."""
     rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.M)
     found = [term.strip(" `") for row in rows for term in row.split(",")]
     return [term for term in found if re.search(r"[ -]", term) and not term.startswith("-")]
 
 
 def other_spellings(term):
-    """The words of a term joined in another way, and in capitals where it has none."""
+    """A pattern for other spellings of a term: its words joined in another way, or with capitals that it
+    lacks."""
     words = re.split(r"[ -]", term)
     return re.compile(rf"\b{'[ -]?'.join(map(re.escape, words))}(s?)\b", re.I)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No function of the tree has more than 9 parameters: more cannot be told apart at a call. Counts those
-of declarations, definitions and pointers to functions, also among members of structs and among
+"""No function of the tree has more than 9 parameters: more cannot be told apart at a call. Counts the
+parameters of declarations, definitions and pointers to functions, also among members of structs and among
 parameters. First come tests of the counting itself."""
 
 import re
@@ -18,17 +18,17 @@ IGNORED = re.compile(r"""/\*.*?\*/ | //[^\n]*              # comments
                          | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*'
                          | ^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*  # preprocessor lines""",
                      re.S | re.M | re.X)
-# Before a brace: inside it are declarations.
+# Text before a brace that has declarations inside.
 DECLARATIONS = re.compile(r'(\b(struct|union|class|namespace)\b[^;{}()=]*|\bextern "")\s*$')
-# Before a parenthesis: what is declared to have parameters, by its name or as a pointer in parentheses.
+# Text before a parenthesis with parameters: a function's name, or a pointer in parentheses.
 DECLARATOR = re.compile(r"(\w+|\))\s*$")
 NO_FUNCTIONS = {"__attribute__", "__declspec", "_Alignas", "alignas", "_Static_assert",
                 "static_assert", "sizeof", "_Generic", "__asm__", "asm", "__typeof__"}
-REACH = 300  # characters before a bracket that may say what it is
+REACH = 300  # characters before a bracket that are searched for its kind
 
 
 def without_texts(source):
-    """Comments and preprocessor lines blank, literals empty, lines where they were."""
+    """The source with comments and preprocessor lines blank and literals empty. Line numbers do not change."""
     def blank(match):
         text = match.group()
         newlines = "\n" * text.count("\n")
@@ -37,28 +37,28 @@ def without_texts(source):
 
 
 def without_template_arguments(source):
-    """Of C++, whose commas separate no parameters."""
+    """The source without template arguments of C++, whose commas separate no parameters."""
     while (less := re.sub(r"<[^<>;(){}]*>", " ", source)) != source:
         source = less
     return source
 
 
 def count_of(parameters):
-    """Of the text between the parentheses, in which nested ones are empty."""
+    """How many parameters the text between parentheses has. Nested parentheses are empty."""
     names = [part.strip() for part in parameters.split(",")]
     return len([name for name in names if name not in ("", "void", "...")])
 
 
 class Bracket:
-    """One that is open. held: what it has so far, nested brackets empty."""
+    """An open bracket. held: its text so far, with nested brackets empty."""
 
     def __init__(self, kind, at, hidden):
         self.kind, self.at, self.hidden, self.held = kind, at, hidden, ""
 
 
 def functions(source):
-    """The (line, name, number of parameters) of all that is declared outside of the bodies of functions
-    and of initialisers."""
+    """The (line, name, number of parameters) of every declaration outside the bodies of functions and
+    initialisers."""
     text = without_texts(source)
     opened, end, pointer = [], 0, None
     for found in re.finditer(r"[()\[\]{}]", text):

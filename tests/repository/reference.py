@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Everything in the public headers is documented: functions, constants, statuses, structs, and each of
-their fields. tools/reference.py says what documents what."""
+their fields. tools/reference.py assigns the comments."""
 
 import re
 import sys
@@ -16,7 +16,8 @@ LEAST = {"function": 59, "struct": 27, "enum": 7, "define": 13}
 
 
 def names_in(path):
-    """What the preprocessor would leave, found without the parser: nothing may escape it."""
+    """The public names of a header, found without the parser of tools/reference.py, which may miss none of
+    them."""
     code = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
     return set(re.findall(r"\b(?:attnkit|ATTNKIT)_\w+(?= [{=]|\(|;)", code)) | set(
         re.findall(r"#define (ATTNKIT_\w+) ", code)) - {"ATTNKIT_API"}

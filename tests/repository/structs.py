@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the structs of tools/peers/attnkit_structs.py against attnkit.h: size, and place and size of each
-field, as a C compiler has them.
+"""Compares the structs of tools/peers/attnkit_structs.py with attnkit.h: their sizes, and offset and size of
+each field, as a C compiler lays them out.
 
     tests/repository/structs.py CC [ARGUMENT ...]
 """
@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tools" / "peers"))
 
 import attnkit_structs  # noqa: E402
 
-LEAST = 16  # structs that there are at least
+LEAST = 16  # the least number of structs that must be found
 
 
 def mirrored():
@@ -35,7 +35,7 @@ def lines_in_python(name, struct):
 
 
 def program(structs):
-    """In C, prints the same lines."""
+    """A C program that prints the same lines."""
     lines = []
     for name, struct in structs.items():
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the public headers promise to programs that are already compiled. The shared library exports
-the functions that are declared with ATTNKIT_API and no others, each with the version that
-dispatch/attnkit.map gives it, and imports no function of SLEEF, which another library of the program
-may bring in another version. Structs have no padding at their end, which a later field could
-inherit, and no field whose width the compiler chooses. They grow at their end alone. Each struct with a
-size is in the table of tests/api/versions.c.
+"""The promises of the public headers to programs that are already compiled. The shared library exports exactly
+the functions that are declared with ATTNKIT_API, each with its version of dispatch/attnkit.map. It imports no
+function of SLEEF, which another library of the program may bring in another version. Structs have no padding at
+their end, because a later field would lie in it, and no field whose width the compiler chooses. They grow only
+at their end. Each struct with a size is in the table of tests/api/versions.c.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """
@@ -23,7 +22,7 @@ SKIPPED = 77
 
 
 def code_of(include):
-    """Of all headers in C of the folder, without comments."""
+    """The code of all C headers of the folder, without comments."""
     headers = [include / "attnkit.h", *sorted((include / "attnkit").glob("*.h"))]
     return "\n".join(re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in headers)
 
@@ -42,7 +41,7 @@ def mapped_functions(text):
 
 
 def dynamic_symbols(library):
-    """{exported symbol: its version}, and the imported ones. Nodes of versions are symbols, too, and
+    """{exported symbol: its version}, and the imported symbols. Version nodes, which are symbols as well, are
     left out."""
     listing = subprocess.run(["readelf", "--dyn-syms", "--wide", library], check=True, text=True,
                              capture_output=True).stdout
@@ -80,7 +79,7 @@ def wrong_symbols(library, code):
 
 
 def field_of(declaration):
-    """Its type, which is "" for a pointer, and its name."""
+    """A field's type, which is "" for a pointer, and its name."""
     function = re.match(r"\w+ \(\*(\w+)\)\(", declaration)
     if function:
         return "", function[1]
@@ -89,7 +88,7 @@ def field_of(declaration):
 
 
 def structs_of(code):
-    """{name: its fields, as (type, name)} of the structs that programs have."""
+    """{name: its fields, as (type, name)} of the public structs."""
     structs = {}
     for name, body in re.findall(r"^typedef struct (attnkit_\w+) \{(.*?)^\} \1;", code, re.M | re.S):
         declarations = re.split(r";(?![^()]*\))", body)
@@ -106,7 +105,7 @@ def wrong_fields(structs, code):
 
 
 def wrong_padding(structs, compiler):
-    """Asks the compiler, as it alone knows."""
+    """Structs with padding at their end, as the compiler lays them out."""
     asserts = ["#include <attnkit.h>"]
     for struct, fields in structs.items():
         last = fields[-1][1]
@@ -119,13 +118,13 @@ def wrong_padding(structs, compiler):
 
 
 def wrong_growth(structs, first):
-    """Fields of the first version that are gone or elsewhere."""
+    """Fields of the first version that are gone or have moved."""
     return [f"{struct} does not begin with its fields of {FIRST_INCLUDE.parent.name}"
             for struct, fields in first.items() if structs.get(struct, [])[:len(fields)] != fields]
 
 
 def wrong_table(structs, first):
-    """A struct that the test of sizes does not know, by the last field it had at first."""
+    """Structs that are not in the table of tests/api/versions.c with the last field of their first version."""
     table = (ROOT / "tests" / "api" / "versions.c").read_text()
     lasts = {struct: first.get(struct, fields)[-1][1] for struct, fields in structs.items()}
     return [f"{struct} has a size, but no row in tests/api/versions.c with {lasts[struct]}"

@@ -19,7 +19,7 @@ def read(name):
 
 
 def is_test(file, name):
-    """Whether a test of this name is defined in the file, and used: that is, run."""
+    """Whether a test of this name is defined in the file and used, which means that it runs."""
     definition = {".c": rf"^static void {name}\(void \*\*state\)", ".py": rf"^ *def {name}\("}
     for suffix, pattern in definition.items():
         path = ROOT / "tests" / (file + suffix)
@@ -30,7 +30,7 @@ def is_test(file, name):
 
 
 def wrong_promises(page):
-    """Promises are the items of its lists."""
+    """Promises without tests, and tests that do not exist. The items of the page's lists are promises."""
     promises = re.findall(r"^- (.*\n(?:  .*\n)*)", page, re.M)
     wrong = [] if len(promises) > 40 else [f"docs/semantics.md: only {len(promises)} promises found"]
     for promise in promises:
@@ -43,7 +43,7 @@ def wrong_promises(page):
 
 
 def wrong_order(readme):
-    """Who opens the page first sees where things are, and no long table before that."""
+    """The page must show where things are before any long table."""
     before, heading, _ = readme.partition("\n## Where things are\n")
     tables = re.findall(r"(?:^\|.*\n)+", before, re.M)
     if not heading:

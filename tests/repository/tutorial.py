@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Compiles and runs the programs of docs/tutorial.md. A program is all C of the page up to a main, without
-the mains before it; what it prints is the text that follows on the page.
+earlier mains. The text that follows it on the page is its output.
 
     tests/repository/tutorial.py LIBRARY COMPILER...    shared library; how the build calls its compiler
     tests/repository/tutorial.py --write LIBRARY COMPILER...    writes what they print into the page
@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 FENCE = re.compile(r"^```(c|text)\n(.*?)^```$", re.S | re.M)
 MAIN = re.compile(r"^int main\(void\)\n\{\n.*?^\}\n", re.S | re.M)
-# Programs have the functions of all sections before theirs, and do not call each of them.
+# Programs have the functions of all earlier sections, and do not call each of them.
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unused-variable"]
-SECONDS = 120  # for a program that takes some milliseconds
+SECONDS = 120  # time limit of a program, which takes some milliseconds
 
 
 def programs(page):
-    """Of each: the source, and the match of the text that it has to print."""
+    """The source of each program, and the match of its expected output."""
     found, code, program = [], "", None
     for fence in FENCE.finditer(page):
         kind, text = fence.groups()

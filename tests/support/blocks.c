@@ -23,10 +23,10 @@ const struct block_format *block_format_of(enum type type)
     return NULL;
 }
 
-/* The byte with integer i, and its lowest bit there. */
+/* The byte that holds integer i; *bit is the integer's lowest bit in it. */
 static int byte_of(const struct block_format *f, int i, int *bit)
 {
-    if (f->bits == 4) { /* the second half of a block is in the upper halves of bytes */
+    if (f->bits == 4) { /* upper halves of bytes hold the second half of the block */
         *bit = i < 16 ? 0 : 4;
         return f->integers_at + i % 16;
     }
@@ -131,7 +131,7 @@ static void store_block(const struct block_format *f, const float *x, char *bloc
     }
 }
 
-/* The byte of the nearest number that is not negative. */
+/* The byte whose number is nearest to x, which is not negative. */
 static uint8_t nearest_e4m3(float x)
 {
     int below = 0, above = 0x7e; /* 448 */

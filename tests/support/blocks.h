@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What blocks with less than a byte for an element and bytes of 8 bit floating point mean, worked
- * out in binary64 from tables of their formats and from no code of the library; and rows of them
- * for tests, of types that the library does not write as well.
+ * The meaning of blocks with less than a byte for an element, and of 8-bit floating point, worked
+ * out in binary64 from tables of the formats, without code of the library. Also makes rows of these
+ * types for tests, even of types that the library does not write.
  */
 #ifndef ATTNKIT_TEST_BLOCKS_H
 #define ATTNKIT_TEST_BLOCKS_H
@@ -12,12 +12,13 @@
 
 #include "kernels/kernels.h"
 
-/* Where the integers of a block are and what they stand for. Its first two bytes are a scale. */
+/* Where the integers of a block are and what they mean. A block begins with a scale of two
+ * bytes. */
 struct block_format {
     const char *name;
     enum type type;
-    int elements, bytes, bits; /* bits: of an integer, without a fifth one */
-    int minimum_at, fifth_at;  /* bytes from the beginning; 0: there is none */
+    int elements, bytes, bits; /* bits: of an integer, without its fifth bit */
+    int minimum_at, fifth_at;  /* bytes from the block's beginning; 0: none */
     int integers_at;
     int zero; /* the integer that is 0 */
 };
@@ -26,10 +27,10 @@ enum { BLOCK_FORMATS = 7 };
 
 extern const struct block_format block_formats[BLOCK_FORMATS];
 
-/* Of a type with less than a byte for an element. */
+/* The format of a type with less than a byte for an element. */
 const struct block_format *block_format_of(enum type type);
 
-/* Integer i as its bits are, and as the number that is scaled. */
+/* The bits of integer i; and the number that the scale multiplies. */
 int block_bits(const struct block_format *f, const char *block, int i);
 int block_integer(const struct block_format *f, int bits);
 
@@ -40,12 +41,13 @@ float block_element(const struct block_format *f, const char *block, int i);
 
 float e4m3_value(uint8_t byte);
 
-/* A row of any type, as the library writes it. Of the types that it does not write, numbers are
- * finite, each block or group gets a scale by its largest, and elements are as near as they can be.
+/* Stores a row of any type, as the library would. For types that the library does not write,
+ * numbers must be finite, the scale of each block or group follows from its largest number, and
+ * elements are the nearest.
  */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 
-/* Puts scale and, if there is one, minimum of each block of a row. */
+/* Sets the scale and the minimum, if the type has one, of each block of a row. */
 void block_put_halves(enum type type, void *row, int64_t n, uint16_t (*next)(void *arg), void *arg);
 
 #endif

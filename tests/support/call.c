@@ -30,7 +30,7 @@ static float *new_floats(struct call *c, int64_t count, float scale, uint64_t *r
     return x;
 }
 
-/* A tensor, and the strides of a dense one with so many rows in a head, and heads in an entry. */
+/* Sets a tensor with dense strides for so many rows in a head and heads in an entry. */
 static void set_dense(attnkit_tensor *t, const void *data, int64_t row_bytes, int64_t rows,
                       int64_t heads)
 {
@@ -85,7 +85,7 @@ struct call *call_new(struct shape shape)
     return c;
 }
 
-/* With the same tensors, and no memory of its own yet. */
+/* A call with the same tensors, without memory of its own. */
 static struct call *copy(const struct call *c)
 {
     struct call *const d = calloc(1, sizeof *d);
@@ -115,7 +115,7 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* Makes row `first` of entry b the first one. */
+/* Moves a tensor to row `first` of entry b. */
 static void move_to(attnkit_tensor *t, int64_t b, int64_t first)
 {
     t->data = moved(t->data, b * t->strides[0] + first * t->strides[2]);
@@ -190,7 +190,7 @@ static void append(const attnkit_append_args *args)
         fail_msg("%s", message);
 }
 
-/* K or V moved into memory of its own, which it fills with NaN first. */
+/* Moves K or V to new memory, which is filled with NaN first. */
 static void store(struct call *c, attnkit_tensor *t, const float *src, int64_t dim, bool tiled)
 {
     const attnkit_attention_args *const a = &c->args;

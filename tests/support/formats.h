@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What stored elements mean, worked out in binary64 from the definitions of the formats and from no
- * code of the library: for tests of conversions, and of calls on tensors of every type.
+ * The meaning of stored elements, worked out in binary64 from the definitions of the formats,
+ * without code of the library: for tests of conversions, and of calls on tensors of every type.
  */
 #ifndef ATTNKIT_TEST_FORMATS_H
 #define ATTNKIT_TEST_FORMATS_H
@@ -16,7 +16,7 @@ struct format {
     const char *name;
     enum type type;
     int fraction_bits;
-    int smallest; /* the exponent of its smallest number */
+    int smallest; /* exponent of the smallest positive number */
     uint16_t infinity;
 };
 
@@ -24,31 +24,32 @@ enum { FORMATS = 2 };
 
 extern const struct format formats[FORMATS]; /* binary16, bfloat16 */
 
-/* That of TYPE_F16 or TYPE_BF16. */
+/* The format of TYPE_F16 or TYPE_BF16. */
 const struct format *format_of(enum type type);
 
-/* The number without a sign, where infinity counts as the power of two that would come next. */
+/* The magnitude of a number. Infinity counts as the next power of two. */
 double magnitude_of(const struct format *f, uint16_t half);
 
 bool is_nan(const struct format *f, uint16_t half);
 
-/* What a pattern widens to. A binary16 NaN becomes quiet, a bfloat16 one is left as it is. */
+/* The bits of binary32 to which a pattern widens. A binary16 NaN becomes quiet; a bfloat16 NaN
+ * keeps its bits. */
 uint32_t widened_bits(const struct format *f, uint16_t half);
 
-/* Whether `half` is what x narrows to: of its pattern's neighbours none is nearer, and none that is
- * as near is even; a NaN keeps its sign and the upper bits of its payload, and is quiet. */
+/* Whether x narrows to `half`: no neighbouring pattern is nearer, and none that is as near is even.
+ * A NaN must keep its sign and the upper bits of its payload, and be quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
-/* Whether a row of results of TYPE_F32, TYPE_F16 or TYPE_BF16 is what the n expected values are
- * narrowed to, the bits of a NaN included. */
+/* Whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 is the n expected values narrowed, including the
+ * bits of a NaN. */
 bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
 
-/* A row of n elements of any type as binary32. Where has_scales, there is a scale for each `group`
- * of them. */
+/* Widens a row of n elements of any type to binary32. If has_scales, each `group` elements share a
+ * scale. */
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 
-/* Where byte n of a row lies in a tile of which the row is key `key`. */
+/* Where byte n of the row of key `key` lies in a tile of K. */
 int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention arguments with room for every optional group, so that a test sets whatever field it is
+ * Attention arguments with room for every optional group, so that a test can set the field it is
  * about.
  */
 #ifndef ATTNKIT_TEST_GROUPS_H
@@ -24,20 +24,20 @@ struct groups {
 void groups_init(struct groups *g);
 
 /* Hangs the groups on args; the window only if it was there before, because an empty window shows a
- * row its own key alone. Again after both have been copied. */
+ * row its own key alone. To be called again after args and groups have been copied. */
 void groups_hang(attnkit_attention_args *args, struct groups *g);
 
-/* A window, which then is there. */
+/* Sets the window and hangs it on args. */
 void groups_set_window(attnkit_attention_args *args, struct groups *g, int64_t left, int64_t right,
                        int64_t keep_first);
 
-/* The groups of a call, or empty ones where it has none; a window's NULL is left as it is. */
+/* The groups of a call, empty where it has none. A NULL window stays NULL. */
 struct groups groups_of(const attnkit_attention_args *args);
 
 /* Element i of integers of either width. */
 int64_t ints_at(attnkit_ints ints, int64_t i);
 
-/* Every tensor of the call takes its strides literally. */
+/* Makes every tensor of the call take its strides literally. */
 void groups_set_strided(attnkit_attention_args *args, struct groups *g);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A linear map with all its memory: w, which is packed, x, bias and y, of any types and laid out in
- * any way, drawn from a seed. Each test runs it on what it is about, and asks whether the packed
- * matrix is as the header says, and y as the scalar reference says.
+ * A linear map with all its memory: w, which is packed, x, bias and y, of any types and layouts,
+ * drawn from a seed. Each test runs it in its own way, and asks whether the packed matrix is as the
+ * header says, and y as the scalar reference computes it.
  */
 #ifndef ATTNKIT_TEST_LINEAR_CALL_H
 #define ATTNKIT_TEST_LINEAR_CALL_H
@@ -22,7 +22,7 @@ enum numbers {
 struct linear_kind {
     attnkit_type x_type, w_type, packed_type, y_type;
     bool bias;
-    enum layout_kind layout; /* of x, w and y; where a row does not fit a slot it is PADDED */
+    enum layout_kind layout; /* of x, w and y; PADDED if a row does not fit a slot */
     enum numbers numbers;
 };
 
@@ -30,7 +30,7 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* What lies next to an unmapped page if rows do so: packed and bias, on the same side. */
+/* A linear map. If its rows lie next to unmapped pages, packed and bias do so on the same side. */
 struct linear_call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -43,25 +43,26 @@ enum { MATRIX_CONVERSIONS = 13 };
 /* Every w_type with each packed_type that it can have. */
 extern const attnkit_type matrix_conversions[MATRIX_CONVERSIONS][2];
 
-/* The only call whose memory is valid, until the next. */
+/* A new call. It takes over the memory of the call before, which is no longer valid. */
 struct linear_call *linear_call_new(const struct linear_kind *kind, struct linear_shape shape,
                                     uint64_t seed);
 void linear_call_free(struct linear_call *c);
 
-/* By the public calls, or with runner.kernels on one thread. Tasks of 2 threads are run by a
- * parallel-for, twice and backwards; those of more in calls of their own, backwards. The workspace
- * has no byte too many. Fails the test on any status but ATTNKIT_OK. */
+/* Run by the public calls, or by runner.kernels on one thread. With 2 threads a parallel-for runs
+ * the tasks twice and backwards; with more, each thread is a call of its own, the last one first.
+ * The workspace has exactly the bytes that are asked for. Fails the test on any status but
+ * ATTNKIT_OK. */
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 
-/* Whether `packed` is w in tiles, and nothing after them has been written. */
+/* Whether `packed` is w in tiles, and no byte after the tiles has been written. */
 bool linear_call_is_packed(const struct linear_call *c);
 
-/* y of the scalar reference, from w itself: dense, to be freed. */
+/* y of the scalar reference, from w as it was before packing: dense, to be freed. */
 char *linear_call_reference(const struct linear_call *c);
 
-/* Takes the result out of the rows of y, dense, to be freed, and puts the pattern back. NULL if
- * another byte of y's memory has changed. */
+/* Returns a dense copy of y, to be freed, and puts the pattern back. NULL if a byte outside y's
+ * rows has changed. */
 char *linear_call_take(const struct linear_call *c);
 
 /* Whether dense rows of y have the same bits. */

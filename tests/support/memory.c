@@ -11,7 +11,7 @@ static struct {
     size_t size;
 } arenas[8];
 
-static char *slots; /* of one reserved region */
+static char *slots; /* the reserved region of all slots */
 static bool slot_usable[MAX_SLOTS];
 
 static void die(const char *what)
@@ -51,7 +51,8 @@ static void protect(int first, int count, bool usable)
 char *memory_slots(int first, int count)
 {
     if (!slots) {
-        /* One stride more: the first page is the guard before the first slot. */
+        /* One stride more than the slots need: the first page is the guard before the first
+         * slot. */
         slots = mmap(NULL, (size_t)SLOT_STRIDE * (MAX_SLOTS + 1), PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (slots == MAP_FAILED)

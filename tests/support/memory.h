@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory for the tensors of a test: plain arenas with room for gaps, and slots for single rows,
- * each a page between two unmapped ones, so that a row which ends (or begins) with its slot
- * faults on the first byte read or written outside; and the same for pieces of any size.
+ * each a page between two unmapped ones, so that a row which ends (or begins) with its slot faults
+ * on the first byte read or written outside. Guarded memory is the same for pieces of any size.
  */
 #ifndef ATTNKIT_TEST_MEMORY_H
 #define ATTNKIT_TEST_MEMORY_H
@@ -13,7 +13,7 @@
 
 enum {
     SLOT_BYTES = 4096,      /* usable bytes of a slot; a row of 1024 floats */
-    SLOT_STRIDE = 2 * 4096, /* from slot to slot */
+    SLOT_STRIDE = 2 * 4096, /* bytes from slot to slot */
     MAX_SLOTS = 28000,      /* two mappings each, of the 65530 a process may have */
 };
 
@@ -23,19 +23,20 @@ char *memory_arena(int index, size_t size);
 /* The first of `count` consecutive slots, from number `first` on, ready to be used. */
 char *memory_slots(int first, int count);
 
-/* Makes such slots as unmapped as the pages around them, until they are asked for again. */
+/* Unmaps slots, like the pages around them, until memory_slots asks for them again. */
 void memory_hide_slots(int first, int count);
 
 void memory_end(void);
 
-/* Bytes between unmapped pages, at the end or at the beginning of what lies between them. */
+/* Memory between unmapped pages. data ends at the page after it or begins behind the page before
+ * it. */
 struct guarded {
     char *data;
     char *mapping;
     size_t mapping_size;
 };
 
-/* `beyond`: bytes after these that are unmapped, and that no other memory takes. */
+/* `beyond`: bytes after the memory that stay unmapped and that no other memory takes. */
 struct guarded memory_guarded(size_t size, size_t beyond, bool at_end);
 void memory_unguard(struct guarded *memory);
 

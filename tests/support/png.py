@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pixels of PNG files, for tests of what draws them. Every chunk must have the sum it says."""
+"""Pixels of PNG files, for tests of programs that draw them. Every chunk must have the right checksum."""
 
 import struct
 import zlib
@@ -9,11 +9,11 @@ import numpy as np
 PREDICTIONS = (lambda a, b, c: 0, lambda a, b, c: a, lambda a, b, c: b,
                lambda a, b, c: (a + b) // 2,
                lambda a, b, c: min((a, b, c), key=lambda v: abs(v - (a + b - c))))
-CHANNELS = {2: 3, 6: 4}  # kind of colour -> bytes of a pixel: without and with alpha
+CHANNELS = {2: 3, 6: 4}  # colour type -> bytes of a pixel: without and with alpha
 
 
 def decode(content):
-    """Of 8 bits of red, green and blue, perhaps alpha: [height, width, 3 or 4]."""
+    """The pixels, 8 bits each of red, green, blue and perhaps alpha: [height, width, 3 or 4]."""
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, size = 8, b"", None
     while at < len(content):
@@ -34,7 +34,7 @@ def unfilter(data, width, height, channels):
     rows = np.frombuffer(data, np.uint8).reshape(height, 1 + channels * width)
     above, pixels = [0] * (channels * (width + 1)), []
     for kind, *line in rows.tolist():
-        here = [0] * channels  # a pixel before the first
+        here = [0] * channels  # the pixel to the left, 0 before the first
         predict = PREDICTIONS[kind]
         for i, byte in enumerate(line, channels):
             here.append(byte + predict(here[i - channels], above[i], above[i - channels]) & 255)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A tensor in the memory of a test, laid out in any way that a caller may: with gaps, backwards, or
- * with an unmapped page next to each row; and copies of that memory, in which a test writes what it
- * expects, to be compared byte for byte.
+ * with an unmapped page next to each row; and copies of that memory, into which a test writes the
+ * bytes it expects.
  */
 #ifndef ATTNKIT_TEST_TENSOR_H
 #define ATTNKIT_TEST_TENSOR_H
@@ -21,7 +21,7 @@ enum {
 /* DENSE, PADDED ([row][batch][head] with gaps), REVERSED, BEFORE_GUARD and AFTER_GUARD. */
 extern const enum layout_kind tensor_layouts[TENSOR_LAYOUTS];
 
-/* Pieces of memory of the same size, the same distance apart, and rows in them. */
+/* Rows at fixed strides in one or more pieces of memory, which have one size and distance. */
 struct tensor {
     char *memory;
     size_t piece, distance, pieces;
@@ -29,11 +29,11 @@ struct tensor {
     int64_t count[3], strides[3], row_bytes;
 };
 
-/* Whether each row fits a slot, which has an unmapped page on either side. */
+/* Whether each row fits a slot of memory.h. */
 bool tensor_fits_slots(const struct tensor *t);
 
-/* Lays out a tensor of which count and row_bytes are given. `slot` is where its slots begin,
- * `arena` is its own. Filled with the pattern. */
+/* Lays out a tensor whose count and row_bytes are set, and fills it with the pattern. `slot` is its
+ * first slot; `arena` is an arena of its own. */
 void tensor_place(struct tensor *t, enum layout_kind layout, int arena, int slot,
                   int64_t alignment);
 
@@ -45,7 +45,7 @@ char *tensor_copy(const struct tensor *t);
 
 bool tensor_is_as_in(const struct tensor *t, const char *copy);
 
-/* The byte of the copy for a byte of the memory. */
+/* The byte of the copy that stands for a byte of the memory. */
 char *tensor_in_copy(const struct tensor *t, char *copy, const char *byte);
 
 #endif

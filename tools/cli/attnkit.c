@@ -29,7 +29,7 @@ static const char usage[] =
     "understood.\n"
     "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
 
-/* What asks for a text has nothing after it. */
+/* --help and --version take no further argument. */
 static int print_text(int argc, char **argv)
 {
     if (argc > 2) {
@@ -66,7 +66,7 @@ static int dispatch(int argc, char **argv)
     return EXIT_USAGE;
 }
 
-/* What was printed may still be on its way: a full disk shows only now. */
+/* Output may still be in the buffer of stdio, so that a full disk shows only here. */
 int main(int argc, char **argv)
 {
     const int code = dispatch(argc, argv);

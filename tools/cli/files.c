@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each option that names a file is held against each other one.
+ * Every option that names a file is compared with every other one.
  */
 #include "tools/cli/files.h"
 

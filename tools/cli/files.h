@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options that name files: a result replaces no input, and no other result. To be found out before
- * anything is read, as the work may take long. A function that returns false has complained.
+ * Options that name files: a result replaces no input, and no other result. This is checked before
+ * anything is read, because the work may take long. A function that returns false has complained.
  */
 #ifndef ATTNKIT_FILES_H
 #define ATTNKIT_FILES_H
@@ -10,11 +10,11 @@
 
 #include "tools/cli/tool.h"
 
-/* Whether each result has a file of its own. The results are some of the options, by their names,
- * which end with NULL; the other options whose argument is FILE or PLACE are read. */
+/* Whether each result has a file of its own. `results` names the options that write a file, and
+ * ends with NULL; the other options whose argument is FILE or PLACE name inputs. */
 bool files_apart(const struct option *options, int count, const char *const *results);
 
-/* The same of one file that an option has read and the result of another. */
+/* Whether `name`, which `option` has read, and `result` of `result_option` are two files. */
 bool file_apart(const char *option, const char *name, const char *result_option,
                 const char *result);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a program can say of the machine it runs on, and of the one that made it.
+ * The CPU that a program runs on, and the compiler that made it.
  */
 #include "tools/cli/tool.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a man page of the command from what its --help says, so that both say the same.
+"""Makes a man page of the command from its --help, so that both say the same.
 
     tools/cli/man_page.py COMMAND VERSION PAGE.1 [SUBCOMMAND]
 
@@ -56,14 +56,14 @@ def mixed(lines):
 
 
 def head(name, argument):
-    """The line above the text of an item."""
+    """The line above an item's text: its name in bold, its argument in italics."""
     more = rf" \fI{escaped(argument)}\fR" if argument else ""
     return [".TP", rf"\fB{escaped(name)}\fR{more}"]
 
 
 def items(lines, pattern):
-    """A list of what a line by the pattern begins: name, argument, lines of text. The text's column is
-    the one in which it begins beside the name, or else on the next line."""
+    """The items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
+    Its text is indented to the column in which it begins, beside the name or on the next line."""
     found = []
     for line in lines:
         begin = pattern.match(line)
@@ -89,7 +89,7 @@ def section(title, page):
 
 
 def synopsis(overview, subcommand):
-    """What the help of attnkit says of the subcommand's arguments."""
+    """The arguments of the subcommand, as the help of attnkit shows them."""
     line = re.search(rf"^  (attnkit {subcommand}\b.*?)(?:  .*)?$", overview, re.M).group(1)
     options = "" if "[options]" in line else " [options]"
     name, _, rest = (line + options).partition(f" {subcommand} ")

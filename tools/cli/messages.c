@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines that the programs of this project print for people: complaints and results. Names of
- * files and tensors go into them as others chose them, so nothing that a terminal takes for a
- * command leaves here.
+ * The lines that the programs of this project print for people: complaints and results. They quote
+ * names of files and tensors, which others chose; so characters that a terminal takes for commands
+ * are escaped.
  */
 #include "tools/cli/tool.h"
 
@@ -25,7 +25,7 @@ static bool is_layout(uint32_t character)
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* The text with each byte that is not of a readable character as \x and two digits. */
+/* Copies the text. Bytes of characters that are not readable become \x and two digits. */
 static void escape(const char *text, char *escaped)
 {
     const char *const end = text + strlen(text);

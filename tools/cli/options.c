@@ -22,7 +22,8 @@ static const struct option *find(const struct option *options, int count, const 
     return NULL;
 }
 
-/* The argument of an option that needs one, after a '=' in word or in the word after it. */
+/* The argument of an option that needs one: behind the '=' of word, or else next. NULL:
+ * complained. */
 static const char *argument_of(const struct option *option, const char *word, const char *next,
                                bool next_is_option)
 {
@@ -119,7 +120,7 @@ bool parse_real(const char *option, const char *text, double *value)
     return true;
 }
 
-/* "a, b or c". */
+/* Joins the words as "a, b or c". */
 static void spell_words(const char *const *words, char *text, size_t size)
 {
     size_t used = 0;
@@ -142,7 +143,7 @@ bool parse_word(const char *option, const char *text, const char *const *words, 
     return complain("%s is '%s': must be %s", option, text, all);
 }
 
-/* The number at *text, which then is at what follows it. */
+/* Reads the number at *text and moves *text behind it. */
 static bool take_natural(const char *option, const char **text, uint64_t max, uint64_t *value)
 {
     char *end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A parallel-for on threads of this process, of the form attnkit_exec.parallel_for takes.
+ * A parallel-for on threads of this process, for attnkit_exec.parallel_for.
  */
 #ifndef ATTNKIT_PARALLEL_H
 #define ATTNKIT_PARALLEL_H
@@ -10,8 +10,8 @@
 enum { PARALLEL_MAX = 256 };
 
 /* Calls task(arg, i) for i in 0 .. n-1, n at most PARALLEL_MAX, each on its own thread (0 on the
- * caller's), and returns when all are done. Where a thread cannot be had, the caller's does its
- * task: the result does not depend on it. pool is not used. */
+ * caller's), and returns when all are done. Where a thread cannot be started, the caller's runs its
+ * task, with the same result. pool is not used. */
 void parallel_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 #endif

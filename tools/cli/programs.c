@@ -24,7 +24,7 @@ static bool own_folder(char folder[PATH_MAX])
     return true;
 }
 
-/* Beside the command, in a build tree, or installed. */
+/* Looks for the program beside the command, and where a build tree or an installation has it. */
 static bool find_program(const char *name, const char *built_where, char program[2 * PATH_MAX])
 {
     static const char *const places[] = {"", "/../bench", "/../bench/compare", "/../libexec"};
@@ -39,7 +39,7 @@ static bool find_program(const char *name, const char *built_where, char program
     return complain("there is no %s beside this command: it is built where %s", name, built_where);
 }
 
-/* Becomes the program. Returns if that fails. */
+/* Replaces this process by the program. Returns only if that fails. */
 static void become(const char *name, const char *built_where, int argc, char **argv)
 {
     char program[2 * PATH_MAX];

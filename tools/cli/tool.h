@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the command `attnkit` share: how it ends, how it complains, how it reads its
- * options. Standard output is for results, standard error for complaints.
+ * What the parts of the command `attnkit` share: exit codes, complaints, the reading of options.
+ * Standard output is for results, standard error for complaints.
  */
 #ifndef ATTNKIT_TOOL_H
 #define ATTNKIT_TOOL_H
@@ -12,7 +12,8 @@
 
 enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 
-/* Of `attnkit compare`, whose lower codes are verdicts: there is none, for want of a program. */
+/* `attnkit compare` has no verdict, because its program is missing. Its lower codes are
+ * verdicts. */
 enum { EXIT_NO_VERDICT = 68 };
 
 /* Each takes the arguments that follow the subcommand's name and returns an exit code. */
@@ -25,15 +26,15 @@ int compare_command(int argc, char **argv);
 /* Prints "attnkit: ..." and a newline on standard error; returns false, to be returned. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
-/* Prints a line on standard output. Of both, control characters appear as "\x1b". */
+/* Prints a line on standard output. Here and in complaints, control characters appear as "\x1b". */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* An option of a subcommand. */
 struct option {
     const char *name;     /* "--threads" */
-    const char *argument; /* what follows it, for the help: "N"; NULL: nothing does */
+    const char *argument; /* name of its argument in the help: "N"; NULL: takes none */
     const char *help;     /* lines after the first are indented by the help */
-    const char **value;   /* gets the argument, or name where nothing follows; else stays NULL */
+    const char **value;   /* gets the argument, or name if it takes none; NULL if not given */
 };
 
 /* Reads `--name argument` and `--name=argument` into the values. False: complained. */
@@ -43,7 +44,7 @@ bool options_parse(const struct option *options, int count, int argc, char **arg
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
 
-/* An option that needs another one, and what they were given. */
+/* An option that needs another one, and the arguments of both. */
 struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };
@@ -58,7 +59,7 @@ void options_print_help(const struct option *options, int count);
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
 
-/* text as one of the words, which end with NULL; gets the index of it. */
+/* Sets *index to the index of the text among the words, which end with NULL. False: complained. */
 bool parse_word(const char *option, const char *text, const char *const *words, int *index);
 
 /* Whole numbers that are not negative, separated by commas. */

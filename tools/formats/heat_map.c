@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heat maps. Where there is room a weight is a square of several pixels; where there is none a
- * pixel is the mean of a square of weights. Only a panel that would be all too flat or thin has a
- * scale of its own in that direction.
+ * Heat maps. A weight is a square of several pixels if there is room; else a pixel is the mean of a
+ * square of weights. Rows and keys share one scale, unless the panel would be too flat or too thin.
  */
 #include "tools/formats/heat_map.h"
 
@@ -14,7 +13,7 @@ enum {
     GAP = 8,        /* pixels between panels, and around them */
     DIGIT = 2,      /* pixels of a dot of a digit, each way */
     NUMBER = 14,    /* pixels above a panel that its number takes */
-    COMFORT = 1000, /* pixels that small weights are scaled up to */
+    COMFORT = 1000, /* pixels to which a picture of few weights is scaled up */
     MAX_ZOOM = 24,
     MIN_PANEL = 24, /* pixels of a panel, each way: three digits are not wider */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
@@ -25,8 +24,8 @@ _Static_assert(MAX_ACROSS *MAX_DOWN >= HEAT_MAP_MAX_HEADS, "there is room for al
 
 /* Rows or keys of a panel. */
 struct axis {
-    int64_t count;  /* of weights */
-    int64_t shrink; /* weights that one mean is of */
+    int64_t count;  /* weights */
+    int64_t shrink; /* weights in one mean */
     int64_t shown;  /* means */
     int zoom;       /* pixels of a mean */
 };
@@ -59,7 +58,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* As many panels side by side as make the picture about a square. */
+/* How many panels side by side make the picture about square. */
 static int panels_across(const struct heat_map *map)
 {
     const int64_t least = divide_up(map->heads, MAX_DOWN), most = smaller(map->heads, MAX_ACROSS);
@@ -70,7 +69,7 @@ static int panels_across(const struct heat_map *map)
     return (int)across;
 }
 
-/* Pixels for the weights of a panel, of `side` for so many panels. */
+/* Pixels for the weights of a panel if so many panels share `side` pixels. */
 static int64_t room(int side, int panels, int number)
 {
     return (side - GAP) / panels - GAP - number;
@@ -149,7 +148,7 @@ static struct colour colour_of(float part)
     return (struct colour){mixed[0], mixed[1], mixed[2]};
 }
 
-/* The mean of a square of weights, or what there is of it at the edge. */
+/* The mean of a square of weights; at the edge, of the part that exists. */
 static float mean(const struct heat_map *map, const struct layout *layout, int64_t head, int64_t y,
                   int64_t x)
 {

@@ -20,9 +20,9 @@ struct heat_map {
     int64_t keys;
 };
 
-/* Draws it, in at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour is 0, the brightest
- * the largest weight of the head, and what is between them goes by the square root, or a row that
- * sees many keys would be all dark; NaN is red. False: there is no memory. */
+/* Draws the weights, in at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour is 0, the
+ * brightest the largest weight of the head, by the square root: linearly, a row that sees many keys
+ * would be all dark. NaN is red. False: there is no memory. */
 bool heat_map_draw(const struct heat_map *map, struct picture *picture);
 
 #endif

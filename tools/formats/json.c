@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Strings are the long part: they may have escapes, of which \uXXXX is half a character beyond
- * U+FFFF.
+ * Most of it is strings. They may have escapes; a character beyond U+FFFF takes two of the form
+ * \uXXXX.
  */
 #include "tools/formats/json.h"
 
@@ -49,7 +49,8 @@ static bool take_hex(struct json *json, uint32_t *number)
     return true;
 }
 
-/* What follows "\u": one half of a pair, which "\u" and the other one follow, or a character. */
+/* Takes the digits after "\u". If they are half of a pair, takes the other "\u" and half as
+ * well. */
 static bool take_code(struct json *json, uint32_t *character)
 {
     uint32_t low;
@@ -66,7 +67,7 @@ static bool take_code(struct json *json, uint32_t *character)
     return true;
 }
 
-/* What follows a backslash. The other escapes are of control characters. */
+/* Takes the rest of an escape, after the backslash. Escapes of control characters are refused. */
 static bool take_escape(struct json *json, uint32_t *character)
 {
     if (json->at == json->end)

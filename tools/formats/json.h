@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words of a JSON text (RFC 8259), taken one after the other by one who knows what must come
- * next. The bytes may come from anywhere: nothing outside them is read. A function that returns
- * false has met something else.
+ * The tokens of a JSON text (RFC 8259), taken in order by a caller that knows what must come next.
+ * The bytes may come from anywhere: nothing outside them is read. A function that returns false has
+ * met something else.
  */
 #ifndef ATTNKIT_JSON_H
 #define ATTNKIT_JSON_H
@@ -17,15 +17,15 @@ struct json {
     const char *end;
 };
 
-/* A character of the structure, after white space. */
+/* Takes white space and then this character of the structure. */
 bool json_take(struct json *json, char c);
 
 /* Nothing but white space is left. */
 bool json_ends(struct json *json);
 
-/* A string, without its escapes, as UTF-8 with a 0 after it: never longer than it is in the text
- * with its quotes. Control characters, also as escapes, are refused: the string may go into a
- * message. */
+/* Takes a string and resolves its escapes, to UTF-8 with a 0 after it. It is never longer than in
+ * the text with its quotes. Control characters, also as escapes, are refused, because the string
+ * may go into a message. */
 bool json_take_string(struct json *json, char *string);
 
 /* A whole number that is not negative, as digits alone. */

@@ -6,8 +6,8 @@
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
- * padded with spaces and ended by a newline. What is read may come from anywhere, so nothing in it
- * is believed: each size is compared with that of the file before anything is allocated.
+ * padded with spaces and ended by a newline. A file may come from anywhere, so nothing in it is
+ * believed: each size is compared with the file's before anything is allocated.
  */
 #include "tools/formats/npy.h"
 
@@ -36,7 +36,7 @@ struct header {
     char descr[DESCR_SIZE];
     bool fortran_order;
     int rank;                    /* as the file says: may be more than NPY_MAX_RANK */
-    int64_t shape[NPY_MAX_RANK]; /* the first of them */
+    int64_t shape[NPY_MAX_RANK]; /* the first sizes */
 };
 
 /* What is left to be parsed. */
@@ -129,7 +129,7 @@ static bool take_bool(struct text *text, bool *value)
     return *value || take_word(text, "False");
 }
 
-/* One `key: value`; bit i of *seen tells that the i-th key was there. */
+/* Takes one `key: value`. Bit i of *seen is set once key i has occurred. */
 static bool take_entry(struct text *text, struct header *header, unsigned *seen)
 {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
@@ -147,7 +147,7 @@ static bool take_entry(struct text *text, struct header *header, unsigned *seen)
     return i == 1 ? take_bool(text, &header->fortran_order) : take_shape(text, header);
 }
 
-/* The whole header, or how far it could be understood in text->at. */
+/* Parses the whole header. False: text->at is where it could not be understood. */
 static bool parse_header(struct text *text, struct header *header)
 {
     unsigned seen = 0;
@@ -227,7 +227,7 @@ static bool check_header(const char *name, const struct header *header, struct n
 
 /* ---------------------------------------------------------------------------------- reading */
 
-/* Reads up to the header's first byte; *length is the header's. */
+/* Reads the bytes before the header; *length is the header's length. */
 static bool read_prefix(struct source *source, uint32_t *length)
 {
     unsigned char prefix[PREFIX_V2] = {0};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NumPy's .npy files (formats 1.0 to 3.0) in C order, read and written: floats, and the types that
- * masks and numbers of documents have. A function that returns false has said why on standard
- * error, and has written nothing.
+ * NumPy's .npy files (formats 1.0 to 3.0) in C order, read and written: floats, and the types of
+ * masks and segment ids. A function that returns false has said why on standard error, and has
+ * written no file.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H
@@ -22,13 +22,13 @@ struct npy {
     int rank;
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
-    size_t bytes; /* of data */
+    size_t bytes; /* size of data */
     void *data;   /* never NULL, even if a size is 0; the caller's to npy_free */
 };
 
-/* What a file may hold. */
+/* Which arrays a reader takes. */
 struct npy_form {
-    unsigned types; /* 1 << type, of all that may be */
+    unsigned types; /* 1 << type for each type that is allowed */
     int min_rank, max_rank;
 };
 
@@ -50,17 +50,17 @@ const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 
 /* A file to be written. */
 struct npy_output {
-    const char *option;      /* that names the file, for a complaint */
+    const char *option;      /* the option that names the file, for messages */
     const char *name;        /* as the user wrote it */
-    const struct npy *array; /* NULL: content is all of the file */
+    const struct npy *array; /* NULL: the file is `content` */
     const void *content;
     size_t content_bytes;
-    char path[PATH_ROOM]; /* absolute, links followed; the rest is for npy_write alone */
+    char path[PATH_ROOM]; /* absolute, links followed; this and what follows is npy_write's */
     char temporary[PATH_ROOM];
 };
 
-/* Sets name and path. Complains where npy_write is bound to fail, so that it can be said before
- * the work and not after it. */
+/* Sets name and path. Complains if npy_write is bound to fail, so that the user learns it before
+ * the work. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
 /* Writes all of the files, .npy or not, or none: each is first completed under another name in its

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing .npy files, in format 1.0, and others beside them: all or none. Each is completed beside
- * its target, and then takes its place.
+ * Writes .npy files, in format 1.0, and other files: all or none. Each is completed under another
+ * name beside its target, and then renamed.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/npy.h"
@@ -20,7 +20,7 @@
 
 enum {
     PREFIX = 10,   /* magic, version, two bytes of length */
-    ALIGNMENT = 64 /* of the elements, as NumPy does */
+    ALIGNMENT = 64 /* of the elements in the file, as NumPy has it */
 };
 
 static const char magic_and_version[] = "\x93NUMPY\x01\x00";
@@ -36,7 +36,7 @@ bool npy_output_at(const char *name, struct npy_output *output)
     output->name = name;
     if (!path_resolve(name, output->path))
         return cannot_write(name);
-    /* A device or a pipe would be replaced by a file, which nobody means. */
+    /* A rename would replace a device or a pipe by a file, which nobody means. */
     if (!stat(output->path, &status) && !S_ISREG(status.st_mode))
         return complain("cannot write %s: not a regular file", name);
     char *const slash = strrchr(output->path, '/');
@@ -124,8 +124,8 @@ static bool write_and_rename(struct npy_output *outputs, int count)
     return ok;
 }
 
-/* Signals that would end the process wait until the temporary files are gone; that of a file that
- * grows beyond its limit becomes an error of fwrite. */
+/* Signals that would end the process wait until the temporary files are gone. SIGXFSZ is ignored,
+ * so that a file beyond its size limit is an error of fwrite. */
 bool npy_write(struct npy_output *outputs, int count)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGALRM};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a name leads: the same file may have many.
+ * Which file a name leads to: one file may have many names.
  */
 #ifndef ATTNKIT_PATH_H
 #define ATTNKIT_PATH_H

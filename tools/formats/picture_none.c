@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Without libpng there are no pictures, and it is said so.
+ * A command that is built without libpng refuses to write pictures.
  */
 #include "tools/formats/picture.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Such a file is the length of the header (eight bytes, little-endian), the header, and the bytes
- * of the tensors. The header is JSON,
+ * A safetensors file is the length of the header (eight bytes, little-endian), the header, and the
+ * bytes of the tensors. The header is JSON,
  *
  *     {"__metadata__": {"format": "pt"},
  *      "q_proj.weight": {"dtype": "BF16", "shape": [64, 64], "data_offsets": [0, 8192]}, ...}
  *
  * possibly with spaces after it. The tensors lie one after the other, without gaps, and fill the
- * file, so that no byte of it belongs to two of them or to none.
+ * file, so that each byte after the header belongs to exactly one.
  */
 #include "tools/formats/safetensors.h"
 
@@ -21,20 +21,20 @@
 
 enum {
     LENGTH_BYTES = 8,
-    MAX_HEADER = 100000000 /* what other readers take */
+    MAX_HEADER = 100000000 /* bytes, the limit of other readers */
 };
 
 struct parser {
     struct json json;
-    char *room; /* for the next string, as much as there is left to be read */
+    char *room; /* for the next string; as large as the text that is left */
     struct safetensors *to;
     size_t capacity; /* of to->tensors */
-    char *why;       /* it is refused, SAFETENSORS_WHY bytes */
+    char *why;       /* why the header is refused, SAFETENSORS_WHY bytes */
 };
 
 /* ---------------------------------------------------------------------------------- one tensor */
 
-/* Of names, which may have megabytes, the beginning is said: "%.200s". */
+/* Writes why the header is refused. Names may have megabytes: quote their beginning by "%.200s". */
 __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, const char *format,
                                                          ...)
 {
@@ -45,7 +45,7 @@ __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, 
     return false;
 }
 
-/* A string that stays. */
+/* Takes a string and keeps it as long as the header. */
 static const char *take_name(struct parser *parser)
 {
     char *const name = parser->room;
@@ -121,7 +121,7 @@ static bool check_bytes(struct parser *parser, const struct safetensor *tensor, 
            refuse(parser, "data_offsets that do not fit the shape: '%.200s'", tensor->name);
 }
 
-/* {"dtype": ..., "shape": ..., "data_offsets": ...}, in any order. */
+/* Takes {"dtype": ..., "shape": ..., "data_offsets": ...}, in any order. */
 static bool take_tensor(struct parser *parser, struct safetensor *tensor)
 {
     static const char *const keys[] = {"dtype", "shape", "data_offsets"};
@@ -147,7 +147,7 @@ static bool take_tensor(struct parser *parser, struct safetensor *tensor)
 
 /* ---------------------------------------------------------------------------------- the header */
 
-/* {"key": "value", ...}, which say nothing of tensors. */
+/* Takes {"key": "value", ...}, which says nothing of tensors. */
 static bool skip_metadata(struct parser *parser)
 {
     if (!json_take(&parser->json, '{'))
@@ -230,7 +230,7 @@ static int by_place(const void *a, const void *b)
     return by_name(a, b);
 }
 
-/* No byte belongs to two tensors. Where they overlap there may be gaps as well, so this is first.
+/* Refuses tensors that overlap. Checked before gaps, because overlapping tensors often leave gaps.
  */
 static bool check_apart(struct parser *parser)
 {
@@ -245,7 +245,7 @@ static bool check_apart(struct parser *parser)
     return true;
 }
 
-/* No byte belongs to none. */
+/* Refuses bytes that belong to no tensor. */
 static bool check_full(struct parser *parser, uint64_t data_bytes)
 {
     const struct safetensor *const tensors = parser->to->tensors;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of the format safetensors, read: tensors by name, one after the other. Such a file may come
- * from anywhere, and nothing in it is believed.
+ * Reads files of the format safetensors: tensors by name, one after the other. A file may come from
+ * anywhere, and nothing in it is believed.
  */
 #ifndef ATTNKIT_SAFETENSORS_H
 #define ATTNKIT_SAFETENSORS_H
@@ -19,7 +19,7 @@ struct safetensor {
     const char *dtype;                   /* as the file has it: "BF16" */
     int rank;                            /* may be more than SAFETENSORS_MAX_RANK */
     int64_t shape[SAFETENSORS_MAX_RANK]; /* the first of the sizes */
-    uint64_t begin, end;                 /* of the bytes, counted from the first after the header */
+    uint64_t begin, end;                 /* its bytes, counted from the end of the header */
 };
 
 struct safetensors {
@@ -41,8 +41,8 @@ bool safetensors_read(struct safetensors *file, const struct safetensor *tensor,
 
 void safetensors_close(struct safetensors *file);
 
-/* The header alone, of a file with so many bytes after it: fills tensors and names; then
- * safetensors_close is due. False: why says what the file has that is wrong. */
+/* Parses the header alone, of a file with data_bytes after it, into tensors and names;
+ * safetensors_close frees them. False: `why` says what is wrong with the file. */
 bool safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
                        struct safetensors *file, char why[SAFETENSORS_WHY]);
 

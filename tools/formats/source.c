@@ -14,7 +14,7 @@
 
 #include "tools/cli/tool.h"
 
-/* Non-blocking, since opening a FIFO would else wait for somebody to write. */
+/* Non-blocking, because opening a FIFO would otherwise wait for a writer. */
 bool source_open(const char *name, const char *kind, struct source *source)
 {
     struct stat status;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file that is read from front to back, or in pieces, and of which nothing is believed: what is
- * asked for is compared with what the file still has. A function that returns false has complained.
+ * A file that is read from front to back, or in pieces. Nothing in it is believed: each length that
+ * is asked for is compared with the bytes that are left. A function that returns false has
+ * complained.
  */
 #ifndef ATTNKIT_SOURCE_H
 #define ATTNKIT_SOURCE_H
@@ -13,18 +14,18 @@
 
 struct source {
     const char *name;
-    const char *kind; /* for a file that is too short: ".npy" */
+    const char *kind; /* what a message calls it, such as ".npy" */
     FILE *file;
-    int64_t left; /* bytes of the file after those that were read */
+    int64_t left; /* bytes of the file that have not been read */
 };
 
 /* Opens a regular file, at its first byte. */
 bool source_open(const char *name, const char *kind, struct source *source);
 
-/* Reads so many bytes, or fewer are left. */
+/* Reads `count` bytes. False: fewer are left. */
 bool source_take(struct source *source, void *bytes, size_t count);
 
-/* Goes to a byte of the file, counted from its first one: where source_take goes on. */
+/* Sets where source_take reads next, in bytes from the beginning of the file. */
 bool source_seek(struct source *source, int64_t offset);
 
 void source_close(struct source *source);

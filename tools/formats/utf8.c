@@ -7,7 +7,7 @@
 
 enum { SURROGATES = 0xD800, SURROGATES_END = 0xE000 };
 
-/* In its shortest form, no surrogate, at most U+10FFFF. */
+/* Takes only the shortest form, no surrogate, and at most U+10FFFF. */
 int utf8_take(const char *at, const char *end, uint32_t *character)
 {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};

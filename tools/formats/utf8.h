@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * UTF-8 (RFC 3629), taken from bytes that may be anything, and made.
+ * Reads UTF-8 (RFC 3629) from bytes that may be anything, and writes it.
  */
 #ifndef ATTNKIT_UTF8_H
 #define ATTNKIT_UTF8_H
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The character at `at`, which is before end. Returns its bytes, 1 .. 4; 0: there is none, but
- * other bytes. */
+/* The character at `at`, which is before end. Returns how many bytes it has, 1 .. 4; 0 if they are
+ * not UTF-8. */
 int utf8_take(const char *at, const char *end, uint32_t *character);
 
 /* Appends the character; returns the end. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two places weights may come from, made one.
+ * Reads weights from a file or a folder by the same calls.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/weights_file.h"
@@ -35,7 +35,7 @@ static bool add_name(const char *name, size_t length, struct weights_file *file)
     return true;
 }
 
-/* Those of its files that end with .npy. */
+/* Lists the files of the folder that end with .npy. */
 static bool list_folder(struct weights_file *file)
 {
     DIR *const folder = opendir(file->path);

@@ -24,7 +24,7 @@ struct weights_file {
 /* A matrix or a bias. */
 struct tensor {
     char *name;    /* for messages */
-    bool own_file; /* whose name it is */
+    bool own_file; /* name is the path of its own .npy file */
     attnkit_type type;
     int rank; /* 1 or 2 */
     int64_t shape[2];
@@ -34,7 +34,7 @@ struct tensor {
 bool weights_open(const char *path, struct weights_file *file);
 bool weights_has(const struct weights_file *file, const char *name);
 
-/* Reads one that is there. */
+/* Reads the tensor of this name, which the file must have. */
 bool weights_read(struct weights_file *file, const char *name, struct tensor *tensor);
 
 void weights_close(struct weights_file *file);

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs of attnkit.h for ctypes, and how they are filled from arrays. Every program in Python
-that calls the library has them from here; tests/repository/structs.py holds them against the header.
-"""
+"""The structs of attnkit.h for ctypes, and functions that fill them from arrays. Every Python program that
+calls the library uses them; tests/repository/structs.py compares them with the header."""
 
 import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
@@ -18,8 +17,8 @@ INTERLEAVED, HALF = 1, 2
 MESSAGE_SIZE = 256
 TILE_KEYS = 16
 
-# Of arrays, by dtype. NumPy has no bfloat16: an array of uint16 is one of them. A block of Q8_0 is a record
-# of 34 bytes, which NumPy calls by its bits.
+# The type of an array by its dtype. NumPy has no bfloat16: an array of uint16 stands for it. A block of Q8_0 is
+# a record of 34 bytes, which NumPy names by its bits.
 TYPES = {"float32": F32, "float16": F16, "uint16": BF16, "void272": Q8_0}
 INT_TYPES = {"int64": INT64, "int32": INT32}
 
@@ -165,8 +164,8 @@ def type_of(array):
 
 
 def tensor(array, type=None, strides=None, layout=0):
-    """Of an array, which it keeps. strides are in bytes, of three dimensions; without them the array
-    is dense."""
+    """The Tensor of an array, which it keeps alive. strides: three, in bytes; without them the array is
+    dense."""
     made = Tensor(array.ctypes.data, type=type_of(array) if type is None else type,
                   layout=layout)
     if strides is not None:
@@ -176,7 +175,7 @@ def tensor(array, type=None, strides=None, layout=0):
 
 
 def as_field(kind, value):
-    """Of an array a field has the address, or a tensor or integers that are dense."""
+    """The value of a field: an array becomes its address, a dense Tensor or dense Ints."""
     if not hasattr(value, "ctypes"):
         return value
     if kind is Tensor:
@@ -191,8 +190,8 @@ def is_group(kind):
 
 
 def take(struct, values):
-    """A struct with the values that it or its groups have fields for, which are taken away, and whether
-    there were any."""
+    """A struct with the values for which it or its groups have fields, and whether there were any. Takes these
+    values out of the dict."""
     made, count = struct(size=ctypes.sizeof(struct)), len(values)
     for name, kind in struct._fields_:
         if is_group(kind) and not is_group(type(values.get(name))):

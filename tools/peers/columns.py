@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates, which are the columns of the table. A further library needs a line here, its
-packages in requirements.txt, its colour in plot.py, and a with_<library>.py in libraries/, of which
-forms.py there says what it has to have.
-"""
+"""The candidates, which are the columns of the table. A further library needs a line here, its packages in
+requirements.txt, its colour in plot.py, and a with_<library>.py in libraries/, whose contents
+libraries/forms.py describes."""
 
 from collections import namedtuple
 

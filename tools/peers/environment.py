@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment of tools/peers.py, tools/plot_rows.py and tests/interop/pytorch, with the packages
-of requirements.txt that are asked for.
-"""
+"""The virtual environment of tools/peers.py, tools/plot_rows.py and tests/interop/pytorch, with the requested
+packages of requirements.txt."""
 
 import re
 import shutil
@@ -15,7 +14,7 @@ import llamacpp
 HERE = Path(__file__).resolve().parent
 PROGRAM = Path(sys.argv[0]).name
 NEEDED = {"torch": 8.0, "": 1.0}  # GB of disk while it is installed
-STAMP = "installed.txt"           # in the environment: the packages that are completely in it
+STAMP = "installed.txt"           # file in the environment: its fully installed packages
 
 
 def requirements(only):
@@ -34,7 +33,7 @@ def fail(what, advice):
 
 
 def make(venv):
-    """A virtual environment; one that was not finished is completed."""
+    """Makes a virtual environment, or completes an unfinished one."""
     stamp = venv / STAMP
     if stamp.exists():
         return
@@ -62,7 +61,8 @@ def advice_without(name):
 
 
 def words_of(package):
-    """What pip is told; of the one with a hash, which is built from source, the file with that hash."""
+    """The words of a package for pip; for the package with a hash, which is built from source, the file with
+    this hash."""
     name, *options = package.split()
     if not any(option.startswith("--hash=") for option in options):
         return [name, *options]
@@ -70,7 +70,7 @@ def words_of(package):
 
 
 def install(venv, sections, advice):
-    """All that is not yet there, a peer at a time."""
+    """Installs all missing packages, a peer at a time."""
     stamp = venv / STAMP
     there = stamp.read_text().split()
     for name, packages in sections.items():
@@ -90,8 +90,8 @@ def install(venv, sections, advice):
 
 
 def complete(venv, only, advice=advice_without):
-    """Makes it where it is not there, with what the peers need; returns its Python. Where one of them
-    cannot be installed, the advice says how to go on without it."""
+    """Makes or completes the environment with the packages of these peers. Returns its Python. If a peer cannot
+    be installed, the advice says how to continue without it."""
     make(venv)
     install(venv, requirements(only), advice)
     return str(venv / "bin" / "python")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are there as a whole or not at all."""
+"""Files that appear complete or not at all."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def whole(path):
-    """The name to write to, beside the file that it becomes."""
+    """Yields a name beside the file to write to. It is renamed to the file at the end."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")

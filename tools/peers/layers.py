@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers: their tensors and their float64 oracles, as tensors.py has those of
-attention.
-"""
+"""Linear maps and layers: their tensors and float64 oracles, like tensors.py for attention."""
 
 from collections import namedtuple
 
@@ -15,7 +13,7 @@ Weights = namedtuple("Weights", "q k v o cache")
 
 
 def matrix(random, out_dim, in_dim):
-    """One that keeps the size of what it maps."""
+    """A random matrix that keeps the magnitude of its inputs."""
     return random.standard_normal((out_dim, in_dim), dtype=np.float32) * np.float32(in_dim ** -0.5)
 
 
@@ -44,7 +42,7 @@ class LinearOracle(Checked):
 
 
 class LayerTensors(Output):
-    """x, out, and several equal layers. The last key of a cache is that of the row that comes."""
+    """x, out, and several equal layers. The last key of a cache is the new row's."""
 
     def __init__(self, workload, copies=1):
         random, attention, d_model = generator(workload), workload.attention, workload.d_model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/peers.py becomes once there is an environment: measures, prints, writes."""
+"""The program that tools/peers.py runs in the environment: measures, prints, writes."""
 
 import datetime
 import json
@@ -47,7 +47,7 @@ def machine():
 
 
 def describe_columns(contest, library):
-    """Title -> version, or why it is not there."""
+    """Title -> version, or the reason why the library is missing."""
     described = {}
     for column in contest.columns:
         version = contest.versions.get(column)
@@ -80,7 +80,7 @@ def write(path, text):
 
 
 def draw(results, prefix):
-    """False, and a message, where it cannot."""
+    """Draws the plot. Prints a message and returns False if it cannot."""
     try:
         import plot
     except ImportError as problem:

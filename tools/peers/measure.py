@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rounds. In each, every candidate has one turn, in an order drawn anew, and the roof has one,
-so that a clock that changes or a neighbour on the machine meets all alike; what is reported are
-medians over the rounds.
+so that a changing clock or a neighbour on the machine affects all alike. Medians over the rounds are reported.
 
 Each library has a process of its own, on the same processors, because libraries in one process
-share OpenMP and BLAS settings and can crash each other. Only one of them runs at any time: the
-others are stopped, so that a library may let its threads spin between its own calls, as it does
-wherever it is used, and never during those of another. A turn is one call, or as many as fill
-TURN seconds, after some that warm the caches and are not timed.
-"""
+share OpenMP and BLAS settings and can crash each other. Only one process runs at any time, the others are
+stopped: a library's threads may spin between its own calls, as they do in other programs, but never during the
+calls of another library. A turn is one call, or as many as fill TURN seconds, after some that warm the caches
+and are not timed."""
 
 import random
 import sys
@@ -20,7 +18,7 @@ from libraries.forms import Cannot, Setting
 from remote import Worker
 
 TURN = 0.02
-DISTURBED = 0.03  # of its time a thread waited for a processor that others had
+DISTURBED = 0.03  # share of its time that a thread waited for a processor
 
 
 def say(text):
@@ -28,7 +26,7 @@ def say(text):
 
 
 class Contest:
-    """All candidates, and what they can do."""
+    """All candidates, and the workloads that they can do."""
 
     def __init__(self, columns, options, library, roofs):
         self.columns, self.options, self.roofs = columns, options, roofs
@@ -60,7 +58,8 @@ class Contest:
             self.absent[column] = str(problem)
 
     def ask(self, column, *command):
-        """An answer of its process; where that died a new one is started for the next workload."""
+        """The answer of a candidate's process. If the process died, a new one is started for the next
+        workload."""
         worker = self.workers.get(column)
         if worker is None:
             raise Cannot(self.absent[column])
@@ -107,7 +106,7 @@ class Contest:
         result["waited_rounds"].append(waited)
 
     def rounds(self, workload, results):
-        """Times of all that are right; returns the bursts of the roof."""
+        """Measures the times of all correct candidates. Returns the bursts of the roof."""
         def able():
             return [column for column, result in results.items() if result["status"] == "ok"]
         for column in able():
@@ -124,7 +123,7 @@ class Contest:
         return bursts
 
     def finish(self, column, result, oracle):
-        """The last output must be right, too. Then the medians."""
+        """Checks the last output as well, and takes the medians."""
         try:
             error = self.ask(column, "finish")
         except Cannot as problem:
@@ -171,7 +170,7 @@ def summary(workload, oracle, bursts, results):
 
 
 def ranking(results):
-    """The best peer, and how much faster the best of attnkit is."""
+    """The best peer, and how much faster the best column of attnkit is."""
     ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
     peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
     if not peers:

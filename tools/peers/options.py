@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options, which are read twice: before there is a virtual environment, and in it."""
+"""The options, which are read twice: before the virtual environment exists, and in it."""
 
 import argparse
 import os

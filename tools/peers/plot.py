@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plot, as PNG and SVG: percent of the machine's roof for each workload, the roofline with a
-point for each measurement, and the time of the smallest call. attnkit's bars have the colours and
-carry their figures; the peers stand beside them in paler ones, told apart in any eye and in grey.
-"""
+point for each measurement, and the time of the smallest call. attnkit's bars have strong colours and carry
+their figures; the peers beside them have paler ones. The colours differ for colour-blind readers and in
+grey."""
 
 import math
 
@@ -52,7 +52,7 @@ def is_ours(results, title):
 
 
 def label(entry):
-    """Of a workload, in two or three short lines: name, heads and dim, lengths."""
+    """The label of a workload, in two or three short lines: name, heads and dim, lengths."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
@@ -98,7 +98,7 @@ def bar(axes, at, width, result, colour, ours):
 
 
 def separate_decode(axes, entries):
-    """Decode is held against another roof; it stands at the end."""
+    """Separates decode, which has another roof and stands at the end."""
     decode = [entry["roof"]["kind"] == "read" for entry in entries]
     if any(decode) and not all(decode):
         axes.axvline(decode.index(True) - 0.5, color="#888888", linewidth=1, linestyle=(0, (4, 3)))
@@ -126,7 +126,7 @@ def roofline(axes, results, entries):
     draw_points(axes, results, entries)
     low, high = axes.get_ylim()
     top = min(roof for roof in (fma, read and read * right) if roof) / 1e9
-    axes.set_ylim(low / 7, max(high, 1.6 * top))  # below is room for names
+    axes.set_ylim(low / 7, max(high, 1.6 * top))  # room for names below
     draw_roofs(axes, fma, read, left, right)
     name_points(axes, entries)
     axes.set_xlabel("arithmetic intensity: FLOP per byte of inputs and outputs, each moved once")
@@ -170,7 +170,7 @@ def draw_points(axes, results, entries):
 
 
 def name_points(axes, entries):
-    """The workloads, upright below their points; those of equal intensity share a place, in which
+    """Writes the workloads upright below their points. Workloads of equal intensity share a place, in which
     each type has a line."""
     places = {}
     for entry in entries:

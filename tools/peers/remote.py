@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates' processes, seen from the one that measures. A process whose turn it is not is
-stopped by a signal, threads that spin included; one that dies or hangs is an answer, too.
-"""
+"""The candidates' processes, as the measuring process controls them. A signal stops every process that has no
+turn, with all its threads. A process that dies or hangs counts as an answer."""
 
 import os
 import signal
@@ -22,7 +21,7 @@ def environment(threads):
 
 
 class Worker:
-    """One process; every failure is a Cannot, after which it is gone."""
+    """A candidate's process. Every failure raises Cannot and ends the process."""
 
     def __init__(self, module, setting):
         self.log = tempfile.TemporaryFile()
@@ -32,7 +31,7 @@ class Worker:
                 [sys.executable, str(Path(__file__).parent / "worker.py"), str(theirs.fileno()),
                  module], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self.log,
                 stderr=self.log, env=environment(setting.threads),
-                start_new_session=True)  # Ctrl-C is for us, who then ends it
+                start_new_session=True)  # Ctrl-C reaches only this process, which then ends the worker
         self.connection.send(setting)
         try:
             self.version = self.answer()
@@ -62,7 +61,7 @@ class Worker:
         return value
 
     def death(self):
-        """What it died of, and the last line that it wrote."""
+        """The cause of death, and the last line of output."""
         status = self.process.wait()
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").split("\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table, for a terminal and as Markdown, with what a reader must know to believe it."""
+"""The table, for a terminal and as Markdown, with the notes that a reader needs to judge it."""
 
 import textwrap
 
@@ -45,14 +45,14 @@ def cell(entry, result, notes):
 
 
 def full(entry):
-    """What 100 % is."""
+    """The roof that is 100 %."""
     if entry["tiny"] or not entry["roof"]["speed"]:
         return ""
     return speed(entry["roof"]["speed"], entry["roof"]["kind"])
 
 
 def types(results):
-    """Of the workloads, each once."""
+    """The types of the workloads, each once."""
     return list(dict.fromkeys(entry["type"] for entry in results["workloads"]))
 
 
@@ -82,7 +82,7 @@ def rows(results, notes):
 
 
 def forms_of(results, title):
-    """'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' where there was no choice."""
+    """'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' if there was no choice."""
     used, choice = {}, False
     for entry in results["workloads"]:
         result = entry["results"][title]

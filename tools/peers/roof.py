@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine's roofs, by the bursts of `attnkit bench`: GFLOP/s of fused multiply-adds, GB/s of
-reading memory, on as many threads as the calls have.
-"""
+reading memory, on as many threads as the calls."""
 
 import json
 import subprocess
@@ -9,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 TIME_LIMIT = 120
-# What `attnkit bench` measures beside these roofs; with several threads only a shape has them.
+# The rows of `attnkit bench` that measure these roofs. With several threads, only rows with a shape measure
+# them.
 FILTER = {"fma": "^fma/", "read": "^read/dram"}
 SHAPE = {"fma": "B1_H2_L128_D64", "read": "B1_H32_8_L1x4096_D128"}
 KEY = {"fma": "roof_GFLOPS", "read": "roof_GBps"}
@@ -24,7 +24,7 @@ class Roofs:
         self.missing = None
 
     def burst(self, kind):
-        """FLOP/s or byte/s; of several instruction sets the fastest."""
+        """FLOP/s or byte/s of the fastest instruction set."""
         if self.missing:
             return None
         try:

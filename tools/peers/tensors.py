@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tensors of attention, the float64 oracle and the error of an output against it. The same
-seed gives the same tensors in every process, so that none of them travels through a pipe.
-"""
+seed gives the same tensors in every process, so that no tensor is sent through a pipe."""
 
 import os
 import zlib
@@ -10,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 LINE = 64                # every tensor begins at a cache line, for all candidates alike
-MOST_PAIRS = 1 << 26     # of a query row and a key: beyond that the oracle takes a sample of rows
+MOST_PAIRS = 1 << 26     # pairs of a query row and a key; beyond that the oracle takes a sample of rows
 SAMPLE = 128             # query rows of each head
 LEAST_COLD = 128 << 20   # bytes
-WRONG = 1e-3             # relative to the largest element
+WRONG = 1e-3             # error relative to the largest element
 
 BLOCK = 32               # elements of a row in a block of Q8_0
 
@@ -46,7 +45,7 @@ def rounded(values, type):
 
 
 def widened(array):
-    """The values of an array of any of the types."""
+    """The values of an array of any type."""
     if array.dtype == STORED["q8_0"]:
         values = array["integers"] * array["scale"].astype(np.float32)[..., None]
         return values.reshape(*array.shape[:-1], -1)
@@ -71,7 +70,7 @@ def aligned_copy(array):
 
 
 def last_level_cache():
-    """Bytes of the largest cache that the kernel tells of; 0 where it tells of none."""
+    """Bytes of the largest CPU cache that the kernel reports; 0 if it reports none."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()
@@ -80,8 +79,8 @@ def last_level_cache():
 
 
 def cold_copies(workload, mib=None):
-    """Of what is in no cache before a call, so that none finds there what the one before has read; in
-    so much memory, if that is given."""
+    """How many copies of the cold data are needed so that no call finds data in a CPU cache that an earlier
+    call has read; with `mib`, as many as fill so much memory."""
     if not workload.cold_bytes:
         return 1
     memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())
@@ -89,20 +88,20 @@ def cold_copies(workload, mib=None):
 
 
 def generator(workload):
-    """Of its random numbers."""
+    """The generator of a workload's random numbers."""
     return np.random.default_rng(zlib.crc32(workload.name.encode()))
 
 
 class Output:
-    """Of all kinds of workloads: out."""
+    """out, which all kinds of workloads have."""
 
     def forget_out(self):
-        """All bits set are a NaN in every type."""
+        """Sets all bits of out, which is a NaN in every type."""
         self.out.view(np.uint8)[...] = 0xFF
 
 
 def heads_within_tokens(array):
-    """One that is [batch, heads, keys, dim], and in memory [batch, keys, heads, dim]."""
+    """A view [batch, heads, keys, dim] of memory [batch, keys, heads, dim]."""
     return aligned_copy(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
@@ -127,12 +126,12 @@ def sampled_rows(workload):
 
 
 def up_to(positions, keys):
-    """What rows see of keys: those up to the row's position, as [rows, keys]."""
+    """Which keys rows see: the keys up to the row's position, as [rows, keys]."""
     return np.arange(keys) <= positions[:, None]
 
 
 def drafts(count):
-    """What the rows of a binary tree see of each other: themselves and their ancestors."""
+    """Which rows of a binary tree each row sees: itself and its ancestors."""
     sees = np.eye(count, dtype=bool)
     for row in range(1, count):
         sees[row] |= sees[(row - 1) // 2]
@@ -140,7 +139,7 @@ def drafts(count):
 
 
 def seen(workload, rows=None):
-    """Which keys the query rows see, all rows or these, as [rows, keys]; padding is not known here."""
+    """Which keys the query rows see, all rows or these, as [rows, keys]. Ignores padding."""
     rows = np.arange(workload.q_len) if rows is None else rows
     first = workload.kv_len - workload.q_len  # the first row's own key
     if workload.mask == "cells":
@@ -153,7 +152,7 @@ def seen(workload, rows=None):
 
 
 def additive(workload, dtype):
-    """The same as a mask [1, 1, rows, keys] of 0 and -inf that is added to scores."""
+    """seen() as a mask [1, 1, rows, keys] of 0 and -inf that is added to scores."""
     mask = aligned((1, 1, workload.q_len, workload.kv_len), dtype, 0)
     mask[0, 0][~seen(workload)] = -np.inf
     return mask
@@ -169,11 +168,11 @@ def head_oracle(q, k, v, sees):
 
 
 class Checked:
-    """What an output is held against: `values` of the rows that are checked, in float64, and the
-    largest element that errors are relative to."""
+    """The reference of an output: `values` of the checked rows in float64, and the largest element, to which
+    errors are relative."""
 
     def error(self, out):
-        """The largest absolute error; infinite where a NaN is."""
+        """The largest absolute error; infinite if there is a NaN."""
         error = np.abs(widened(out[..., self.rows, :]) - self.values).max()
         return float(error) if np.isfinite(error) else float("inf")
 
@@ -182,7 +181,7 @@ class Checked:
 
 
 class Oracle(Checked):
-    """Of attention; errors are relative to the largest |v|."""
+    """The oracle of attention. Errors are relative to the largest |v|."""
 
     def __init__(self, workload):
         tensors = Tensors(workload)
@@ -199,7 +198,7 @@ class Oracle(Checked):
 
 
 def cpu_name():
-    """The processor's name, with family and model, for some machines hide it."""
+    """The processor's name, with family and model, because some machines hide the name."""
     found = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process of one candidate: imports its library, builds the forms of a workload, checks each
-against the oracle, keeps the fastest correct one, and makes calls of it when told to.
+against the oracle, keeps the fastest correct one, and calls it on request.
 
     worker.py DESCRIPTOR MODULE    the descriptor is of the connection to remote.py, the module in
                                    libraries/
@@ -23,10 +23,10 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds to try a form for, at most so many calls
+TRIAL = 0.15        # seconds of trying a form, and the most calls
 TRIAL_CALLS = 50
-LONG = 1.0          # a first call as long as that tells enough
-WARM = 0.25         # calls that are longer need nobody to warm caches for them
+LONG = 1.0          # a first call of so many seconds is enough of a trial
+WARM = 0.25         # longer calls need no warm-up of caches
 
 
 def one_line(error):
@@ -35,18 +35,18 @@ def one_line(error):
 
 
 def waited():
-    """Seconds that the threads of this process have waited for a processor; 0 if Linux keeps it."""
+    """Seconds that the threads of this process have waited for a processor; 0 if Linux does not report it."""
     seconds = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
             seconds += int(path.read_text().split()[1]) * 1e-9
-        except OSError:  # the thread is gone, or nobody counts
+        except OSError:  # the thread has ended, or Linux does not count
             pass
     return seconds
 
 
 class Candidate:
-    """What is ready to be called: the fastest correct form of a workload."""
+    """The fastest correct form of a workload, ready to be called."""
 
     def __init__(self, module, setting):
         self.module, self.setting = module, setting
@@ -62,7 +62,7 @@ class Candidate:
         return (self.clock() - start) / count
 
     def forms(self, workload, tensors):
-        """Those of layers and linear maps are in a module beside that of attention."""
+        """The forms of a workload. Layers and linear maps have a module beside attention's."""
         if workload.kind == "attention":
             return self.module.forms(workload, tensors, self.setting)
         name = self.module.__name__.replace(".", ".layers_")
@@ -87,7 +87,7 @@ class Candidate:
         return form, error, best
 
     def prepare(self, workload, oracle):
-        """What is known of each form by its name: seconds, error, or why it is not there."""
+        """Form name -> seconds and error, or the reason why it is missing."""
         self.form = self.calls = None
         copies = cold_copies(workload, self.setting.cold)
         self.oracle, tensors, tried = oracle, tensors_of(workload, copies), {}
@@ -106,13 +106,13 @@ class Candidate:
         return tried
 
     def touch(self):
-        """All copies once: a hypervisor may have taken away memory that nobody used while the other
+        """Reads all copies once, because a hypervisor may have taken back memory that was idle while other
         candidates were prepared."""
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):
-        """The seconds of a call in so many, after some that warm the caches, and how many of them
-        it waited for a processor."""
+        """Seconds per call over `count` calls, after some calls of warm-up, and how many of these seconds the
+        threads waited for a processor."""
         if self.warm:
             self.make_calls(self.calls, -(-count // 10))
         before = waited()
@@ -120,7 +120,7 @@ class Candidate:
         return seconds, (waited() - before) / count
 
     def finish(self):
-        """The error of what the last timed call left."""
+        """The error of the last timed call's output."""
         return self.oracle.error(self.form.output())
 
 
@@ -139,7 +139,7 @@ def serve(connection, candidate):
 
 
 def main():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # even a stopped one goes with it
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ends even a stopped worker with its parent
     connection = Connection(int(sys.argv[1]))
     setting = connection.recv()
     try:

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads: their shapes, what they cost, and which of the machine's roofs bounds them."""
+"""The workloads: their shapes, their cost, and the roof of the machine that bounds them."""
 
 from dataclasses import dataclass
 
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # of an element of q and of the result
-KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # of K and V
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q and of the result
+KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention: dense tensors [batch, heads, rows, dim], all of one type; a causal one is square. Where
-    K and V are q8_0, q and the result are float32.
-    """
+    """Attention: dense tensors [batch, heads, rows, dim], all of one type; a causal one is square. If K and V
+    are q8_0, q and the result are float32."""
     name: str
     batch: int
     q_heads: int
@@ -22,7 +21,7 @@ class Workload:
     dim: int
     causal: bool = False
     padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
-    tiny: bool = False    # what a call costs beside arithmetic: shown as its time
+    tiny: bool = False    # shows the overhead of a call beside arithmetic: its time is reported
     type: str = "float32"
     token: bool = False   # K and V are [batch, keys, heads, dim], as caches of runtimes are
     mask: str = ""        # half, tree or cells of bench/rows/shape.h, said by a dense additive mask
@@ -34,7 +33,7 @@ class Workload:
 
     @property
     def q_type(self):
-        """Of q and of the result."""
+        """The type of q and of the result."""
         return self.type if self.type in BYTES else "float32"
 
     @property
@@ -53,12 +52,12 @@ class Workload:
 
     @property
     def roof(self):
-        """What bounds it: 'read' for reading memory, 'fma' for fused multiply-adds."""
+        """The roof that bounds it: 'read' for reading memory, 'fma' for fused multiply-adds."""
         return "read" if self.decode else "fma"
 
     @property
     def shapes(self):
-        """Of q, of k, of v."""
+        """The shapes of q, k and v."""
         kv = (self.batch, self.kv_heads, self.kv_len, self.dim)
         return (self.batch, self.q_heads, self.q_len, self.dim), kv, kv
 
@@ -70,7 +69,8 @@ class Workload:
 
     @property
     def flops(self):
-        """As attnkit bench counts them: of the masks only a causal square is half of one."""
+        """FLOPs as attnkit bench counts them: a causal square counts half, as a flag or as a mask; other masks
+        change nothing."""
         is_half = self.causal or self.mask == "half"
         pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if is_half else 1)
         return 4 * self.dim * self.q_heads * pairs
@@ -81,23 +81,23 @@ class Workload:
 
     @property
     def cold_bytes(self):
-        """Of what is in no cache before a call: K and V of a decode, or of few rows."""
+        """Bytes that are in no CPU cache before a call: K and V of decode, or of few rows."""
         return self.kv_bytes if self.decode or self.few else 0
 
     @property
     def bytes(self):
-        """The least that must be moved: q, k, v and out once."""
+        """The fewest bytes that must be moved: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
         return self.kv_bytes + 2 * BYTES[self.q_type] * q_values
 
     @property
     def work(self):
-        """What is divided by the time to be held against the roof."""
+        """The work, which divided by the time is compared with the roof."""
         return self.kv_bytes if self.roof == "read" else self.flops
 
     @property
     def shape(self):
-        """As attnkit bench writes it."""
+        """The shape in the form of attnkit bench."""
         return self.shape_of()
 
     def shape_of(self, d_model=""):
@@ -110,7 +110,7 @@ class Workload:
 
 
 class OfMatrices:
-    """What linear maps and layers have in common: float32, and matrices that are in no cache."""
+    """The common part of linear maps and layers: float32, and matrices that are in no CPU cache."""
     tiny = False
     type = "float32"
 
@@ -155,8 +155,8 @@ class Linear(OfMatrices):
 
 @dataclass(frozen=True)
 class Layer(OfMatrices):
-    """Self-attention with its projections, of one sequence: rows of d_model elements in and out. One
-    row comes behind the other keys in a cache."""
+    """Self-attention with its projections, of one sequence: rows of d_model elements in and out. A single row
+    goes behind the other keys in a cache."""
     name: str
     attention: Workload
     d_model: int
@@ -168,7 +168,7 @@ class Layer(OfMatrices):
 
     @property
     def q_dim(self):
-        """Of a row of q, and of the result of attention."""
+        """Elements of a row of q, and of the result of attention."""
         return self.attention.q_heads * self.attention.dim
 
     @property
@@ -224,11 +224,11 @@ WORKLOADS = [
     Layer("LAYER_512", Workload("", 1, 32, 8, 512, 512, 128, causal=True), 4096),
     Layer("LAYER_1", Workload("", 1, 32, 8, 1, 4096, 128), 4096),
 ]
-SLOW = "W3_8192"  # left out by --quick: the longest
+SLOW = "W3_8192"  # the longest workload, which --quick leaves out
 
 
 def find(names):
-    """The workloads of these names; W3 stands for all whose name begins with 'W3_'."""
+    """The workloads of these names. W3 stands for all names that begin with 'W3_'."""
     def fits(workload, name):
         return name in (workload.name, workload.name.split("_")[0])
     for name in names:

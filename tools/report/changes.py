@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the level of a series changed. In the whole series and in overlapping parts of it, of half the
-length and so on (seeded binary segmentation), the split that separates two means best (CUSUM) is a
-change if hardly any order of the same values has one as good (a permutation test); then the same on
-either side. Without the parts a dip that went by would hide behind what is before and after it.
-
-No distribution is assumed; values far out are pulled in to Tukey's outer fences first, so that one bad
-run is no change. If runs do not depend on each other, a series without a change shows one with a
-probability of LEVEL at most; smaller steps than LEAST_STEP are none in any case.
-"""
+"""Finds where the level of a series changed. In the whole series and in overlapping parts of half the length, a
+quarter and so on (seeded binary segmentation), the split that separates two means best (CUSUM) is a change if
+hardly any order of the same values has a split as good (a permutation test). The search continues on either
+side. Without the parts, a temporary dip would not show between the equal levels around it. No distribution is
+assumed. Outliers are first pulled in to Tukey's outer fences, so that one bad run is no change. If runs are
+independent, a series without a change shows one with a probability of at most LEVEL. Steps below LEAST_STEP
+never count."""
 
 import functools
 import itertools
@@ -17,9 +15,9 @@ from statistics import median, quantiles
 
 LEVEL = 0.01
 PERMUTATIONS = 999
-LEAST_RUNS = 10     # of a series, or of a part of it: with fewer there are too few orders
+LEAST_RUNS = 10     # runs of a series or part; with fewer there are too few orders
 LEAST_SEGMENT = 3   # runs before and after a change
-LEAST_STEP = 0.01   # of the level before
+LEAST_STEP = 0.01   # part of the level before
 
 
 def within_fences(values):
@@ -30,7 +28,7 @@ def within_fences(values):
 
 @functools.cache
 def candidates(n):
-    """Of each split of each part: (start, first index after it, end, share before it, weight)."""
+    """(start, first index after the split, end, share before it, weight) of each split of each part."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):
@@ -49,7 +47,7 @@ def best_split(values):
 
 
 def is_unlikely(values, separation):
-    """Whether at most LEVEL of all orders separate as well; ends as soon as more do."""
+    """Whether at most a share of LEVEL of random orders separates as well. Stops as soon as more do."""
     lots, values = random.Random(1), list(values)
     allowed = int(LEVEL * (PERMUTATIONS + 1)) - 1
     for _ in range(PERMUTATIONS):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU families: processors that one design of a core makes alike. A virtual machine may call several of
-them by one name, so that the numbers of the model decide, which no two vendors share.
-"""
+"""CPU families: processors with the same core design. A virtual machine may give several of them one name, so
+the numbers of the model decide. No two vendors share a number."""
 
 import re
 
-# Name -> what x86 calls the family, and its models; as in Linux's arch/x86, amd.c and intel-family.h.
+# Name -> x86's number of the family, and its models, as in Linux's arch/x86, amd.c and intel-family.h.
 FAMILIES = {
     "zen3": (25, (*range(0x00, 0x10), *range(0x20, 0x60))),
     "zen4": (25, (*range(0x10, 0x20), *range(0x60, 0xb0))),
@@ -19,7 +18,8 @@ FAMILIES = {
 
 
 def family_of(context):
-    """Of the machine that measured, by the context of `attnkit bench`; None of one that is not here."""
+    """The family of the machine that measured, from the context of `attnkit bench`; None if it is not
+    listed."""
     numbers = re.match(r"family (\d+), model (\d+)\b", context.get("cpu_model", ""))
     if not numbers:
         return None

@@ -28,7 +28,7 @@ class Figure:
         self.parts.append(f"<{name}{text}>{inside}</{name}>")
 
     def path(self, places, kind, title=""):
-        """Through places of the plot's area, not values."""
+        """A path through places of the plot's area, not through values."""
         if places:
             line = "L".join(f"{number(x)} {number(y)}" for x, y in places)
             self.add("path", named(title), d="M" + line, class_=kind)
@@ -52,7 +52,7 @@ class Figure:
             self.add("polygon", named(title), points=corners, class_=kind)
 
     def rows(self, ticks, words):
-        """Horizontal lines with their labels."""
+        """Draws horizontal lines with their labels."""
         for tick in ticks:
             self.path([(self.left, self.y(tick)), (self.right, self.y(tick))], "grid")
             self.text(self.left - 6, self.y(tick) + 4, words(tick), "tick", "end")
@@ -91,7 +91,7 @@ def ticks(low, high, most=5):
 
 
 def decades(low, high):
-    """1, 10, 100, ... and where these are few also 2 and 5 times as much."""
+    """1, 10, 100, ... and, if these are few, also 2 and 5 times as much."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if math.log10(high / low) > 3 else (1, 2, 5)
     return [f * 10.0 ** e for e in exponents for f in factors if low <= f * 10.0 ** e <= high]

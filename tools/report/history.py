@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of results as series: for each machine the runs in order of time, for each row its percent
-of the roof over them, and where that changed. Runs of different machines are never in one series.
-"""
+"""A folder of results as series: for each machine its runs in order of time, for each row its percent of the
+roof in each run, and its changes. Runs of different machines are never in one series."""
 
 import dataclasses
 from pathlib import Path
@@ -30,7 +29,7 @@ class Change:
     date: object
     before: float     # medians of the levels, percent of the roof
     after: float
-    now: float        # of the newest level
+    now: float        # median of the newest level
 
     @property
     def step(self):
@@ -38,7 +37,7 @@ class Change:
 
     @property
     def is_open(self):
-        """Whether what was lost has not come back."""
+        """Whether the lost speed has not come back."""
         return self.step < 0 and self.now < (1 - changes.LEAST_STEP) * self.before
 
 
@@ -70,7 +69,7 @@ class Machine:
 
 
 def read(folder):
-    """The machines, the one with the newest run first."""
+    """Reads a folder. Returns the machines, the one with the newest run first."""
     folder = Path(folder)
     if not folder.is_dir():
         raise results.Unusable(f"{folder} is no folder")
@@ -96,7 +95,7 @@ def understand(name, runs):
 
 
 def series(machine, row, runs, points):
-    """Disturbed points say nothing of a level."""
+    """The series of a row. Disturbed points do not count for levels."""
     good = [point for point in points if point.undisturbed]
     starts = changes.find([point.percent for point in good])
     parts = [good[start:end] for start, end in zip([0, *starts], [*starts, len(good)])] if good else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit beside other libraries: what tools/peers.py measured, with a bar for each of them."""
+"""attnkit beside other libraries: the results of tools/peers.py, with a bar for each library."""
 
 import math
 
@@ -15,7 +15,7 @@ def read(path):
 
 
 def checked(content):
-    """Refuses what lacks something that is shown."""
+    """Refuses content that lacks anything the page shows."""
     isas = [column["isa"] for column in content["columns"].values()]
     words, numbers = [content["date"], content["machine"]["cpu"]], [content["threads"]]
     for entry in content["workloads"]:
@@ -32,12 +32,12 @@ def checked(content):
 
 
 def is_timed(entry):
-    """A call too small to be held against a roof."""
+    """Whether a call is too small to be compared with a roof."""
     return entry["tiny"] or not entry["roof"]["speed"]
 
 
 def lead(columns, entry):
-    """The speed of the faster attnkit by that of the best other library; None without either."""
+    """The speed of the fastest attnkit divided by the speed of the best other library; None without either."""
     times = {ours: [entry["results"][title].get("seconds") for title, column in columns.items()
                     if bool(column["isa"]) == ours] for ours in (True, False)}
     best = {ours: min(filter(None, of_them), default=None) for ours, of_them in times.items()}
@@ -45,7 +45,7 @@ def lead(columns, entry):
 
 
 def bars(columns, entry):
-    """A bar for each library: percent of the roof, of a small call the time."""
+    """A bar for each library: percent of the roof, or the time of a small call."""
     tiny = is_timed(entry)
     figures = {title: result.get("seconds" if tiny else "percent")
                for title, result in entry["results"].items() if title in columns}

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: one file of HTML with all that it shows, without scripts and without anything from
-elsewhere. What needs somebody's attention comes first.
-"""
+"""The page: one self-contained file of HTML, without scripts. Results that need attention come first."""
 
 import re
 from html import escape
@@ -39,7 +37,7 @@ def step(value):
 
 
 def breakable(name):
-    """A row's name, which may go on in the next line behind / and _."""
+    """A row's name, with line breaks allowed behind / and _."""
     return re.sub(r"([/_])", r"\1<wbr>", escape(name))
 
 
@@ -49,7 +47,7 @@ def days(runs):
 
 
 def cell(words, name="", kind=""):
-    """A cell of a table, which has its column's name with it where a narrow window stacks the cells."""
+    """A cell of a table. It carries its column's name, for narrow windows, which stack the cells."""
     attributes = f' class="{kind}"' if kind else ""
     return f"<td{attributes}" + (f' data-is="{escape(name)}"' if name else "") + f">{words}</td>"
 
@@ -63,7 +61,7 @@ def table(heads, rows):
 
 
 def card(words, more, svg):
-    """more: what stands at the right of the words, or on a line of its own if that is muted."""
+    """more: text at the right of the words, or on a line of its own if it is muted."""
     return f"<figure><figcaption><b>{words}</b>{more}</figcaption>{svg}</figure>"
 
 
@@ -115,7 +113,7 @@ def roofs(run):
 
 
 def regressions(machines):
-    """Open ones first, each kind from the worst on."""
+    """The regressions: open ones first, each kind from the worst on."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:
@@ -212,7 +210,7 @@ def family_key():
 
 
 def newest(machine):
-    """Every row of the newest run; without a second run that is what there is to see."""
+    """Every row of the newest run. With a single run, the page shows nothing else."""
     rows = [row for row in machine.last.rows.values() if row.name in machine.series]
     shown = "".join(
         f"<h4>{escape(family)}</h4>" + table(

@@ -34,7 +34,7 @@ def bounds(values):
 
 
 def timeline(machine, values, words, height, notes=1):
-    """With room for so many lines of notes above."""
+    """A figure over the runs, with room for so many lines of notes above."""
     last, top = max(1, len(machine.runs) - 1), 2 + NOTE * max(1, notes)
     height += NOTE * max(0, notes - 1)
     figure = Figure(CARD, height, (top, 12, 34, 44), (0, last), bounds(values), words)
@@ -57,7 +57,7 @@ def of_row(machine, series):
     words = f"Percent of the roof of {series.name} over {len(series.points)} runs"
     good = [p for p in series.points if p.undisturbed]
     figure = timeline(machine, [p.percent for p in good or series.points], words, 168, len(series.changes))
-    # A line for each note, or those of changes that follow each other would overlap.
+    # A line for each note, because the notes of successive changes would overlap.
     for draw in draw_change_line, draw_change_note:
         for i, change in enumerate(series.changes):
             draw(figure, change, NOTE * i + 10)
@@ -66,7 +66,7 @@ def of_row(machine, series):
         figure.line([(first - 0.3 * (first > 0), level), (last, level)], "level")
     for point in series.points:
         run = machine.runs[point.run]
-        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # of a disturbed run anywhere
+        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may be anywhere
         figure.mark(figure.x(point.run), y, "circle",
                     "point" if point.undisturbed else "point hollow",
                     f"{run.commit}, {run.date:%Y-%m-%d}: {point.percent:.1f} %"
@@ -92,8 +92,8 @@ def draw_change_note(figure, change, y):
 
 
 def of_family(machine, all_series, words):
-    """A thin line for each row, a stronger one for those that changed, and their changes; a broken one
-    where every run was disturbed."""
+    """A thin line for each row, a stronger one for rows that changed, and their changes. A line is broken where
+    every run was disturbed."""
     shown = {series.name: [p for p in series.points if p.undisturbed] or series.points for series in all_series}
     figure = timeline(machine, [p.percent for points in shown.values() for p in points], words, 210)
     for series in sorted(all_series, key=lambda s: len(s.changes)):
@@ -113,8 +113,8 @@ def of_family(machine, all_series, words):
 
 
 def roof_points(run, isa):
-    """(row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, as the
-    percentages are: those by the clock on the wall would have what others did in them."""
+    """(row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, like the
+    percentages: wall time would include the work of other programs."""
     for row in run.rows.values():
         intensity, percents = row.median("FLOP_per_byte"), row.median("roof_pct")
         fma, read = row.median("roof_GFLOPS"), row.median("roof_GBps")
@@ -123,14 +123,14 @@ def roof_points(run, isa):
 
 
 def roof(run, isa, key):
-    """What the machine can do, beside the rows of this instruction set: in the median of all."""
+    """The median roof beside all rows of this instruction set."""
     speeds = [row.median(key) for row in run.rows.values() if row.isa == isa and row.threads == 1]
     speeds = [speed for speed in speeds if speed]
     return median(speeds) if speeds else None
 
 
 def of_roofs(run, isa):
-    """None where the run has no calls to place, or not both roofs."""
+    """The rooflines; None if the run has no calls to place, or lacks a roof."""
     points = list(roof_points(run, isa))
     fma, read = roof(run, isa, "roof_GFLOPS"), roof(run, isa, "roof_GBps") or roof_of_memory(run)
     if not points or not fma or not read:
@@ -162,6 +162,6 @@ def draw_roofs(figure, fma, read, left, right):
     figure.text(x + 4, figure.top + 12, "GFLOP/s", "tick")
     figure.text(figure.right, figure.bottom + 34, "FLOP for each byte of inputs and outputs", "tick",
                 "end")
-    # Beside the slope, where it is a sixth of the way up.
+    # Beside the slope, a sixth of the way up.
     x, y = x + (figure.x(ridge) - x) / 6, y - (y - figure.y(fma)) / 6
     figure.text(x + 12, y + 6, f"{read:.1f} GB/s from memory", "note")

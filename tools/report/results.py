@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that `attnkit bench` wrote, with --json or --history: what they measured, and where. Others,
-and those that are not whole, are refused.
-"""
+"""Files of `attnkit bench`, written with --json or --history: the measurements and the machine. Other files and
+incomplete ones are refused."""
 
 import dataclasses
 import datetime
@@ -9,19 +8,19 @@ import json
 import math
 from statistics import median
 
-LEAST_SHARE = 0.97  # of its time that a row must have run, or somebody disturbed it
+LEAST_SHARE = 0.97  # share of its time that an undisturbed row runs
 ISAS = ("scalar", "avx2", "avx512", "neon")
 FIGURES = {"roof_pct", "roof_GFLOPS", "roof_GBps", "GFLOPS", "GBps", "ns_per_element", "FLOP_per_byte"}
-WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a row has one of them, or was not measured
+WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a measured row has one of these
 
 
 class Unusable(Exception):
-    """A file that is no result of `attnkit bench`; says why."""
+    """A file is no result of `attnkit bench`. The message says why."""
 
 
 @dataclasses.dataclass
 class Row:
-    """The measurements of a row in a run. Of a row that was not measured there is none."""
+    """The measurements of a row in a run. A row that was not measured has none."""
     name: str
     measurements: list
 
@@ -42,7 +41,7 @@ class Row:
         return [m for m in self.measurements if is_undisturbed(m, self.threads)]
 
     def median(self, key):
-        """Of the measurements that nobody disturbed; of all where there is none; None without any."""
+        """The median of the undisturbed measurements, or of all if none is undisturbed; None without any."""
         values = [m[key] for m in self.undisturbed or self.measurements if key in m]
         return median(values) if values else None
 
@@ -56,7 +55,7 @@ class Run:
 
     @property
     def machine(self):
-        """What must be the same of runs that can be compared."""
+        """The properties that comparable runs share."""
         return ", ".join(filter(None, (self.context.get("cpu"), self.context.get("cpu_model"))))
 
     @property
@@ -69,7 +68,7 @@ def family(name):
 
 
 def isa(name):
-    """Of tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; of read/L1 there is none."""
+    """The instruction set in tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; read/L1 has none."""
     return next((part for part in name.split("/") if part in ISAS), None)
 
 
@@ -88,7 +87,7 @@ def read(path):
 
 
 def read_json(path, whose, understand_it):
-    """What is understood of a file; one that is not whole, or of another program, is Unusable."""
+    """The content of a file. Raises Unusable for an incomplete file, or one of another program."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -119,14 +118,15 @@ def understand(path, content):
 
 
 def check_words(context):
-    """Other programs' results have no version of attnkit, older ones of attnkit lack some of these."""
+    """Raises Unusable for results of other programs, which have no version of attnkit, and of older versions,
+    which lack some of these words."""
     for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
         if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):
             raise ValueError(f"{key} is {context[key]}")
 
 
 def checked(entry):
-    """The name of a row whose figures can be taken for such."""
+    """The name of a row, after a check of its figures."""
     if not isinstance(entry["name"], str) or not entry["name"]:
         raise ValueError(f"name is {entry['name']}")
     if entry.get("error_occurred"):

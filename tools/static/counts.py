@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions of calls, counted by callgrind: figures that no noise of a machine changes.
+"""Instructions of calls, counted by callgrind: figures without noise.
 
     tools/static/counts.py [BUILD_FOLDER]
 
 Has callgrind run the public calls of bench/measure/counts.c, in plain C and with AVX2, and counts the
-instructions of one call of each row: prefill, decode, few rows, linear maps, layers, appends and
-others of small shapes, and what a call costs that has little or nothing to do. AVX-512 and NEON,
-which callgrind does not know, have tools/static/loops.py.
+instructions of one call of each row: prefill, decode, few rows, linear maps, layers, appends and others of
+small shapes, and calls with little or nothing to do. For AVX-512 and NEON, which callgrind does not know, there
+is tools/static/loops.py.
 
-Fails where a row has more instructions than tools/static/counts/ says by more than 0.5 %, or is not in
-both; prints every other difference, also those to the better, which `tools/figures --write` stores.
-
-The counts are those of a compiler and of glibc, whose memcpy follows the CPU that valgrind pretends
-to be. Exit status 77: none are stored for those here, or there is nothing here to count with.
-"""
+Fails if a row has over 0.5 % more instructions than in tools/static/counts/, or is not in both. Prints every
+other difference, improvements as well, which `tools/figures --write` stores. The counts depend on the compiler
+and on glibc, whose memcpy follows the CPU that valgrind emulates. Exit status 77: no counts are stored for the
+compiler and glibc in use, or valgrind is missing."""
 
 import argparse
 import json
@@ -37,24 +35,25 @@ PROGRAM = Path("bench", "attnkit-counts")
 COUNTED = "counted_call"  # the function of bench/measure/counts.c that makes the call
 SLACK = 0.5  # percent
 TIME_LIMIT = 900
-# Where the stack begins, and so the way of a memcpy, depends on what is in the environment. glibc
-# gives each array pages of its own: otherwise its place would depend on the rows before.
+# The start of the stack, and with it the path of a memcpy, depends on the size of the environment. With these
+# settings glibc gives each array pages of its own, because otherwise its address would depend on the rows
+# before.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "MALLOC_MMAP_THRESHOLD_": "0"}
 
 
 class NothingToCount(Exception):
-    """Why there are no counts here."""
+    """There can be no counts here. The message says why."""
 
 
 class CountingFailed(Exception):
-    """What went wrong."""
+    """Counting failed. The message says why."""
 
 
 # --------------------------------------------------------------------------------- the counting
 
 
 def totals(folder, isa):
-    """Of each dump, in order: callgrind numbers them."""
+    """The total of each dump, in callgrind's numbering."""
     paths = sorted(folder.glob(f"{isa}.*"), key=lambda path: int(path.suffix[1:]))
     for path in paths:
         found = re.findall(r"^totals: (\d+)$", path.read_text(), re.M)
@@ -64,7 +63,7 @@ def totals(folder, isa):
 
 
 def count(build, isa, folder):
-    """What the program says of the libraries, and the count of each row."""
+    """The libraries that the program names, and the count of each row."""
     command = ["valgrind", "--tool=callgrind", f"--toggle-collect={COUNTED}",
                f"--dump-after={COUNTED}", f"--callgrind-out-file={folder / isa}", PROGRAM, isa]
     try:
@@ -83,7 +82,7 @@ def count(build, isa, folder):
 
 
 def why_not(build):
-    """What is missing here, or None."""
+    """What keeps this machine from counting, or None."""
     options = build_options(build)
     if not shutil.which("valgrind"):
         return "no valgrind here"
@@ -129,7 +128,7 @@ def is_sound(stored):
 
 
 def stored_counts(built_by, libraries):
-    """Row -> instructions. NothingToCount: there are none that compare."""
+    """Row -> instructions. NothingToCount: no stored counts are of this compiler and these libraries."""
     stored = read(path_of(built_by), is_sound)
     if not stored:
         raise NothingToCount(f"no counts are stored for {built_by}")
@@ -159,7 +158,7 @@ def is_wrong(difference):
 
 
 def check(now, stored):
-    """Prints what is not as stored; returns whether something is wrong."""
+    """Prints the differences from the stored counts. Returns whether one is an error."""
     changed = differences(now, stored)
     wrong = sum(map(is_wrong, changed))
     print(f"{len(now)} rows: {len(changed)} differ, {wrong} of them by more than +{SLACK} %, or by "

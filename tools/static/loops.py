@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The inner loops of the kernels as the compiler left them: what they cost, without running them.
+"""The cost of the kernels' inner loops as compiled, without running them.
 
     tools/static/loops.py BUILD_FOLDER
 
@@ -13,11 +13,10 @@ the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of 
 
 llvm-mca knows neither caches nor the fetching of instructions nor what a store hands to a load.
 
-Fails where a full tile breaks a limit, and where a figure is any other than that in tools/static/loops/,
-be it better: there they are kept per instruction set and compiler, and a change of kernels comes
-with its change of figures, which `tools/figures --write` makes. Other compilers have only the
-limits to keep. Exit status 77: there is nothing here that it can look at.
-"""
+Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even for the better:
+figures are stored per instruction set and compiler, and a change of kernels comes with its change of figures,
+which `tools/figures --write` makes. Other compilers only have to keep the limits. Exit status 77: there are no
+objects here that it can read."""
 
 import argparse
 import json
@@ -34,18 +33,18 @@ from stored_figures import (ADVICE, SKIPPED, Difference, build_options, compiler
 STORE = Path(__file__).resolve().parent / "loops"
 KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
            "linear"]
-TILES = ["scores", "weighted_v"]  # their full tiles have the limits
-TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # in the name of a function
+TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
+TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # at the end of a function's name
 LEAST_PERCENT = 90
 MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
-MCA = "llvm-mca-19"  # the models differ between versions, and so would the figures
-COUNTED = {"instructions", "loads", "spills"}  # of a loop; the other figures are cycles of CPUs
-ITERATIONS = 50, 150  # cycles are of those in between: filling the pipeline must not be seen
+MCA = "llvm-mca-19"  # fixed, because the models, and with them the figures, differ between versions
+COUNTED = {"instructions", "loads", "spills"}  # figures of a loop; the others are cycles of CPUs
+ITERATIONS = 50, 150  # cycles are counted between the two, which leaves out filling the pipeline
 
-# comment: of objdump. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
-# jump: a jump or call, the target last. leaves: what the next instruction does not come after, and
-# calls. fused: what a jump after it is one operation with, which llvm-mca does not know. memory:
-# an operand. copies_sp: makes a frame pointer.
+# comment: how objdump begins a comment. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
+# jump: a jump or call, its target last. leaves: instructions that do not go on to the next one, and calls.
+# fused: instructions that form one operation with a jump after them, which llvm-mca does not know. memory: a
+# memory operand. copies_sp: makes a frame pointer.
 Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma memory spill"
                                 " copies_sp")
 X86 = {
@@ -55,7 +54,7 @@ X86 = {
     "fused": re.compile(r"(cmp|test|add|sub|inc|dec|and)[lq]?\s"),
     "fma": re.compile(r"vfn?m(add|sub)\d+ps\s"),
     "memory": re.compile(r"\("),
-    # With an index it is an array.
+    # An operand with an index is an array, not a spill.
     "spill": r"\(%{}\)", "copies_sp": re.compile(r"mov\s+%rsp,%(rbp)$"),
 }
 ARM = {
@@ -75,10 +74,10 @@ MACHINES = {
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
 }
 
-# Instructions that are entered at the first and left at the last. next: the blocks after it.
+# A basic block: instructions that are entered at the first and left at the last. next: the blocks after it.
 Block = namedtuple("Block", "texts fmas next")
 
-# One loop. kernel: and type. cycles: of an iteration, for each model.
+# A loop. kernel: its kernel and type. cycles: of an iteration, for each model.
 Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 
@@ -95,7 +94,7 @@ def objects(build, isa):
 
 
 def tool_for(machine, path):
-    """The objdump that knows the machine of an object: the native one, or a cross compiler's."""
+    """The objdump for the machine of an object: the native one, or a cross compiler's."""
     for tool in ("objdump", machine.triple + "-objdump"):
         if shutil.which(tool) and subprocess.run([tool, "-d", path],
                                                  capture_output=True).returncode == 0:
@@ -117,8 +116,8 @@ def functions(machine, tool, path):
 
 
 def blocks_of(machine, function):
-    """The basic blocks of a function. Nothing comes after a call: a loop with one is no loop of
-    ours."""
+    """The basic blocks of a function. A block with a call has no successor, so that loops with calls are left
+    out."""
     at = {address: i for i, (address, _) in enumerate(function)}
     targets = {}
     for i, (_, text) in enumerate(function):
@@ -143,8 +142,8 @@ def blocks_of(machine, function):
 
 
 def flow_order(blocks):
-    """The blocks, each before those after it but for jumps back, and those that are entered from
-    nowhere: the first, and others that a table of addresses leads to."""
+    """The blocks in order of the flow without jumps back; and the entries: the first block, and blocks that
+    only a table of addresses leads to."""
     order, seen, entries = [], set(), []
     for entry in range(len(blocks)):
         if entry in seen:
@@ -166,7 +165,7 @@ def flow_order(blocks):
 
 
 def dominators(order, entries, before):
-    """block -> the blocks that every way to it goes through, with itself."""
+    """block -> its dominators, including itself: the blocks on every way to it."""
     dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
     changed = True
     while changed:
@@ -180,7 +179,7 @@ def dominators(order, entries, before):
 
 
 def body_of(head, ends, before):
-    """The blocks of a loop, from which its ends are reached without its head."""
+    """The blocks of a loop: those from which its ends are reached without its head."""
     body, stack = {head}, list(ends)
     while stack:
         block = stack.pop()
@@ -191,7 +190,7 @@ def body_of(head, ends, before):
 
 
 def best_way(blocks, body, head, ends, order):
-    """From head to end of a loop with most FMAs, and then fewest instructions."""
+    """The way from head to end of a loop with the most FMAs, and among these the fewest instructions."""
     ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
     place = {block: i for i, block in enumerate(order)}
     for block in (b for b in order if b in body and b in ways):
@@ -204,7 +203,7 @@ def best_way(blocks, body, head, ends, order):
 
 
 def inner_loops(machine, function):
-    """The instructions of the best way through every loop with FMAs, and no such loop inside."""
+    """The instructions of the best way through every loop with FMAs that has no such loop inside."""
     blocks = blocks_of(machine, function)
     order, entries = flow_order(blocks)
     before = {block: [] for block in order}
@@ -230,7 +229,7 @@ def vectors_loaded(machine, text):
     if not machine.memory.search(text):
         return 0
     if machine.name == "X86-64":
-        # The destination is the last operand: a store has its memory there.
+        # The destination is the last operand. For a store it is memory.
         return int(re.match(r"v.*,%[xyz]mm\d+(\{.*)?$", text) is not None)
     if not text.startswith("ld"):
         return 0
@@ -261,7 +260,7 @@ def loops_of(machine, kernel, tool, path):
 
 
 def assembly(machine, loops):
-    """What llvm-mca reads: every loop is a region, whose jumps go to some label."""
+    """The input of llvm-mca: every loop is a region. Its jumps go to some label."""
     lines = []
     for i, loop in enumerate(loops):
         body = []
@@ -275,7 +274,7 @@ def assembly(machine, loops):
 
 
 def total_cycles(machine, cpu, iterations, text):
-    """Of each region."""
+    """The total cycles of each region."""
     report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
                              f"-iterations={iterations}", "-json"], input=text))
     return [region["SummaryView"]["TotalCycles"] for region in report["CodeRegions"]]
@@ -294,7 +293,7 @@ def model_cycles(machine, loops):
 
 
 def figures(loops):
-    """'kernel FMAs' -> what is counted -> its values over those loops, the worst first."""
+    """'kernel FMAs' -> figure -> its values over these loops, the worst first."""
     groups = {}
     kernels = list(dict.fromkeys(loop.kernel for loop in loops))
     for loop in sorted(loops, key=lambda loop: (kernels.index(loop.kernel), -loop.fmas)):
@@ -353,13 +352,13 @@ def broken_limits(isa, now):
 
 
 def worst_change(old, new):
-    """Of two lists of the same length, which are sorted: the pair with the most more."""
+    """The pair with the largest increase of two sorted lists of the same length."""
     pairs = [(a, b) for a, b in zip(old, new) if a != b]
     return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
 
 
 def differences(isa, now, stored, has_mca):
-    """What is not as stored. Without llvm-mca there are no cycles to compare."""
+    """The differences from the stored figures. Without llvm-mca there are no cycles to compare."""
     for key in [*now, *(key for key in stored if key not in now)]:
         group, was = now.get(key), stored.get(key)
         if not group or not was:
@@ -385,7 +384,7 @@ def differences_of(what, group, was, has_mca):
 
 
 def is_sound(stored):
-    """compiler -> loops -> what is counted -> values"""
+    """Whether the file has the form compiler -> loops -> figure -> values."""
     return all(isinstance(groups, dict) and
                all(re.fullmatch(r"\S.* \d+", key) and isinstance(group, dict) and
                    COUNTED <= group.keys() and
@@ -437,7 +436,7 @@ def look_through(build):
 
 
 def check(isa, built_by, now, comparable):
-    """Prints what is wrong; returns whether something is."""
+    """Prints the errors. Returns whether there are any."""
     wrong = list(broken_limits(isa, now))
     stored = stored_figures(isa).get(built_by) if comparable else None
     changed = []
@@ -464,7 +463,7 @@ def main():
         return SKIPPED
     if not has_mca():
         print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")
-    # Flags of the user's, as -march=native, make other loops.
+    # Compiler flags of the user, such as -march=native, make other loops.
     comparable = options.get("c_args") == []
 
     looked = list(look_through(wish.build))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a build that are stored in the tree: which builds they are of, their files, and how
-they differ from those of the build at hand. loops.py and counts.py beside it make the figures,
-tools/figures stores them."""
+"""Figures of a build that are stored in the tree: the builds that they belong to, their files, and their
+differences from the figures of the current build. loops.py and counts.py make the figures, tools/figures stores
+them."""
 
 import json
 import math
@@ -11,9 +11,9 @@ import sys
 from collections import namedtuple
 
 ADVICE = "If that is meant to be, tools/figures --write stores the new figures, for review."
-SKIPPED = 77  # exit status: there is nothing here to look at
+SKIPPED = 77  # exit status: there are no figures to check here
 
-# Of a figure. None: it is not there.
+# A figure, old and new. None: it does not exist.
 Difference = namedtuple("Difference", "name old new")
 
 
@@ -26,7 +26,7 @@ def run(command, **more):
 
 
 def build_options(build):
-    """None are known of a subproject: its build has no such list."""
+    """The options of a build. A subproject has none, because its build lacks the list."""
     path = build / "meson-info" / "intro-buildoptions.json"
     listing = json.loads(path.read_text()) if path.exists() else []
     return {option["name"]: option["value"] for option in listing}
@@ -51,8 +51,8 @@ def compiler(objdump, path):
 
 
 def read(path, is_sound):
-    """What is in a file of figures, {} where there is none. One that is no such file ends the
-    program."""
+    """The contents of a file of figures, {} if it does not exist. Ends the program if the file is not
+    sound."""
     if not path.exists():
         return {}
     try:
@@ -72,7 +72,7 @@ def is_count(value):
 
 
 def percent(difference):
-    """Positive: more than it was. Infinite: it is not there any more, was not, or was 0."""
+    """The change in percent. Infinite: the figure is new or gone, or was 0."""
     old, new = difference.old, difference.new
     return 100 * (new / old - 1) if old and new is not None else math.inf
 
@@ -90,7 +90,7 @@ def change(difference):
 
 
 def print_differences(differences):
-    """Old and new figures, the worst first."""
+    """Prints old and new figures, the worst change first."""
     rows = [(d.name, words(d.old), words(d.new), change(d))
             for d in sorted(differences, key=lambda d: (-percent(d), d.name))]
     rows.insert(0, ("", "stored", "now", "change"))

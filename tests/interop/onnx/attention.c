@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One node of ONNX's Attention, computed by attnkit's public API: how the operator's inputs and
- * attributes are said to it. tests/interop/onnx/main.py runs it on the cases of ONNX and compares.
+ * Computes a node of ONNX's Attention by attnkit's public API, and so shows how inputs and
+ * attributes of the operator become arguments. tests/interop/onnx/main.py runs it on the cases of
+ * ONNX and compares.
  *
  *     onnx_attention CASE OUT ISA
  *
@@ -60,7 +61,7 @@ static void *allocate(int64_t count, size_t element)
 
 /* ---------------------------------------------------------------------------------- the tensors */
 
-/* How [batch][heads][rows][dim] lies in a tensor of three dimensions or four. */
+/* The strides of [batch][heads][rows][dim] in a tensor of three dimensions or four. */
 struct view {
     int64_t batch, heads, rows, dim;
     int64_t strides[3]; /* in bytes, of batch, head and row */
@@ -120,7 +121,8 @@ static void run_append(const attnkit_append_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* The rows of src behind the `filled` rows that each batch entry of dst has; converts. */
+/* Appends the rows of src behind the `filled` rows of each batch entry of dst, and converts
+ * them. */
 static void append(const struct call *call, const struct tensor *src, struct view from,
                    struct tensor *dst, int64_t filled)
 {
@@ -143,7 +145,7 @@ static void append(const struct call *call, const struct tensor *src, struct vie
     free(starts);
 }
 
-/* The keys or values before, and those of the call behind them. */
+/* A tensor of the past keys or values, followed by the call's. */
 static struct tensor make_present(const struct call *call, enum input past, enum input new)
 {
     const struct tensor *const old = &call->in[past], *const t = &call->in[new];
@@ -243,8 +245,8 @@ static void set_positions(struct call *call)
     call->visibility.window = &call->window;
 }
 
-/* A mask's dimensions are the last ones of [batch][q_heads][q_len][keys], those of 1 repeat, and
- * the keys may be fewer than there are. */
+/* A mask as a tensor. Its dimensions are the last ones of [batch][q_heads][q_len][keys]; dimensions
+ * of 1 repeat, and it may have fewer keys than the call. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];
@@ -322,7 +324,7 @@ static void run_attention(const struct call *call)
     free(exec.workspace);
 }
 
-/* The operator gives the scores or weights in the type of Q. */
+/* Converts scores or weights to the type of Q, as the operator returns them. */
 static void convert_weights(struct call *call)
 {
     const struct tensor *const w = &call->weights;

@@ -13,22 +13,22 @@ from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
 COUNT = {"Attention": 93, "FlexAttention": 11}  # of onnx 1.23.2
-LEFT_OUT = ["test_flexattention_prob_mod", "test_flexattention_double"]  # attnkit cannot say them
+LEFT_OUT = ["test_flexattention_prob_mod", "test_flexattention_double"]  # attnkit cannot express them
 
 
 @dataclasses.dataclass
 class Case:
     name: str
-    node: Any       # of Attention
-    inputs: list    # arrays, of the node's inputs that are not left out
-    outputs: list   # what is expected, of its outputs
+    node: Any       # a node of Attention
+    inputs: list    # arrays of the node's inputs that are not left out
+    outputs: list   # expected arrays of its outputs
     rtol: float
     atol: float
     cannot: str = ""  # why it cannot be run
 
 
 def collect():
-    """Operator -> its cases, leaving out those that are the operator spelt out as other ones."""
+    """Operator -> its cases, without those that expand the operator into other ones."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other operators' cases
         everything = collect_testcases(None)

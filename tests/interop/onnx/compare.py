@@ -24,7 +24,7 @@ def close(got, expected, case):
 
 
 def difference(got, expected, case):
-    """What is wrong with an output, or None."""
+    """The fault of an output, or None."""
     if (got.dtype, got.shape) != (expected.dtype, expected.shape):
         return f"is {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
     wrong = ~close(got, expected, case)
@@ -47,7 +47,7 @@ def spoilt(array):
 
 
 def blind(case):
-    """The outputs of a case in which a mistake would not be noticed."""
+    """The outputs of a case in which the comparison would miss a mistake."""
     return [i for i, array in enumerate(case.outputs)
             if difference(array, array, case) or
             not all(difference(copy, array, case) for copy in spoilt(array))]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit on the cases of ONNX's Attention operator, opsets 23 to 25, on every instruction set that
-this machine can run.
+"""Runs attnkit on the cases of ONNX's Attention operator, opsets 23 to 25, on every instruction set that this
+machine can run.
 
     tests/interop/onnx/conformance.py BUILD [WRAPPER]
 

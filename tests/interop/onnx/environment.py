@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
-STAMP = "complete"  # in the environment: everything is installed
+STAMP = "complete"  # file in the environment: everything is installed
 
 
 def say(text):
@@ -55,9 +55,10 @@ def make(venv):
 
 
 def complete():
-    """Makes it where it is not there; returns its Python. Others that need it wait."""
+    """Makes the environment if it does not exist, and returns its Python. Other processes that need it
+    wait."""
     venv = folder()
-    python = venv / "bin" / "python"  # a link that may outlive what it leads to
+    python = venv / "bin" / "python"  # a link that may outlive its target
     with open(f"{venv}.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not ((venv / STAMP).exists() and python.exists()):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlexAttention as Attention: what its functions of the scores do, where attnkit's options can say
-it. A function is a graph; the few that ONNX's cases have are recognised by their operators and the
-constants in them.
-"""
+"""Turns FlexAttention into Attention, for score mods that attnkit's options can express. A score mod is a
+graph; the few of ONNX's cases are recognised by their operators and constants."""
 
 import numpy
 from onnx import helper, numpy_helper
@@ -11,7 +9,7 @@ POSITIONS = ["Shape", "Gather", "Gather", "Range", "Reshape", "Range", "Reshape"
 
 
 class Unsayable(Exception):
-    """Why a case has no form in attnkit's API."""
+    """A case has no form in attnkit's API. The message says why."""
 
 
 def constant(graph, name):
@@ -82,7 +80,7 @@ FUNCTIONS = {
 
 
 def attention(node, inputs):
-    """A node of Attention and its inputs that give what a node of FlexAttention gives."""
+    """A node of Attention and its inputs, with the results of a node of FlexAttention."""
     attributes, bias = {}, None
     if any(array.dtype == numpy.float64 for array in inputs):
         raise Unsayable("attnkit has no tensors of float64")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What conformance.py becomes once there is an environment: makes the cases, runs each on
-every instruction set, compares, prints TAP.
-"""
+"""The program that conformance.py runs in the environment: makes the cases, runs each on every instruction set,
+compares, prints TAP."""
 
 import subprocess
 import sys
@@ -28,7 +27,7 @@ class Tap:
 
 
 class Build:
-    """Its programs, and the wrapper that runs them, if they are not for this machine."""
+    """The programs of a build, and the wrapper that runs them if they are for another machine."""
 
     def __init__(self, folder, wrapper=()):
         self.folder, self.wrapper = folder, wrapper
@@ -45,7 +44,7 @@ class Build:
         return done.returncode, done.stdout
 
     def isas(self):
-        """Those that can run."""
+        """The instruction sets that can run."""
         status, output = self.run("tools/attnkit", "info", "--isas")
         return output.split() if status == 0 else sys.exit(f"attnkit info --isas: {output}")
 
@@ -57,7 +56,7 @@ def read_output(path):
 
 
 def why_wrong(build, case, isa):
-    """What is wrong with a case on an instruction set; empty if nothing is."""
+    """The fault of a case on an instruction set; empty if there is none."""
     if case.cannot:
         return case.cannot
     out = build.cases / case.name / isa
@@ -75,7 +74,7 @@ def why_wrong(build, case, isa):
 
 
 def run_all(build, found, known):
-    """(Case, instruction set) -> what is wrong."""
+    """(Case, instruction set) -> its fault."""
     results = {}
     for case in found:
         cases.write(case, build.cases / case.name)
@@ -97,7 +96,7 @@ def report_attention(tap, found, results, known):
 
 
 def report_flex(tap, found, results, known):
-    """Those that attnkit cannot say are no failures, but they are not counted as passed, either."""
+    """Cases that attnkit cannot express count neither as failures nor as passed."""
     cannot = [case for case in found if case.cannot]
     tap.line([case.name for case in cannot] == cases.LEFT_OUT, "attnkit can say the others",
              "\n".join(f"{case.name}: {case.cannot}" for case in cannot))

@@ -99,7 +99,7 @@ static const char *take_attribute(struct node *node, const struct field *field)
                                                                     : "an attribute not known";
 }
 
-/* Notes whether there is a name, as number *count of the `most` that there may be. */
+/* Notes whether name number *count, of at most `most`, is not empty. */
 static const char *take_name(const struct field *field, bool *has, int *count, int most)
 {
     if (field->wire != WIRE_BYTES)

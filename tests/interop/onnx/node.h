@@ -21,17 +21,19 @@ struct node {
     bool has_scale;
     float scale;
     float softcap;     /* 0: none */
-    float alibi_slope; /* of all heads; no attribute of ONNX's, cases.py has it of FlexAttention */
+    float alibi_slope; /* of all heads; no attribute of ONNX, but cases.py sets it for FlexAttention
+                        */
     int64_t is_causal;
     int64_t q_num_heads; /* 0: not given */
     int64_t kv_num_heads;
     int64_t qk_matmul_output_mode;
-    int64_t softmax_precision; /* of no meaning here: softmax is binary32 */
+    int64_t softmax_precision; /* ignored: softmax is binary32 */
     int64_t left_window_size;  /* -1: no bound */
     int64_t right_window_size;
 };
 
-/* What is wrong, or NULL. An attribute that is not known is wrong: it would be a case not said. */
+/* Parses a node. Returns what is wrong, or NULL. An unknown attribute is an error, because it would
+ * be ignored. */
 const char *node_parse(struct bytes message, struct node *node);
 
 #endif

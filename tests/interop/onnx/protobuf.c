@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A field is a varint, number * 8 + kind, and then what its kind says. A varint has seven bits in
+ * A field is a varint, number * 8 + kind, and then the data of its kind. A varint has seven bits in
  * a byte, the lowest first, and the eighth bit says that another byte follows.
  */
 #include "tests/interop/onnx/protobuf.h"

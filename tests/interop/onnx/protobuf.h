@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The fields of a protobuf message, one after the other. The bytes may come from anywhere: nothing
- * outside them is read, and what is no field is said to be none.
+ * outside them is read, and bytes that are no field are reported.
  */
 #ifndef ATTNKIT_TEST_PROTOBUF_H
 #define ATTNKIT_TEST_PROTOBUF_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What is left to be read. */
+/* The bytes that are left to be read. */
 struct bytes {
     const uint8_t *at;
     const uint8_t *end;
@@ -25,8 +25,8 @@ enum wire {
 struct field {
     uint64_t number;
     enum wire wire;
-    uint64_t value;     /* where it is a number */
-    struct bytes bytes; /* where it is WIRE_BYTES */
+    uint64_t value;     /* if it is a number */
+    struct bytes bytes; /* if it is WIRE_BYTES */
 };
 
 enum next {
@@ -38,7 +38,7 @@ enum next {
 /* Takes the next field. */
 enum next protobuf_next(struct bytes *message, struct field *field);
 
-/* Takes a number of the given kind, or returns false: the elements of a packed field are these. */
+/* Takes a number of the given kind, such as an element of a packed field, or returns false. */
 bool protobuf_number(struct bytes *message, enum wire wire, uint64_t *value);
 
 /* True if the field holds exactly this text. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The reader of ONNX's tensors and nodes: every form of storing elements, and messages that are cut
- * off, too long, or in which any one byte is any other. Each message ends at an unmapped page.
+ * off, too long, or have any one byte changed. Each message ends at an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ static void add_float(struct builder *b, unsigned field, float value)
     b->size += sizeof value;
 }
 
-/* A tensor of the given dimensions, still without elements. */
+/* Begins a tensor of the given dimensions, without elements. */
 static struct builder begin_tensor(enum tensor_type type, int64_t rows, int64_t columns)
 {
     struct builder b = {.size = 0};
@@ -198,7 +198,7 @@ static void a_message_cut_off_anywhere_is_refused(void **state)
     }
 }
 
-/* Whatever the byte: refused, or a tensor whose sizes agree. */
+/* With any byte, the message is refused or is a tensor whose sizes agree. */
 static void any_byte_may_be_any_other(void **state)
 {
     (void)state;

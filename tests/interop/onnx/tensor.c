@@ -27,9 +27,9 @@ enum {
 /* How the elements of a type are stored. */
 struct storage {
     size_t element;   /* bytes in memory and as raw bytes */
-    uint64_t field;   /* of the elements as numbers */
-    enum wire wire;   /* of such a number */
-    uint64_t largest; /* such a number */
+    uint64_t field;   /* field of the elements as numbers */
+    enum wire wire;   /* wire type of a number */
+    uint64_t largest; /* largest number */
 };
 
 static const struct storage *storage_of(int64_t type)
@@ -143,7 +143,7 @@ static const char *allocate(struct tensor *tensor)
     return NULL;
 }
 
-/* `filled`: elements that are already there. */
+/* Adds an element. *filled is the number of elements so far. */
 static const char *add_element(struct tensor *tensor, size_t *filled, uint64_t value)
 {
     if (*filled == tensor->count)
@@ -259,7 +259,7 @@ void tensor_free(struct tensor *tensor)
 
 /* --------------------------------------------------------------------------------------- files */
 
-/* The size of a file, at whose beginning it is left; -1 if it has none. */
+/* The size of a file, -1 if it has none. Leaves the file at its beginning. */
 static long size_of(FILE *file)
 {
     if (fseek(file, 0, SEEK_END) != 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tensors of ONNX in memory and in files: the message TensorProto of onnx.proto, with its elements
- * as raw bytes or as numbers. Of its element types those that the Attention operator takes.
+ * as raw bytes or as numbers. It has the element types of the Attention operator.
  */
 #ifndef ATTNKIT_TEST_ONNX_TENSOR_H
 #define ATTNKIT_TEST_ONNX_TENSOR_H
@@ -27,18 +27,19 @@ struct tensor {
     enum tensor_type type;
     int rank;
     int64_t dims[TENSOR_MAX_RANK];
-    size_t count;   /* of elements */
-    size_t element; /* bytes of one */
+    size_t count;   /* number of elements */
+    size_t element; /* bytes of an element */
     void *data;     /* dense, the last dimension innermost; NULL: there is no tensor */
 };
 
-/* What is wrong, or NULL; then the tensor is the caller's to tensor_free. */
+/* Parses a message. Returns what is wrong, or NULL; then the caller frees the tensor by
+ * tensor_free. */
 const char *tensor_parse(struct bytes message, struct tensor *tensor);
 
-/* The same of a whole file. */
+/* Parses a whole file in the same way. */
 const char *tensor_read(const char *path, struct tensor *tensor);
 
-/* A tensor whose elements are bytes 0xff: NaN, if nobody writes to them. */
+/* Makes a tensor whose elements are bytes 0xff, which are NaN until they are written. */
 const char *tensor_make(enum tensor_type type, int rank, const int64_t *dims,
                         struct tensor *tensor);
 
@@ -47,7 +48,7 @@ const char *tensor_write(const char *path, const struct tensor *tensor);
 
 void tensor_free(struct tensor *tensor);
 
-/* All of a file, *data being the caller's to free; what is wrong, or NULL. */
+/* Reads a whole file; *data is the caller's to free. Returns what is wrong, or NULL. */
 const char *file_read(const char *path, uint8_t **data, struct bytes *bytes);
 
 #endif

@@ -39,8 +39,8 @@ def describe(q, k, v, fields):
 
 
 def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields):
-    """out as numbers, lse, and the weights after the softmax where they are asked for. What attnkit
-    refuses is an exception with its message."""
+    """out as numbers, lse, and, if asked for, the weights after the softmax. A refusal of attnkit is an
+    exception with its message."""
     q, k, v = (np.ascontiguousarray(array) for array in (q, k, v))
     rows = q.shape[:3]
     out = np.empty((*rows, v.shape[3]), dtype=STORED[out_type])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random cases, each drawn from the seed and its number: tensors, masks and options, as attnkit takes
-them and as PyTorch does. What PyTorch has no option for becomes a dense mask for it, worked out here.
-"""
+"""Random cases, each drawn from the seed and its number: tensors, masks and options, as attnkit takes them and
+as PyTorch does. Options that PyTorch lacks become a dense mask for it, computed here."""
 
 import numpy as np
 
@@ -98,8 +97,8 @@ class Case:
         self.torch = {}
 
     def draw_causal(self):
-        """PyTorch's is_causal begins at the upper left, and on CPUs gives NaN with a scale of 0 or less:
-        recipes.py has those."""
+        """PyTorch's is_causal begins at the upper left, and on CPUs gives NaN with a scale of 0 or less;
+        recipes.py has these cases."""
         if self.scale is not None and self.scale <= 0:
             self.scale = 1.0
         self.set_flags(call.CAUSAL, align=call.UPPER_LEFT)
@@ -107,19 +106,19 @@ class Case:
         self.seen &= self.distance(np.zeros(self.batch)) <= 0
 
     def broadcast_shape(self):
-        """Of a mask of 2, 3 or 4 dimensions."""
+        """The shape of a mask of 2, 3 or 4 dimensions that broadcasts."""
         batch, heads, rows = (self.one_of((1, n)) for n in (self.batch, self.q_heads, self.q_len))
         shape = (batch, heads, rows, self.kv_len)
         return shape[self.one_of((0, 0, 1, 2)):]
 
     def draw_seen(self, shape):
-        """True in some places; sometimes in none of a row, or in all."""
+        """Booleans, true in some places; sometimes in no place of a row, or in all."""
         seen = self.random.random(shape) < self.one_of((0.1, 0.5, 0.9))
         rows = self.random.integers(8, size=shape[:-1])
         return np.where(rows[..., None] == 0, False, np.where(rows[..., None] == 1, True, seen))
 
     def mask_as(self, name, seen):
-        """A mask of bytes or bits, by what is seen or what is not."""
+        """A mask of bytes or bits, of kind ATTEND or IGNORE."""
         kind = self.one_of((call.ATTEND, call.IGNORE))
         said = seen if kind == call.ATTEND else ~seen
         if name == "mask_bits":
@@ -134,13 +133,13 @@ class Case:
         self.seen = self.seen & seen
 
     def draw_bias(self, shape):
-        """Numbers, of which some are -infinity, as they are stored."""
+        """The stored numbers of a bias, some of them -infinity."""
         numbers = self.random.standard_normal(shape, dtype=np.float32) * np.float32(self.one_of((1, 8)))
         numbers = np.where(self.draw_seen(shape), numbers, np.float32(UNSEEN))
         return rounded(numbers, self.one_of(("float32", "float16", "bfloat16")))
 
     def add_bias(self, bias):
-        """Adds its numbers to the scores; -infinity masks, and so do the columns that it lacks."""
+        """Adds a bias to the scores. -infinity masks a key, and so do missing columns."""
         self.fields |= call.mask_fields("bias", bias)
         numbers = call.widened(bias).astype(np.float64)
         seen = numbers != UNSEEN
@@ -149,7 +148,7 @@ class Case:
         self.bias, self.size = self.bias + numbers, self.size + abs(numbers)
 
     def to_all_keys(self, array):
-        """Zeros after the columns that there are."""
+        """The array with zeros after its columns, up to all keys."""
         missing = self.kv_len - array.shape[-1]
         return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
 
@@ -206,7 +205,7 @@ class Case:
         self.seen = self.seen & (q_docs[:, :, None] == kv_docs[:, None])[:, None]
 
     def draw_short_mask(self, name):
-        """Of fewer columns than there are keys: those after them are masked."""
+        """A mask with fewer columns than keys, which masks the keys after them."""
         columns = self.kv_len if self.one_in(2) else 1 + self.below(self.kv_len)
         shape = (*self.broadcast_shape()[:-1], columns)
         if name == "bias":
@@ -228,7 +227,7 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """What flex_attention has as well: a softcap before all that is added."""
+        """Options that flex_attention has as well: a softcap before everything that is added."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit against PyTorch in float64, on every instruction set that this machine can run: random
-cases of attention and layers inside a derived bound, and how to get what PyTorch does where the two differ
-on purpose.
+"""Compares attnkit with PyTorch in float64, on every instruction set that this machine can run: random cases of
+attention and layers inside a derived bound, and recipes for the behaviour of PyTorch where the two differ on
+purpose.
 
     tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
 

@@ -21,14 +21,14 @@ Result = namedtuple("Result", "out lse weights mean")
 
 
 def nan(*shape, type="float32"):
-    """An array of them, in any of the types."""
+    """An array of NaN, in any of the types."""
     array = np.empty(shape, dtype=STORED[type])
     array.view(np.uint8)[...] = 0xFF
     return array
 
 
 def in_rows(array):
-    """[batch, rows, dim], whatever its strides."""
+    """A Tensor of an array [batch, rows, dim] with any strides."""
     return None if array is None else tensor(array, strides=(array.strides[0], 0, array.strides[1]))
 
 
@@ -49,8 +49,8 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Structs, and a size that is answered, by reference; what attnkit refuses is an exception with
-        its message."""
+        """Calls a function with structs, and a size that it returns, by reference. A refusal of attnkit is an
+        exception with its message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))
         last = len(arguments) - 1
@@ -61,9 +61,8 @@ class Layer:
 
     def __call__(self, x, key=None, value=None, out_type="float32", weights=False, flags=0, cached=None,
                  attention_flags=0, rotation=None, **fields):
-        """Inputs are [batch, rows, dim]; where x is a view whose rows come first in memory, so is out.
-        rotation is a dict of its fields; the other ones are of the attention. weights: of each head, and
-        their mean."""
+        """Inputs are [batch, rows, dim]; if x is a view whose rows come first in memory, so is out. rotation is
+        a dict of its fields; other fields are the attention's. weights: of each head, and their mean."""
         batch, q_len = x.shape[:2]
         out = nan(batch, q_len, self.d_out, type=out_type)
         if not x.flags.c_contiguous:

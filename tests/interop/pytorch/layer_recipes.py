@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of PyTorch, Hugging Face and others that need a word about how to say them, as in the table of
-docs/semantics.md. A recipe gets what makes a Layer on one instruction set.
-"""
+"""Layers of PyTorch, Hugging Face and others that need a recipe for attnkit, as in the table of
+docs/semantics.md. A recipe gets a function that makes a Layer on one instruction set."""
 
 import numpy as np
 import torch
@@ -14,14 +13,14 @@ from recipes import near, same_bits
 
 
 def mask_that_hides_a_row(case):
-    """Of Booleans, [rows, keys]; row 2 sees nothing."""
+    """A mask of Booleans, [rows, keys]; row 2 sees no key."""
     seen = np.ones((case.q_len, case.keys), dtype=bool)
     seen[2] = False
     return seen
 
 
 def a_row_that_sees_nothing_is_the_bias_of_the_output(layer):
-    """PyTorch gives NaN where weights are asked for, and the same where they are not."""
+    """PyTorch gives NaN if weights are asked for, and else the bias as well."""
     case = Case(31, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     seen = mask_that_hides_a_row(case)
     case.module(attn_mask=torch.from_numpy(~seen), need_weights=False)
@@ -88,8 +87,8 @@ def add_bias_kv_is_a_key_in_the_cache(layer):
 
 
 def cross_attention_keeps_the_keys_of_an_encoder(layer):
-    """As Whisper's decoder does, whose k_proj has no bias: the first call projects the encoder's rows,
-    the others attend over what is there."""
+    """Like Whisper's decoder, whose k_proj has no bias: the first call projects the encoder's rows, later calls
+    attend over the cached keys."""
     case = Case(35, batch=2, q_len=3, kv_len=40, d_model=64, q_heads=4)
     del case.given["b_k"]
     case.weights["b_k"][...] = 0

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers as PyTorch has them, and as attnkit is told to do the same: nn.MultiheadAttention, blocks in
-the manner of Llama with grouped heads, RoPE and a cache, and what is between. Seeds are fixed; PyTorch
-computes in float64 from the same numbers. docs/semantics.md has the same in words.
-"""
+"""Layers of PyTorch, and the arguments with which attnkit computes the same: nn.MultiheadAttention, blocks in
+the manner of Llama with grouped heads, RoPE and a cache, and forms in between. Seeds are fixed; PyTorch
+computes in float64 from the same numbers. docs/semantics.md describes the same in words."""
 
 import numpy as np
 import torch
@@ -51,7 +50,7 @@ class Case:
         return rounded(values, self.type)
 
     def draw_weights(self, bias):
-        """As large as keeps q, k and v around 1."""
+        """Draws weights of a size that keeps q, k and v around 1."""
         shapes = {"q": (self.q_heads * self.head_dim, self.d_model),
                   "k": (self.kv_heads * self.head_dim, self.d_key),
                   "v": (self.kv_heads * self.value_dim, self.d_value),
@@ -77,26 +76,26 @@ class Case:
                 self.given[name + "_qkv"] = np.concatenate(three)
 
     def mask(self, name, seen):
-        """seen broadcasts to [batch, q_heads, q_len, keys]; attnkit gets it as what is ignored."""
+        """seen broadcasts to [batch, q_heads, q_len, keys]; attnkit gets it as a mask of kind IGNORE."""
         ignored = ~seen
         array = call.packed_bits(ignored) if name == "mask_bits" else ignored.view(np.uint8)
         self.fields |= call.mask_fields(name, array, call.IGNORE, columns=self.keys)
         self.seen = self.seen & seen
 
     def add(self, bias):
-        """Numbers in float32, of which -infinity masks."""
+        """Adds a bias in float32, in which -infinity masks a key."""
         self.fields |= call.mask_fields("bias", bias)
         seen = bias > -np.inf
         self.seen, self.bias = self.seen & seen, self.bias + np.where(seen, bias, 0)
 
     def causal(self):
-        """By positions, which are those of the keys."""
+        """Makes the call causal. Positions count like the keys."""
         self.fields |= {"attention_flags": call.CAUSAL, "align": call.BOTTOM_RIGHT}
         rows = self.positions[:, None] + np.arange(self.q_len)
         self.seen = self.seen & (np.arange(self.keys) <= rows[:, :, None])[:, None]
 
     def arguments(self):
-        """Of a call of a Layer; it appends to copies of the caches."""
+        """The arguments of a call of a Layer, which appends to copies of the caches."""
         cross = {} if self.key is self.x else {"key": self.key}
         if self.value is not self.key:
             cross["value"] = self.value
@@ -126,7 +125,7 @@ class Case:
         return theirs.eval()
 
     def module(self, **options):
-        """Its options are those of forward."""
+        """The result of nn.MultiheadAttention, with options of forward."""
         theirs, inputs = self.make_module(), [doubles(a) for a in (self.x, self.key, self.value)]
         self.out, self.mean_out = theirs(*inputs, **options)
         _, self.weights_out = theirs(*inputs, average_attn_weights=False, **options)
@@ -142,7 +141,7 @@ class Case:
                 self.projected("v", self.value, self.kv_heads))
 
     def output(self, result):
-        """The output projection of [batch, heads, rows, dim]."""
+        """Applies the output projection to [batch, heads, rows, dim]."""
         b = self.weights.get("b_o")
         self.out = F.linear(result.transpose(1, 2).flatten(2), doubles(self.weights["w_o"]),
                             None if b is None else doubles(b))
@@ -152,8 +151,8 @@ class Case:
         self.output(F.scaled_dot_product_attention(*self.projections(), enable_gqa=True, **options))
 
     def groups(self, mask):
-        """Written out with an axis of KV heads and one of the query heads of each; mask, of Booleans,
-        broadcasts to [batch, kv_heads, group, q_len, keys]."""
+        """Attention with an axis of KV heads and an axis of their query heads. mask, of Booleans, broadcasts to
+        [batch, kv_heads, group, q_len, keys]."""
         q, k, v = self.projections()
         q = q.unflatten(1, (self.kv_heads, -1))
         scores = torch.einsum("bgrid,bgjd->bgrij", q, k) * self.head_dim ** -0.5
@@ -170,7 +169,7 @@ def kept(random, *shape):
 
 
 def padded(lens, keys):
-    """As key_padding_mask: true where there is no key."""
+    """A key_padding_mask: true where there is no key."""
     return np.arange(keys) >= np.array(lens)[:, None]
 
 
@@ -197,7 +196,7 @@ def module_cross_with_few_rows():
 
 
 def module_self_with_padding_and_causal_mask():
-    """As the first part of a TransformerDecoderLayer has it: tgt_mask and tgt_key_padding_mask."""
+    """Like the first part of a TransformerDecoderLayer: tgt_mask and tgt_key_padding_mask."""
     case = Case(4, batch=4, q_len=64, d_model=512, q_heads=8)
     case.one_matrix()
     padding = padded((64, 40, 1, 63), 64)
@@ -209,7 +208,7 @@ def module_self_with_padding_and_causal_mask():
 
 
 def module_cross_with_memory_masks():
-    """As its second part: memory_mask, of floats, and memory_key_padding_mask."""
+    """Like its second part: memory_mask, of floats, and memory_key_padding_mask."""
     case = Case(5, batch=4, q_len=40, kv_len=96, d_model=512, q_heads=8)
     padding = padded((96, 50, 17, 95), 96)
     added = case.random.standard_normal((40, 96), dtype=np.float32)
@@ -294,7 +293,7 @@ def one_kv_head_with_a_mask():
 
 
 def rotated_by_halves(x, base, positions):
-    """apply_rotary_pos_emb with rotate_half, as Hugging Face's Llama has them; x [heads, rows, dim]."""
+    """apply_rotary_pos_emb with rotate_half, as in Hugging Face's Llama; x [heads, rows, dim]."""
     dim = x.shape[-1]
     frequencies = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.outer(positions.double(), frequencies)
@@ -304,7 +303,7 @@ def rotated_by_halves(x, base, positions):
 
 
 def rotated_as_complex(x, base, positions):
-    """Neighbours as real and imaginary part, as Meta's Llama has them."""
+    """Neighbours are real and imaginary part, as in Meta's Llama."""
     dim = x.shape[-1]
     frequencies = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.outer(positions.double(), frequencies)
@@ -314,7 +313,7 @@ def rotated_as_complex(x, base, positions):
 
 
 def llama(seed, cached, rows, rotate, base, rope, rope_dim=0, cache_type="float32"):
-    """Attention of a block of Llama: new rows behind a cache, whose keys are rotated already."""
+    """Attention of a block of Llama: new rows behind a cache of keys that are rotated already."""
     batch, room = len(cached), max(cached) + rows
     case = Case(seed, batch=batch, q_len=rows, d_model=256, q_heads=8, kv_heads=2, bias=False)
     case.rope = {"kind": rope, "dim": rope_dim, "base": base}
@@ -392,7 +391,7 @@ def out_of_float16():
 
 
 def blocks(values):
-    """As Q8_0, a block for each 32 numbers of a row."""
+    """Values as Q8_0, a block for each 32 numbers of a row."""
     values = values.reshape(len(values), -1, 32)
     array = np.empty(values.shape[:2], dtype=layer_call.BLOCK)
     array["scale"] = abs(values).max(axis=2) / 127
@@ -402,7 +401,7 @@ def blocks(values):
 
 
 def weights_of_q8_0():
-    """In float64 they are what the blocks say."""
+    """In float64, the weights are the numbers of the blocks."""
     case = Case(23, batch=2, q_len=30, d_model=128, q_heads=4)
     for name in ("w_q", "w_k", "w_v", "w_o"):
         case.given[name] = case.weights[name] = blocks(case.weights[name])

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compare.py becomes once there is an environment: TAP of all cases and recipes."""
+"""The program that compare.py runs in the environment: prints TAP of all cases and recipes."""
 
 import functools
 import sys
 import traceback
 from pathlib import Path
 
-# Last: layers.py is that of this folder.
+# Last, so that layers.py is this folder's.
 sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "peers"))
 
 import numpy as np  # noqa: E402
@@ -51,27 +51,27 @@ class Tap:
 
 
 def used(error, bound):
-    """The largest part of the bound that is used; a NaN is more than all of it."""
+    """The largest part of the bound that is used. A NaN uses more than all of it."""
     with np.errstate(invalid="ignore"):
         part = np.where(error == 0, 0, error / bound)
     return float(np.nan_to_num(part, nan=np.inf).max(initial=0))
 
 
 def difference(got, wanted):
-    """0 where both are the same infinity."""
+    """The difference, 0 where both are the same infinity."""
     with np.errstate(invalid="ignore"):
         return np.where(got == wanted, 0, abs(got.astype(np.float64) - wanted))
 
 
 class Figures:
-    """What became of the cases of an instruction set."""
+    """The results of all cases on an instruction set."""
 
     def __init__(self):
         self.cases, self.outside, self.worst = dict.fromkeys(KINDS, 0), 0, 0.0
 
     def add(self, case, wanted, got):
-        """Parts of the bounds that are used. An out of 16 bits uses nearly all of its last rounding, and
-        is not among the figures."""
+        """Adds the used parts of a case's bounds. An out of 16 bits uses nearly all of its last rounding, and
+        is not in the figures."""
         self.cases[case.kind] += 1
         parts = {"out": used(difference(got.out, wanted.out), wanted.out_bound),
                  "lse": used(difference(got.lse, wanted.lse), wanted.lse_bound)}
@@ -113,7 +113,8 @@ def random_cases(options, isas, tap):
 
 
 def run_recipes(options, isas, tap):
-    """What they get makes a call of attention, or a layer, of one instruction set."""
+    """Runs the recipes. Each gets a function that makes a call of attention, or a layer, on one instruction
+    set."""
     for module, given in ((recipes, call.attention), (layer_recipes, Layer)):
         for recipe in module.ALL:
             for isa in isas:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where attnkit and PyTorch differ on purpose: what each does, and the fields by which attnkit gives
-what PyTorch gives. docs/semantics.md has the same as a table. A recipe gets call.attention for one
-instruction set; the tensors are small and in float32, and so is PyTorch where that matters.
-"""
+"""The differences on purpose between attnkit and PyTorch: what each does, and the fields with which attnkit
+gives PyTorch's result. docs/semantics.md has the same as a table. A recipe gets call.attention for one
+instruction set. The tensors are small and in float32, and PyTorch computes in float32 where it matters."""
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ import call
 from libraries.forms import Cannot
 
 BATCH, Q_HEADS, KV_HEADS, Q_LEN, KV_LEN, DIM = 2, 4, 2, 5, 9, 16
-NEAR = {"rtol": 1e-5, "atol": 1e-5}  # of numbers around 1; the random cases have the bound
+NEAR = {"rtol": 1e-5, "atol": 1e-5}  # tolerance for numbers around 1; the random cases have the bound
 
 
 def tensors(q_len=Q_LEN, kv_len=KV_LEN, q_heads=Q_HEADS, kv_heads=KV_HEADS):
@@ -78,7 +77,7 @@ def causal_and_a_mask_go_together(attention):
     try:
         grouped(q, k, v, mask, is_causal=True)
     except RuntimeError:
-        pass  # PyTorch wants one mask of both
+        pass  # PyTorch needs one mask for both
     else:
         raise AssertionError("PyTorch takes both now: compare them")
     both = attention(q, k, v, flags=call.CAUSAL, align=call.UPPER_LEFT,
@@ -88,7 +87,8 @@ def causal_and_a_mask_go_together(attention):
 
 
 def causal_goes_with_any_scale(attention):
-    """PyTorch's is_causal on CPUs masks before it multiplies: 0 or less gives NaN, its masks do not."""
+    """PyTorch's is_causal on CPUs masks before it multiplies by the scale, so that a scale of 0 or less gives
+    NaN. Its masks do not."""
     q, k, v = tensors()
     seen = np.tri(Q_LEN, KV_LEN, dtype=bool)
     for scale in (-0.3, 0.0):
@@ -122,8 +122,8 @@ def no_keys_at_all_give_0(attention):
 
 
 def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
-    """A row that has nothing else is the mean of v in both: in float32 such a number swallows the
-    scores. Beside others it has a weight of 0, as if it were masked."""
+    """A row that sees only such keys is the mean of v in both libraries, because in float32 -1e9 swallows the
+    scores. Beside other keys, such a key has a weight of 0, as if it were masked."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     mean = np.repeat(v.mean(axis=2), 2, axis=1)
@@ -135,14 +135,14 @@ def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
         masked = attention(q, k, v, **call.mask_fields("mask", mask.view(np.uint8), call.ATTEND)).out
         others = [0, 1, 3, 4]
         same_bits(got[:, :, others], masked[:, :, others])
-        # The recipe: what is meant as a mask is a mask.
+        # The recipe: pass the mask as a mask.
         again = attention(q, k, v, **call.mask_fields(
             "mask", (bias < -1e8).view(np.uint8), call.IGNORE)).out
         same_bits(again, masked)
 
 
 def lse_is_a_natural_logarithm(attention):
-    """As that of flex_attention; base 2 is this times log2 e."""
+    """Like the lse of flex_attention; in base 2 it is this times log2 e."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     seen = torch.from_numpy(mask)
@@ -158,7 +158,7 @@ def lse_is_a_natural_logarithm(attention):
 
 
 def a_float_mask_of_0_and_1_is_added(attention):
-    """In PyTorch, too. As Booleans, the bytes 0 and 1 of a mask are true and false."""
+    """PyTorch does the same. As Booleans, the bytes 0 and 1 of a mask are false and true."""
     q, k, v = tensors()
     mask = np.random.default_rng(10).random((Q_LEN, KV_LEN)) < 0.6
     numbers = mask.astype(np.float32)
@@ -184,7 +184,7 @@ def side_by_side(array):
 
 
 def multihead_attention_ignores_where_a_mask_is_true(attention):
-    """Both of its masks at once: one of keys for each sequence, one of rows and keys."""
+    """Both masks of the module at once: one of keys for each sequence, one of rows and keys."""
     q, k, v = tensors(kv_heads=Q_HEADS)
     padding = np.arange(KV_LEN) >= np.array([[KV_LEN - 2], [KV_LEN]])
     ignored = np.random.default_rng(11).random((Q_LEN, KV_LEN)) < 0.4
@@ -217,7 +217,7 @@ def multihead_attention_gives_weights_of_nan_where_a_row_sees_nothing(attention)
 
 
 def what_a_masked_key_holds_is_not_looked_at(attention):
-    """PyTorch multiplies it by 0, which leaves a NaN what it is."""
+    """PyTorch multiplies it by 0, which leaves a NaN as it is."""
     q, k, v = tensors()
     mask = np.ones((Q_LEN, KV_LEN), dtype=bool)
     mask[:, 4] = False
@@ -226,7 +226,7 @@ def what_a_masked_key_holds_is_not_looked_at(attention):
     near(clean, grouped(q, k, v, mask))
     k[:, :, 4], v[:, :, 4] = np.nan, np.inf
     same_bits(attention(q, k, v, **fields).out, clean)
-    k[:, :, 4], v[:, :, 4] = 0, 0  # what PyTorch needs
+    k[:, :, 4], v[:, :, 4] = 0, 0  # PyTorch needs finite numbers here
     near(clean, grouped(q, k, v, mask))
 
 
@@ -238,7 +238,8 @@ def a_scale_of_0_is_one_that_is_given(attention):
 
 
 def dropout_is_drawn_from_a_seed_and_not_from_a_state(attention):
-    """Not PyTorch's random numbers, but the same mean: what is kept is divided by 1 - rate."""
+    """The random numbers are not PyTorch's, but the mean is the same: weights that are kept are divided by 1 -
+    rate."""
     q, k, _ = tensors(kv_len=4000)
     ones = np.ones((BATCH, KV_HEADS, 4000, 1), dtype=np.float32)
     seeds = np.array([1, 2], dtype=np.uint64)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library with one fault that the compiler is told: -DCRASH, -DWRONG and so on.
+ * A library with one fault, chosen by a compiler option: -DCRASH, -DWRONG and so on.
  * tests/perf/test_compare.py builds it, with the worker in worker.c.
  */
 #include "tests/perf/compare/toy.h"
@@ -18,7 +18,7 @@
 #define STORED 1.0f /* the first value of the cache */
 #endif
 #ifndef SCALE
-#define SCALE 1.0f /* that the cache is stored with: a power of two */
+#define SCALE 1.0f /* scale of the stored cache: a power of two */
 #endif
 
 const char *attnkit_version(void)
@@ -34,7 +34,7 @@ void toy_set_up(struct toy_cache *cache)
 #endif
 }
 
-/* Takes WORK steps that no compiler leaves out. */
+/* Makes WORK steps that no compiler can leave out. */
 static float work(void)
 {
     volatile float sum = 0.0f;

@@ -8,11 +8,12 @@
 
 #include <stddef.h>
 
-/* What is set up once and read by each call. */
+/* Data that is set up once and read by each call. */
 struct toy_cache {
     float values[4];
-    float scale;                           /* of them */
-    const char *(*version_function)(void); /* NULL, or that of the library that has set it up */
+    float scale; /* scale of the values */
+    const char *(*version_function)(
+        void); /* NULL, or a function of the library that has set it up */
 };
 
 struct toy_args {
@@ -22,7 +23,7 @@ struct toy_args {
     char more[40];
     size_t count;
 #else
-    size_t count; /* of out */
+    size_t count; /* elements of out */
     const struct toy_cache *cache;
     float *out;
 #endif
@@ -32,7 +33,7 @@ const char *attnkit_version(void);
 
 void toy_set_up(struct toy_cache *cache);
 
-/* Why it refuses; NULL: it does not. */
+/* Makes the call. Returns why it refuses; NULL: it does not. */
 const char *toy_call(const struct toy_args *args);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of library.c: it has the points of prefill in plain C. -DWORKER=7 is a worker of that
- * version.
+ * The worker of library.c, with the points of prefill in plain C. -DWORKER=7 makes a worker of
+ * version 7.
  */
 #ifdef NO_WORKER
 #define attnkit_worker none
@@ -23,7 +23,7 @@
 
 enum { COUNT = 1000 };
 
-/* A call and what came of it. */
+/* A call and its result. */
 struct toy {
     struct toy_args args;
     const char *problem;

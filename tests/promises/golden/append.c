@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of appends: rows of each type to a cache of each type, rotated by tables or angles,
- * into rows, tiles and pages; and rotations in place. What is hashed is the bytes of each row in
- * the order of its elements, wherever they lie, and its scales.
+ * into rows, tiles and pages; and rotations in place. The hash is over the bytes of each row, in
+ * the order of its elements, and over its scales.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* of each of these 45 kinds of conversion */
+    PLACES = 5, /* for each of these 45 conversions */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,
@@ -103,7 +103,7 @@ static struct append draw_append(const struct golden_kind *kind, int number)
     return a;
 }
 
-/* To blocks that have no tiles. */
+/* An append to a type in blocks, which has no tiles. */
 static struct append draw_block_append(int number)
 {
     static const enum place places[] = {ROWS, PAGES, HEADS_INSIDE};
@@ -153,7 +153,7 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Rows of a head, or of a head in a page, with those that fill its last tile. */
+/* Rows of a head, or of a head in a page, rounded up to whole tiles. */
 static int64_t room_of(const struct append *a)
 {
     const int64_t rows = a->page_size ? a->page_size : a->capacity;
@@ -294,7 +294,7 @@ static void run_append(const struct append *a, const struct memory *m, const cha
 
 /* --- What it has written ---------------------------------------------------------------------- */
 
-/* The row of an entry's head, or its scales, in the order of its elements. */
+/* Hashes a row of an entry's head, or its scales, in the order of its elements. */
 static uint64_t hash_row(uint64_t hash, const struct append *a, const struct memory *m,
                          bool of_scales, int64_t b, int64_t h, int64_t r)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of attention: K and V of each type in each layout, each mask alone and with each
- * other, every set of score functions, weights out, and all of it together.
+ * other mask, every set of score mods, weights out, and all of these together.
  */
 #include <stddef.h>
 
@@ -32,11 +32,11 @@ static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
     return PICK(dims, random);
 }
 
-/* Of the types that are set. Every eighth case has several chunks of keys. */
+/* Draws a shape that the types of K and V allow. Every eighth case has several chunks of keys. */
 static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
 {
     const bool is_long = number % 8 == 7;
-    const double limit = is_long ? 1.2e6 : 1.5e5; /* multiply-adds, about */
+    const double limit = is_long ? 1.2e6 : 1.5e5; /* in multiply-adds, about */
     w->head_dim = draw_dim(w->k, &w->k_group, random);
     w->value_dim = draw_dim(w->v, &w->v_group, random);
     do {
@@ -111,7 +111,7 @@ static void describe_layouts(int number, struct golden_attention *w)
     draw_causal(w, &random);
 }
 
-/* K and V of a type, or one of them; q and out of any. */
+/* K and V of a type, or only one of them; q and out of any type. */
 static void describe_type(int number, attnkit_type type, uint64_t seed, struct golden_attention *w)
 {
     uint64_t random = begin(w, seed, number);
@@ -145,7 +145,7 @@ static void describe_q8_0(int number, struct golden_attention *w)
     describe_type(number, ATTNKIT_Q8_0, 5, w);
 }
 
-/* K and V of the types without tiles, each with each. */
+/* K and V of the types without tiles, every pair of types. */
 static void describe_blocks(int number, struct golden_attention *w)
 {
     enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
@@ -205,7 +205,7 @@ static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
     }
 }
 
-/* What goes together with what has been drawn. */
+/* Completes a case with options that go with the drawn ones. */
 static void finish(struct golden_attention *w, uint64_t *random)
 {
     const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;
@@ -216,7 +216,7 @@ static void finish(struct golden_attention *w, uint64_t *random)
         draw_positions(w, random);
 }
 
-/* Each alone, then with each. */
+/* Each mask alone, then each pair of masks. */
 static void describe_masks(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 6, number);
@@ -298,7 +298,7 @@ static void describe_options(int number, struct golden_attention *w)
 
 /* --- Factors of a bias ------------------------------------------------------------------------ */
 
-/* Of each type, with everything that may go with it. */
+/* A bias of each type, with everything that may go with it. */
 static void describe_bias_scales(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 19, number);
@@ -319,7 +319,7 @@ static void describe_bias_scales(int number, struct golden_attention *w)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Half of them with masks and score functions. Layouts 0, 1 and 5 have rows that can be cells. */
+/* Half of the cases have masks and score mods. In layouts 0, 1 and 5, rows can be cells. */
 static void describe_cells(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 5};

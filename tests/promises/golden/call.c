@@ -42,7 +42,7 @@ float golden_number(enum golden_numbers numbers, uint64_t *random)
 
 /* --- Query rows and results ------------------------------------------------------------------- */
 
-/* Batch entries of tensors of query rows. */
+/* Batch entries of a tensor of query rows: packed rows have one. */
 static int64_t row_entries(const struct golden_attention *what)
 {
     return what->packed_q ? 1 : what->batch;
@@ -77,7 +77,7 @@ static void make_rows(struct golden_call *c)
     c->groups.weights.weights.data = c->weights;
 }
 
-/* Where sequences begin in so many rows. */
+/* Where the sequences begin among `total` rows. */
 static attnkit_ints make_starts(struct golden_call *c, int64_t total, enum golden_tensor tensor)
 {
     const int64_t batch = c->what.batch;
@@ -101,8 +101,8 @@ static void make_packed(struct golden_call *c)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Where the key of cell `cell` of an entry would lie if the cache had gone round, or in any order:
- * a permutation either way. */
+/* The place, in the order of the keys, of the key in a cell of an entry: a ring turned by `turn`,
+ * or any order by `step`. Either is a permutation. */
 static int64_t place_of(int64_t cell, int64_t cells, int64_t turn, int64_t step)
 {
     return (cell * step + turn) % cells;
@@ -113,7 +113,7 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-/* Positions of rows move along with the indices. */
+/* Puts the keys into cells. The positions of rows grow with the indices of the keys. */
 static void make_cells(struct golden_call *c)
 {
     const int64_t cells = c->what.kv_len, batch = c->what.batch;
@@ -158,7 +158,7 @@ static void make_positions(struct golden_call *c)
     a->q_offsets.data = offsets;
 }
 
-/* Ids in runs, some of them common to rows and keys. */
+/* Segment ids in runs. Some ids are common to rows and keys. */
 static int32_t *make_segments(struct golden_call *c, int64_t count, enum golden_tensor tensor)
 {
     uint64_t random = golden_stream(&c->what, tensor);
@@ -186,7 +186,7 @@ static int64_t make_mask(struct golden_call *c, int64_t row_bytes, attnkit_tenso
     return bytes;
 }
 
-/* Bytes in runs that are all false, all true or anything. */
+/* Fills a mask with runs of bytes that are all false, all true or random. */
 static void fill_mask(attnkit_tensor *mask, int64_t bytes, uint64_t random)
 {
     unsigned char *const to = (unsigned char *)(uintptr_t)mask->data;
@@ -234,7 +234,7 @@ static float draw_bias(enum golden_numbers numbers, int64_t kind, uint64_t *rand
     return kind == 1 ? 0.0f : 4.0f * golden_number(numbers, random);
 }
 
-/* In runs that are masked, 0 or anything. */
+/* A bias in runs that are masked, 0 or random. */
 static void make_bias(struct golden_call *c)
 {
     const struct golden_attention *const what = &c->what;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention calls for golden cases, each from a description: the same description makes the same
- * numbers in the same places for ever. Every tensor has random numbers of its own, so that one more
- * moves none.
+ * Attention calls for golden cases, each made from a description. The same description makes the
+ * same numbers in the same places for ever. Every tensor has random numbers of its own, so that a
+ * further tensor changes no other.
  */
 #ifndef ATTNKIT_TEST_GOLDEN_CALL_H
 #define ATTNKIT_TEST_GOLDEN_CALL_H
@@ -20,9 +20,9 @@ enum golden_numbers {
     SPECIAL, /* NaN, infinities and signed zeros here and there */
 };
 
-/* Zero in a field: nothing of it. */
+/* The description of a call. A field of 0 means that the call lacks it. */
 struct golden_attention {
-    uint64_t seed; /* of all numbers */
+    uint64_t seed; /* seed of all numbers */
     enum golden_numbers numbers;
     attnkit_type q, k, v, out;
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
@@ -43,7 +43,7 @@ struct golden_attention {
     attnkit_mask_kind bytes, bits;
     bool has_bias;
     attnkit_type bias;
-    bool short_columns;  /* of masks and bias */
+    bool short_columns;  /* masks and bias have fewer columns than keys */
     bool shared_columns; /* one row of masks and bias for all heads and query rows */
 
     bool has_scale;
@@ -58,9 +58,9 @@ struct golden_call {
     struct golden_attention what;
     attnkit_attention_args args;
     struct groups groups; /* of args */
-    char *out;            /* as args has them, to be written to */
+    char *out;            /* the outputs of args */
     float *lse, *weights;
-    int64_t rows; /* of all heads and entries */
+    int64_t rows; /* over all heads and entries */
     int pieces;
     struct guarded piece[GOLDEN_PIECES];
 };
@@ -72,7 +72,7 @@ void golden_call_free(struct golden_call *c);
 /* Memory that ends at an unmapped page and is freed with the call. */
 void *golden_take(struct golden_call *c, int64_t bytes);
 
-/* The random numbers of a tensor, or of whatever else has its own. */
+/* The tensors, and other parts of a call, that have random numbers of their own. */
 enum golden_tensor {
     GOLDEN_Q,
     GOLDEN_K,
@@ -97,7 +97,7 @@ enum golden_tensor {
 
 uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);
 
-/* A number of a tensor. */
+/* Draws a number for a tensor. */
 float golden_number(enum golden_numbers numbers, uint64_t *random);
 
 /* Puts K, V, their scales, their pages and lengths into a call; stored.c. */
@@ -106,7 +106,7 @@ void golden_store(struct golden_call *c);
 /* Runs any call on an instruction set; fails the test on any status but ATTNKIT_OK. */
 void golden_attend(const attnkit_attention_args *args, const char *isa);
 
-/* Runs it on an instruction set, or where that is NULL by the reference; returns the hash of out,
+/* Runs the call on an instruction set, or by the reference if isa is NULL; returns the hash of out,
  * lse and weights. */
 uint64_t golden_call_hash(const struct golden_call *c, const char *isa);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of plain attention in binary32: every head_dim to 130, lengths around all cuts,
- * strides of every sort, and a second time with every row against an unmapped page.
+ * Golden cases of plain attention in binary32: every head_dim to 130, lengths around the borders of
+ * tiles, blocks and chunks, strides of every sort. Each case also runs with every row against an
+ * unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +16,8 @@
 enum { CASES = 1800, DIMS = 134, LARGE_DIMS = 4 };
 
 static const uint64_t SEED = 7;
-static const double CASE_COST = 2e5; /* multiply-adds, about: an emulator does 10^7 a second */
+static const double CASE_COST =
+    2e5; /* about so many multiply-adds, of which an emulator does 10^7 a second */
 
 static const int lengths[] = {0,  1,  2,  3,  5,   7,   8,   15,  16,  17,  31,  32,
                               33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000};
@@ -23,7 +25,8 @@ static const int large_dims[LARGE_DIMS] = {192, 256, 512, 576};
 static const int thread_counts[] = {1, 2, 3, 7};
 static const int counting[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 
-/* What the axes of tests/cases/case.h had when the first hashes were written. */
+/* The axes of tests/cases/case.h with the values that they had when the first hashes were
+ * written. */
 static struct axes old_axes(void)
 {
     static int dims[DIMS];
@@ -60,7 +63,7 @@ static struct axes old_axes(void)
     };
 }
 
-/* They are drawn one after the other, each so that it covers what those before it do not. */
+/* Cases are drawn in order, so that each one covers pairs that the earlier ones do not. */
 static const struct test_case *case_of(int number)
 {
     static struct cases cases;

@@ -25,7 +25,7 @@ static inline uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
     return hash_bytes(hash, x, count * sizeof *x);
 }
 
-/* Elements of ATTNKIT_F32, F16 or BF16. */
+/* Hashes elements of ATTNKIT_F32, F16 or BF16. */
 static inline uint64_t hash_elements(uint64_t hash, attnkit_type type, const void *x, size_t count)
 {
     return hash_bytes(hash, x, count * (type == ATTNKIT_F32 ? sizeof(float) : sizeof(uint16_t)));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A kind of golden case: calls of one sort, each with a number, and the hash of what a call gives.
+ * A kind of golden case: calls of one sort, each with a number, and the hash of a call's result.
  *
- * A case never moves: it follows from its kind's seed and its number, by the generator in the file
- * of its kind, which is never edited but for new cases behind the last one. What a later version
- * adds to the library (a type, a mask, an option) gets a kind of its own, with a seed of its own.
+ * A case never changes: it follows from its kind's seed and its number, by the generator in the
+ * file of its kind. The generator is only edited to add cases behind the last one. A feature of a
+ * later version (a type, a mask, an option) gets a kind of its own, with a seed of its own.
  */
 #ifndef ATTNKIT_TEST_GOLDEN_KIND_H
 #define ATTNKIT_TEST_GOLDEN_KIND_H
@@ -18,22 +18,22 @@ struct golden_attention;
 
 struct golden_kind {
     const char *name; /* in golden.txt */
-    int count;        /* of cases, numbered from 0 */
-    int ways;         /* to lay a case out in memory, all with the same hash */
+    int count;        /* number of cases, which are numbered from 0 */
+    int ways;         /* number of layouts in memory of a case, all with the same hash */
 
-    /* The hash of all result bytes of a case on an instruction set, or of the reference where that
-     * is NULL: kernels/scalar/reference.c and reference_linear.c, and for what these do not know
-     * the scalar kernels. Fails the test on any status but ATTNKIT_OK. */
+    /* The hash of all result bytes of a case on an instruction set, or of the reference if isa is
+     * NULL. The reference is kernels/scalar/reference.c and reference_linear.c, and the scalar
+     * kernels for features that these files lack. Fails the test on any status but ATTNKIT_OK. */
     uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
 
     /* The case in a line, as a comment of TAP. */
     void (*print)(const struct golden_kind *kind, int number);
 
-    /* Of those whose cases are attention calls. */
+    /* The description of a case; only for kinds of attention calls. */
     void (*describe)(int number, struct golden_attention *what);
 };
 
-/* Those of a file. */
+/* The kinds of a file. */
 struct golden_kinds {
     const struct golden_kind *list;
     int count;

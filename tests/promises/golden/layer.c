@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of layers: packed weights of each type and what a call with them gives, self- and
+ * Golden cases of layers: packed weights of each type and the results of calls with them, self- and
  * cross-attention; and sequences that grow in a cache of each type and layout.
  */
 #include <setjmp.h>
@@ -22,7 +22,7 @@ static const uint64_t SEED = 16, CACHE_SEED = 17;
 enum {
     STORAGES = 10, /* five types, K in rows or tiles */
     STEPS = 4,
-    CAPACITY = 48, /* of a cache */
+    CAPACITY = 48, /* rows of a cache */
     PAGE = 16,
     BATCH = 2,
     PIECES = 24,
@@ -43,7 +43,7 @@ struct layer_case {
     double softcap;
 };
 
-/* Dims of heads, and with rows in blocks of 32 where the matrices are so. */
+/* Draws the dims of heads. Matrices in blocks of 32 get rows of whole blocks. */
 static void draw_dims(struct layer_case *c, uint64_t *random)
 {
     static const int64_t heads[][2] = {{1, 1}, {4, 2}, {6, 1}, {2, 2}, {8, 2}};
@@ -131,7 +131,7 @@ static void *take(struct layer_memory *m, int64_t bytes)
     return m->piece[m->pieces++];
 }
 
-/* Rows of numbers of a type. */
+/* Memory for rows of numbers of a type. */
 static void *take_rows(struct layer_memory *m, attnkit_type type, int64_t rows, int64_t dim,
                        float factor)
 {
@@ -228,7 +228,7 @@ static void make_options(struct layer_memory *m, const struct layer_case *c)
     m->groups.scores.softcap = c->softcap;
 }
 
-/* Results for so many rows of each entry. */
+/* Memory for the results of so many rows of each entry. */
 static void make_results(struct layer_memory *m, const struct layer_case *c, int64_t q_len)
 {
     const int64_t rows = c->batch * q_len, lines = rows * c->w.q_heads;
@@ -274,7 +274,7 @@ static void free_memory(struct layer_memory *m)
 
 /* --- Hashes ----------------------------------------------------------------------------------- */
 
-/* Runs a call with q_len rows of x, drawn anew, and hashes what it gives. */
+/* Runs a call with q_len rows of x, drawn anew, and hashes its results. */
 static uint64_t hash_call(uint64_t hash, struct layer_memory *m, const struct layer_case *c,
                           int64_t q_len, const char *isa)
 {

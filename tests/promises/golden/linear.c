@@ -18,11 +18,11 @@
 
 static const uint64_t LINEAR_SEED = 14, EMBED_SEED = 15;
 
-enum { TYPES = 3 /* of x, y, and of embeddings */ };
+enum { TYPES = 3 /* types of x, y and embeddings */ };
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Of w, and what it is packed as. */
+/* Pairs of the type of w and the type that it is packed as. */
 enum { CONVERSIONS = 13 };
 static const attnkit_type conversions[CONVERSIONS][2] = {
     {ATTNKIT_F32, ATTNKIT_F32},   {ATTNKIT_F32, ATTNKIT_F16},   {ATTNKIT_F32, ATTNKIT_BF16},
@@ -65,7 +65,7 @@ static struct map draw_map(int number)
     return m;
 }
 
-/* Packs and runs, or asks the reference; y is to be freed. */
+/* Packs and runs, or computes the reference if isa is NULL. y is to be freed. */
 static char *new_y(const struct linear_call *c, const char *isa)
 {
     const struct runner runner = {.isa = isa ? isa : "scalar", .threads = 1};
@@ -81,7 +81,7 @@ static char *new_y(const struct linear_call *c, const char *isa)
     return y;
 }
 
-/* Of packed, then y. */
+/* The hash of the packed matrix, then of y. */
 static uint64_t hash_map(const struct golden_kind *kind, int number, int way, const char *isa)
 {
     (void)kind;
@@ -111,7 +111,7 @@ static void print_map(const struct golden_kind *kind, int number)
 
 /* --- The first cases of all ------------------------------------------------------------------- */
 
-/* One for each conversion; of each, packed and y have a hash of their own. */
+/* A map for each conversion. Its packed matrix has a hash, and its y another one. */
 static struct map first_map(int number)
 {
     const attnkit_type *const types = conversions[number];

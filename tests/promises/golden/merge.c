@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of merging: from no part to many, with lse of all sizes, absent parts, and numbers
- * that are none.
+ * Golden cases of merging: from no part to many, with lse of all sizes, absent parts, NaN and
+ * infinities.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +27,8 @@ enum numbers {
     APART,   /* lse so far apart that factors are 0 */
     LARGE,   /* lse of any size */
     EXTREME, /* lse at the ends of its range */
-    ABSENT,  /* half of the parts */
-    SPECIAL, /* NaN and infinities in both */
+    ABSENT,  /* half of the parts are absent */
+    SPECIAL, /* NaN and infinities in out and lse */
     NUMBERS,
 };
 
@@ -89,7 +89,7 @@ static float draw_out(enum numbers numbers, uint64_t *random)
     return numbers == EXTREME ? 0x1p-130f * x : x;
 }
 
-/* The parts: their lse, and of those that are there their out. */
+/* Draws the parts: their lse, and out of those that are not absent. */
 static void fill_part(const struct merge *m, int64_t rows, float *out, float *lse, uint64_t *random)
 {
     for (int64_t r = 0; r < rows; r++) {

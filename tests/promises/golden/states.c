@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of states: attention over the first chunks of the keys as a state, and the result of
- * a call that goes on from it with the other keys.
+ * a call that continues from this state over the other keys.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void draw_cut(struct cut *c, int number)
 
 /* --- Parts ------------------------------------------------------------------------------------ */
 
-/* Rows, or tiles, of a head of so many keys, dense. */
+/* Sets dense strides for heads of so many keys, in rows or in tiles. */
 static void set_strides(attnkit_tensor *t, bool tiled, int64_t row_bytes, int64_t keys,
                         int64_t heads)
 {
@@ -84,7 +84,7 @@ struct part {
     int64_t lens[GOLDEN_BATCH];
 };
 
-/* K is even, V odd; a row of scales is one. */
+/* Moves the tensors of K, V and their scales to the part's first key. */
 static void move_tensors(struct part *p, const struct golden_attention *w, int64_t first)
 {
     attnkit_tensor *const tensors[4] = {&p->args.k, &p->args.v, &p->groups.storage.k_scales,
@@ -100,7 +100,7 @@ static void move_tensors(struct part *p, const struct golden_attention *w, int64
     }
 }
 
-/* The keys from `first` to `end`. */
+/* Makes the call over the keys from `first` to `end`. */
 static void make_part(struct part *p, const struct golden_call *c, int64_t first, int64_t end)
 {
     const struct golden_attention *const w = &c->what;

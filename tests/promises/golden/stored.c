@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * K and V of a golden case: rows drawn element by element in their type, and put where the layout
- * has them: dense, by tokens, in tiles, in pages, packed. By no code of the library but the
- * rounding of numbers to 16 bits.
+ * has them: dense, token-major, in tiles, in pages, packed. The only code of the library in use
+ * here is the rounding of numbers to 16 bits.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ static int64_t entries_of(const struct golden_call *c)
     return c->what.packed_kv ? 1 : c->what.batch;
 }
 
-/* Rows of a head, or of a head in a page, with those that fill its last tile. */
+/* Rows of a head, or of a head in a page, rounded up to whole tiles. */
 static int64_t room_of(const struct plane *p)
 {
     const struct golden_attention *const what = &p->call->what;
@@ -36,7 +36,7 @@ static int64_t room_of(const struct plane *p)
     return p->tiled ? (rows + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : rows;
 }
 
-/* Where a key's row begins, or the tile that it is in. */
+/* The first byte of a key's row, or of the tile that has the key. */
 static char *place(const struct plane *p, int64_t entry, int64_t head, int64_t key)
 {
     const struct golden_attention *const what = &p->call->what;
@@ -63,7 +63,7 @@ static void put(const struct plane *p, const char *row, int64_t entry, int64_t h
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* Numbers of about 1 out of bytes. */
+/* A scale that brings bytes to numbers of about 1. */
 static float draw_scale(enum golden_numbers numbers, uint64_t *random)
 {
     const float scale = golden_number(numbers, random);
@@ -87,7 +87,7 @@ static uint16_t draw_half(void *source)
     return f16_from_float(draw_scale(from->numbers, from->random));
 }
 
-/* Of a type without tiles; a NaN of 8 bit floating point becomes 0. */
+/* Draws a row of a type without tiles. A NaN of 8-bit floating point becomes 0. */
 static void draw_packed(enum type type, int64_t dim, struct scale_source from, char *row)
 {
     for (int64_t i = 0; i < bytes_of(type, dim); i++) {
@@ -130,7 +130,7 @@ static int64_t keys_of(const struct golden_call *c, int64_t entry)
     return lens.data ? ints_at(lens, entry) : c->what.kv_len;
 }
 
-/* Rows of a type, or of scales. */
+/* Fills a plane with rows of its type, or with scales. */
 static void fill(const struct plane *p, int64_t dim, bool of_scales, uint64_t random)
 {
     const struct golden_call *const c = p->call;
@@ -155,7 +155,7 @@ static void store_plane(struct golden_call *c, attnkit_tensor *t, struct plane *
     const int64_t outer = what->page_size ? c->groups.pages.pages : entries_of(c);
     const int64_t bytes = outer * what->kv_heads * room_of(p) * p->row_bytes;
     p->first = golden_take(c, bytes);
-    memset(p->first, 0xff, (size_t)bytes); /* NaN, in what no key is */
+    memset(p->first, 0xff, (size_t)bytes); /* NaN, which stays in rows without a key */
     t->data = p->first;
     if (what->tokens) {
         t->layout |= ATTNKIT_STRIDED;
@@ -184,7 +184,8 @@ static void store_rows(struct golden_call *c, attnkit_tensor *t, attnkit_tensor 
          golden_stream(&c->what, tensor == GOLDEN_K ? GOLDEN_K_SCALES : GOLDEN_V_SCALES));
 }
 
-/* The last page first; entries of keys that are not there are no pages. */
+/* Pages are numbered from the last one on. Entries of the block table beyond the keys hold no
+ * page. */
 static void store_pages(struct golden_call *c)
 {
     attnkit_pages *const p = &c->groups.pages;

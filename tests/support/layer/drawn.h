@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layer calls drawn from a number: self-attention, rotated or not, and cross-attention, with masks,
- * bias, sinks and other options, and weights as results. Without a cache; those are in sequences.h.
+ * bias, sinks and other options, and weights as results. None has a cache; layers with caches are
+ * in sequences.h.
  */
 #ifndef ATTNKIT_TEST_LAYER_DRAWN_H
 #define ATTNKIT_TEST_LAYER_DRAWN_H
@@ -11,7 +12,7 @@
 
 enum { LAYER_BATCH = 3 /* the most entries */ };
 
-/* What a call gives. */
+/* The results of a call. */
 struct layer_results {
     float *out, *lse, *weights, *mean;
 };
@@ -33,7 +34,7 @@ struct layer_call {
 void layer_call_draw(struct layer_call *c, int number);
 void layer_call_free(struct layer_call *c);
 
-/* Makes the results something that no call gives. */
+/* Fills the results with a pattern that no call writes. */
 void layer_call_clear(const struct layer_call *c);
 
 /* Memory for the results of a call, and a copy of them. */
@@ -41,7 +42,7 @@ struct layer_results layer_results_new(const struct layer_call *c);
 struct layer_results layer_results_copy(const struct layer_call *c);
 void layer_results_free(struct layer_results *r);
 
-/* Fails the test where results of the call are not these, bit for bit. */
+/* Fails the test if the results of the call differ from these in any bit. */
 void layer_call_expect(const struct layer_call *c, const struct layer_results *want);
 
 #endif

@@ -15,7 +15,7 @@
 
 /* A call, or the run of a plan. */
 struct work {
-    const attnkit_layer_args *args; /* or NULL: */
+    const attnkit_layer_args *args; /* NULL for the run of a plan */
     const void *plan;
     const attnkit_layer_data *data;
 };
@@ -32,7 +32,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
     for (int64_t i = n - 1; i >= 0; i--)
         task(arg, i);
     if (n > 1)
-        task(arg, n / 2); /* again */
+        task(arg, n / 2); /* a task that runs twice must change nothing */
 }
 
 struct member {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Running layers in tests: as one call or by a plan, by one thread, in a parallel-for or by threads
- * that meet at a barrier. The workspace ends with the bytes that were asked for.
+ * that meet at a barrier. The workspace has exactly the bytes that the library asks for.
  */
 #ifndef ATTNKIT_TEST_LAYER_RUN_H
 #define ATTNKIT_TEST_LAYER_RUN_H
@@ -12,9 +12,10 @@
 
 #include "tests/cases/planned.h"
 
-enum { LAYER_THREADS = 3 /* at most, of its own */ };
+enum { LAYER_THREADS = 3 /* the most threads of the caller */ };
 
-/* By whom a layer is run. 0 is one thread, in the parallel-for of the test where there are more. */
+/* The threads that run a layer. 0 is one thread. More run in a parallel-for of the test, or, with
+ * own_threads, each makes the call itself. */
 struct layer_way {
     const char *isa;
     int64_t threads;
@@ -24,27 +25,27 @@ struct layer_way {
 /* One call. Fails the test on any status but ATTNKIT_OK. */
 void layer_call_run(const attnkit_layer_args *args, struct layer_way way);
 
-/* The memory of a plan, and what was written to it. */
+/* A plan, and a copy of it from when it was written. */
 struct layer_planned {
     void *memory, *written;
     size_t size;
 };
 
-/* Plans a call, of which it says nothing about where memory is but of its packed weights. Fails the
- * test if that is refused. */
+/* Plans a call without its addresses, except for the packed weights. Fails the test if the plan is
+ * refused. */
 struct layer_planned layer_plan_new(const attnkit_layer_args *args, const char *isa,
                                     int64_t threads);
 
-/* A copy of it, elsewhere. */
+/* A copy of the plan in other memory. */
 struct layer_planned layer_plan_copy(const struct layer_planned *p);
 
-/* Fails the test if the plan is not what it was. */
+/* Frees the plan. Fails the test if it has changed since it was written. */
 void layer_plan_free(struct layer_planned *p);
 
-/* What a run brings: all pointers and lengths of a call. */
+/* The pointers and lengths of a run. */
 struct layer_brought {
     attnkit_layer_data data;
-    struct brought attention; /* of data */
+    struct brought attention; /* the attention of data */
 };
 
 void layer_bring(const attnkit_layer_args *args, struct layer_brought *b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A layer for sequences, causal and rotated, and KV caches of any type and layout for it: what
- * tests of decoding start from.
+ * A layer for sequences, causal and rotated, with KV caches of any type and layout: the starting
+ * point of tests of decoding.
  */
 #ifndef ATTNKIT_TEST_LAYER_SEQUENCES_H
 #define ATTNKIT_TEST_LAYER_SEQUENCES_H
@@ -14,12 +14,11 @@ enum {
     CACHE_CAPACITY = 150,
     CACHE_PAGE = 16,
     CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
-    ROW_BYTES = 160, /* of x and out */
+    ROW_BYTES = 160, /* bytes of a row of x and of out */
     ROW_FLOATS = 40,
 };
 
-/* `batch` sequences of `len` rows; 6 heads of 32 elements that share 2. The strides of x and out
- * are said. */
+/* `batch` sequences of `len` rows; 6 heads of 32 elements that share 2. x and out have strides. */
 struct sequences {
     struct layer layer;
     attnkit_layer_args args;
@@ -46,21 +45,22 @@ extern const struct storage storages[STORAGES];
 
 /* A cache, empty at first, and the attention of some sequences with it. */
 struct cached_layer {
-    attnkit_layer_args args; /* with this attention */
+    attnkit_layer_args args; /* its attention */
     attnkit_attention_args attention;
     struct groups groups;
     char *k, *v;
     float *k_scales, *v_scales;
     size_t bytes; /* of k, and of v */
     int32_t table[CACHE_PAGES];
-    int64_t cached[SEQUENCES]; /* keys so far, as args has them */
+    int64_t cached[SEQUENCES]; /* keys so far, by sequence; args points to them */
 };
 
 void cached_layer_begin(struct cached_layer *c, const struct sequences *s,
                         const struct storage *how);
 void cached_layer_end(struct cached_layer *c);
 
-/* Rows first .. first + q_len - 1 of all sequences, of which those before are cached. */
+/* Makes the call of rows first .. first + q_len - 1 of all sequences. The rows before are in the
+ * cache. */
 void cached_layer_step(struct cached_layer *c, const struct sequences *s, int64_t first,
                        int64_t q_len);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small layer call that is right, and all its memory: what tests of refusals change one thing of.
+ * A small valid layer call and all its memory. Tests of refusals change one thing of it.
  */
 #ifndef ATTNKIT_TEST_LAYER_SMALL_H
 #define ATTNKIT_TEST_LAYER_SMALL_H
@@ -16,13 +16,13 @@ enum {
     Q_LEN = 3,
     CAPACITY = 16,
     ROOM = 8192,    /* floats of each tensor */
-    MARGIN = 512,   /* of them before its first element */
+    MARGIN = 512,   /* of these, before a tensor's first element */
     PACKED = 32768, /* bytes */
     PATTERN = 0xa5,
-    SMALL_WORKSPACE = 1 << 20, /* bytes, more than any such call needs */
+    SMALL_WORKSPACE = 1 << 20, /* bytes, more than any of these calls needs */
 };
 
-/* A call and all its memory but the workspace: what a refused call may not change. */
+/* A call and all its memory except the workspace. A refused call may change none of it. */
 struct small_layer {
     attnkit_layer_weights weights;
     attnkit_layer_args args;

@@ -21,14 +21,14 @@ struct layer {
 /* Random floats, to be freed. */
 float *layer_floats(int64_t count, uint64_t *random);
 
-/* Any dims and heads; of self-attention, keys and values as wide as x. */
+/* Draws any dims and heads. For self-attention, keys and values are as wide as x. */
 void layer_draw(struct layer *l, bool is_self, uint64_t *random);
 
-/* Of these dims, heads and types. */
+/* Draws weights of these dims, heads and types. */
 void layer_draw_shape(struct layer *l, const attnkit_layer_weights *shape, bool biases,
                       uint64_t *random);
 
-/* Other weights of the same shape and types. */
+/* Draws other weights of the same shape and types. */
 void layer_draw_alike(struct layer *l, const struct layer *like, uint64_t *random);
 
 /* Packs the weights, once; frees all. */

@@ -85,12 +85,13 @@ int layer_command(int argc, char **argv)
         {"--heads", "N", "query heads", &values.heads},
         {"--kv-heads", "N",
          "heads of k and v; without it as many as k_proj has rows for, with in_proj\n"
-         "those of --heads",
+         "as many as --heads",
          &values.kv_heads},
         {"--weight-type", "TYPE",
          "pack the weights as f32, f16, bf16 or q8_0; without it as they are", &values.weight_type},
         {"--x", "FILE", "the input", &values.x},
-        {"--context", "FILE", "what keys and values are of; without it the input", &values.context},
+        {"--context", "FILE", "what keys and values are made from; without it the input",
+         &values.context},
         {"-o", "FILE", "the result", &values.run.out},
         {"--out-type", "TYPE", "of out: f32 (the default), f16, or bf16, written as float32",
          &values.run.out_type},
@@ -99,17 +100,18 @@ int layer_command(int argc, char **argv)
         {"--attention", "FILE", "the weights of attention, [batch, heads, rows, keys]",
          &values.run.weights},
         {"--plot", "FILE",
-         "these as a PNG picture, a panel for each head: rows down, keys across;\n"
+         "the same as a PNG picture, a panel for each head: rows down, keys across;\n"
          "dark is 0 and bright the largest weight of the head, by the square root",
          &values.plot},
         {"--plot-batch", "N", "the batch entry in the picture; without it 0", &values.plot_batch},
         {"--rope", "FORM",
          "rotate q and k, row i by the angles of position i\n"
          "  interleaved   elements 2 j and 2 j + 1 of a head are a pair\n"
-         "  half          j and j + half of those that are turned are",
+         "  half          elements j and j + half of the rotary dim",
          &values.rope},
-        {"--rope-base", "X", "of the angles; without it 10000", &values.rope_base},
-        {"--rope-dim", "N", "elements of a head that are turned; without it all", &values.rope_dim},
+        {"--rope-base", "X", "base of the angles; without it 10000", &values.rope_base},
+        {"--rope-dim", "N", "elements of a head that are rotated; without it all",
+         &values.rope_dim},
     };
     const int count = sizeof options / sizeof *options;
     run_share_options(&values.run, options + OWN_OPTIONS);

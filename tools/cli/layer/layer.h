@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of `attnkit layer`. A struct layer is filled step by step from the options, in the
- * order of the functions below; a function that returns false has complained. What its attention
- * has besides is the struct run of `attnkit run`.
+ * order of the functions below; a function that returns false has complained. Its attention is the
+ * struct run of `attnkit run`.
  */
 #ifndef ATTNKIT_TOOLS_LAYER_H
 #define ATTNKIT_TOOLS_LAYER_H
@@ -12,25 +12,25 @@
 #include "tools/formats/weights_file.h"
 
 struct layer_options {
-    struct run_options run; /* where `weights` are those of attention */
+    struct run_options run; /* its `weights` are the file of --attention */
     const char *weights, *prefix, *heads, *kv_heads, *weight_type;
     const char *x, *context;
     const char *rope, *rope_base, *rope_dim;
     const char *plot, *plot_batch;
 };
 
-/* The matrices and biases of a layer, q, k and v alone or one after the other in one. */
+/* The matrices and biases of a layer: q, k and v apart, or one after the other in one matrix. */
 enum role { W_Q, W_K, W_V, W_QKV, W_O, B_Q, B_K, B_V, B_QKV, B_O, ROLES };
 
 struct layer {
     struct run run;
     int64_t heads, kv_heads; /* 0: as many as W_K has rows for */
-    char *prefix;            /* of the names of all tensors */
+    char *prefix;            /* what the names of all tensors begin with */
     struct tensor tensors[ROLES];
     attnkit_layer_weights weights;
     struct npy x, context;
     attnkit_attention_args attention;
-    attnkit_rotation rotation; /* hangs on args with --rope alone */
+    attnkit_rotation rotation; /* args points to it if there is --rope */
     attnkit_layer_args args;
     void *packed;
     size_t packed_bytes;
@@ -43,11 +43,12 @@ struct layer {
 /* layer_words.c: the options that are numbers or words. False is a usage error. */
 bool layer_read_words(const struct layer_options *options, struct layer *layer);
 
-/* layer_weights.c: the weights, and the shape of the layer that follows from theirs. */
+/* layer_weights.c: the weights, and the shape of the layer, which follows from their shapes. */
 bool layer_read_weights(const struct layer_options *options, struct layer *layer);
 
-/* layer_arrays.c: the inputs and the shape of the call; after what attention has besides, memory
- * for the results and where they go; and the picture. */
+/* layer_arrays.c: the inputs and the shape of the call; then, once run_read_masks and
+ * run_read_extras have read the options of attention, memory and files for the results; and the
+ * picture. */
 bool layer_read_arrays(const struct layer_options *options, struct layer *layer);
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer);
 bool layer_draw(const struct layer_options *options, struct layer *layer);

@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------------ inputs */
 
-/* Rows have the length that the weights take. */
+/* Whether rows have the length that the weights take. */
 static bool check_length(const char *name, const struct npy *array, int64_t length,
                          const char *weights)
 {
@@ -23,7 +23,7 @@ static bool check_length(const char *name, const struct npy *array, int64_t leng
                     npy_shape(array, shape), (long long)length, weights);
 }
 
-/* The context has the rank, the type and the batch of x. */
+/* Whether the context has the rank, the type and the batch of x. */
 static bool check_context(const struct layer_options *options, const struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;
@@ -53,7 +53,8 @@ static bool read_inputs(const struct layer_options *options, struct layer *layer
            check_context(options, layer);
 }
 
-/* Of the run's attention, which masks and numbers are held against, and of the layer. */
+/* Sets the shape of the layer, and of the run's attention, with which masks and arrays are
+ * compared. */
 static void describe_shape(const struct layer_options *options, struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;
@@ -89,8 +90,8 @@ bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
 
 /* ----------------------------------------------------------------------------------- results */
 
-/* An array [batch][heads][rows][last]. The batch is left out where x has none, heads and last where
- * they are negative. */
+/* An array [batch][heads][rows][last]. The batch is left out if x has none, heads and last if they
+ * are negative. */
 static bool make_result(const char *name, enum npy_type type, int64_t heads, int64_t last,
                         const struct layer *layer, struct npy *array)
 {
@@ -103,7 +104,7 @@ static bool make_result(const char *name, enum npy_type type, int64_t heads, int
     return npy_make(name, type, rank, shape, array);
 }
 
-/* The picture needs the weights as well. */
+/* Memory for the weights of attention, which the picture needs as well. */
 static bool make_weights(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;
@@ -115,7 +116,7 @@ static bool make_weights(const struct layer_options *options, struct layer *laye
     return make_result(name, NPY_F32, a->q_heads, a->kv_len, layer, &run->weights);
 }
 
-/* That it can be drawn is known before the work and not after it. */
+/* Refuses a picture that cannot be drawn, before the layer runs. */
 static bool check_plot(const struct layer_options *options, const struct layer *layer)
 {
     const attnkit_attention_args *const a = &layer->run.args;
@@ -135,7 +136,7 @@ static bool name_outputs(const struct layer_options *options, struct run *run)
            (!options->plot || run_add_output("--plot", options->plot, NULL, run));
 }
 
-/* A folder of weights has files that no option names. */
+/* Whether no result replaces a file in a folder of weights. No option names these files. */
 static bool apart_from_weights(const struct layer *layer)
 {
     for (int i = 0; i < layer->run.output_count; i++)
@@ -165,7 +166,7 @@ bool layer_make_outputs(const struct layer_options *options, struct layer *layer
 
 /* ----------------------------------------------------------------------------------- picture */
 
-/* It is the last of the outputs. */
+/* The picture is the last output. */
 bool layer_draw(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `attnkit layer` asks of the library: the weights packed, once, and the layer, as often as
+ * The calls of `attnkit layer`: the weights are packed once, and the layer runs as often as
  * --repeat says.
  */
 #include "tools/cli/layer/layer.h"
@@ -20,7 +20,7 @@ static bool make_room(struct layer *layer)
            complain("no memory for packed weights of %zu bytes", layer->packed_bytes);
 }
 
-/* Packed, the tensors are not needed any more. */
+/* Packs the weights and frees the tensors. */
 bool layer_pack(struct layer *layer)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -38,7 +38,7 @@ bool layer_pack(struct layer *layer)
     return true;
 }
 
-/* What the layer knows by itself is not said twice. */
+/* The attention of the layer's arguments, without the shapes that follow from the weights. */
 static void describe_attention(struct layer *layer)
 {
     attnkit_attention_args *const a = &layer->attention;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of `attnkit layer`: found by the names that models give them, read, and held against
- * each other. The shape of the layer follows from theirs and the number of heads.
+ * The weights of `attnkit layer`: found by the names that models give them, read, and compared with
+ * each other. The shape of the layer follows from their shapes and the number of heads.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/layer/layer.h"
@@ -12,8 +12,8 @@
 
 enum { NAMES = 3, LISTED = 8, LIST_TEXT = 1024 };
 
-/* What a role is called, after the prefix. The ones with q, k or v before an underscore and `in_`
- * are those of PyTorch's MultiheadAttention. */
+/* The names of each role, after the prefix. PyTorch's MultiheadAttention has the names that begin
+ * with `in_`, or with q, k or v and an underscore. */
 static const char *const role_names[ROLES][NAMES] = {
     [W_Q] = {"q_proj.weight", "q_proj_weight"},
     [W_K] = {"k_proj.weight", "k_proj_weight"},
@@ -29,7 +29,8 @@ static const char *const role_names[ROLES][NAMES] = {
 
 /* ------------------------------------------------------------------------------------ prefix */
 
-/* The length of the prefix if the name is that of a Q or QKV matrix, a word of its own; else -1. */
+/* The length of the prefix if the name ends with the name of a Q or QKV matrix as a whole word;
+ * else -1. */
 static int prefix_length(const char *name)
 {
     static const enum role roles[] = {W_Q, W_QKV};
@@ -45,8 +46,8 @@ static int prefix_length(const char *name)
     return -1;
 }
 
-/* The prefixes of the file's layers, which are side by side as names are sorted: the first ones as
- * a text, and their number. */
+/* Writes the first prefixes of the file's layers to `text` and returns how many there are. Names
+ * are sorted, so that equal prefixes lie side by side. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;
@@ -72,7 +73,7 @@ static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT
     return count;
 }
 
-/* prefix and name, for the caller to free; NULL: complained. */
+/* prefix and name in one string, the caller's to free; NULL: complained. */
 static char *join(const char *prefix, const char *name)
 {
     const size_t room = strlen(prefix) + strlen(name) + 1;
@@ -98,7 +99,8 @@ static bool find_prefix(const struct weights_file *file, char **prefix)
 
 /* ----------------------------------------------------------------------------------- reading */
 
-/* The name that a role has in the file, for the caller to free; *name is NULL if it has none. */
+/* The name that a role has in the file, the caller's to free; *name is NULL if the file lacks
+ * it. */
 static bool find_role(const struct weights_file *file, const char *prefix, enum role role,
                       char **name)
 {
@@ -119,7 +121,8 @@ static bool find_role(const struct weights_file *file, const char *prefix, enum 
     return true;
 }
 
-/* Of the right rank and, as the library takes sizes of 0 for defaults, not without elements. */
+/* Whether the tensor has this rank, and no size of 0, which the library would take for a
+ * default. */
 static bool check_tensor(const struct tensor *tensor, int rank)
 {
     if (!tensor->data)
@@ -142,7 +145,7 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Tensors without which the result would be another. */
+/* Refuses a file with further tensors that would change the result. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",
@@ -168,7 +171,7 @@ static bool missing(const struct weights_file *file, const struct layer *layer, 
     return complain("%s has no %s%s", file->path, layer->prefix, role_names[role][0]);
 }
 
-/* A wrong prefix is met with those that there are. */
+/* Complains of a wrong prefix and lists those of the file. */
 static bool no_layer(const struct weights_file *file, const struct layer *layer)
 {
     char text[LIST_TEXT];
@@ -214,7 +217,7 @@ static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEX
     return npy_shape(&same, text);
 }
 
-/* The first size is this one, which `why` explains; a bias has no other. */
+/* Whether the tensor has so many rows; `why` says in the message where the number comes from. */
 static bool check_rows(const struct tensor *tensor, int64_t rows, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -231,7 +234,7 @@ static bool check_columns(const struct tensor *tensor, int64_t columns, const ch
                     shape_of(tensor, shape), (long long)columns, why);
 }
 
-/* *part is a whole, positive part of the rows. */
+/* *part is the rows divided by `by`, which must leave no remainder and not be 0. */
 static bool divide_rows(const struct tensor *tensor, int64_t by, const char *what, int64_t *part)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -241,7 +244,7 @@ static bool divide_rows(const struct tensor *tensor, int64_t by, const char *wha
                     shape_of(tensor, shape), (long long)by, what);
 }
 
-/* Of three matrices in one, the heads of all have one length. */
+/* The shape of q, k and v in one matrix: the heads of all three have the same length. */
 static bool shape_fused(const struct tensor *t, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
@@ -253,7 +256,7 @@ static bool shape_fused(const struct tensor *t, struct layer *layer)
     return ok;
 }
 
-/* Without --kv-heads as many as W_K has rows for. */
+/* The KV heads without --kv-heads: as many as W_K has rows for. */
 static bool find_kv_heads(const struct tensor *w_k, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
@@ -304,7 +307,7 @@ static bool find_shape(struct layer *layer)
 
 /* ------------------------------------------------------------------------------------- types */
 
-/* The type of all of some roles that are there, or what it was. */
+/* The one type of the roles from first to end - 1 that the file has; *type stays if it has none. */
 static bool find_type(const struct tensor *t, int first, int end, attnkit_type *type)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};

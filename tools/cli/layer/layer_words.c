@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit layer` that are numbers or words. All that can be said of them before any
- * file is read is said here.
+ * The options of `attnkit layer` that are numbers or words. Every mistake in them that shows
+ * without a file is reported here, before a file is read.
  */
 #include "tools/cli/layer/layer.h"
 
@@ -54,7 +54,7 @@ static bool read_rope(const struct layer_options *options, struct layer *layer)
             complain("--rope-base is %s: must be at least 1", options->rope_base));
 }
 
-/* Without the option it becomes the type of the weights, once they are read. */
+/* --weight-type. Without it, the weights keep the type of their file. */
 static bool read_weight_type(const struct layer_options *options, struct layer *layer)
 {
     static const char *const types[] = {"f32", "f16", "bf16", "q8_0", NULL};

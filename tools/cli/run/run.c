@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit run`: attention on arrays from .npy files, timed. From the options comes a struct run,
- * filled in this order: words and numbers, the library's arguments from files, the results' memory,
- * the times.
+ * `attnkit run`: attention on arrays from .npy files, timed. The options fill a struct run in this
+ * order: words and numbers, the library's arguments from files, memory for the results, the times.
  */
 #include "tools/cli/run/run.h"
 

@@ -32,16 +32,16 @@ struct run_options {
 
 /* A mask of the attention. */
 struct run_mask {
-    const char *option; /* that names the file */
+    const char *option; /* the option that names the file */
     const char *file;   /* NULL: there is none */
-    const char *dims;   /* a letter of "bhqk" for each dimension; NULL: the last ones of these */
+    const char *dims;   /* a letter of "bhqk" for each dimension; NULL: the last letters */
     struct npy array;
 };
 
-/* K or V in the type that attention reads; NULL where that is the file's. */
+/* K or V in the type that attention reads; NULL if the file has this type. */
 struct converted {
     void *data;
-    float *scales; /* of int8 */
+    float *scales; /* of int8 rows */
 };
 
 enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 26, RUN_LABEL = 8 };
@@ -54,20 +54,20 @@ struct run {
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
     attnkit_type kv_type;         /* read only if the option is there */
-    struct naturals kv_len, seed; /* as the options say: one number, or one for each batch entry */
-    int64_t offset;               /* the same of --causal and --align, if they say a number */
-    int64_t *q_offsets;           /* these for each batch entry, or NULL */
+    struct naturals kv_len, seed; /* as given: one number, or one for each batch entry */
+    int64_t offset;               /* the number of --causal or --align, if one is given */
+    int64_t *q_offsets;           /* kv_len and offset, or NULL, for each batch entry */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
     attnkit_kv_storage storage; /* the groups of args, from run_read_words on */
     attnkit_visibility visibility;
-    attnkit_window window; /* hangs on visibility with --window alone */
+    attnkit_window window; /* visibility points to it if there is --window */
     attnkit_score_mods scores;
     attnkit_weights_out weights_out;
     attnkit_exec exec;
     attnkit_isa_choice choice;
     int64_t repeat;
-    double *seconds; /* of each repeat, shortest first */
+    double *seconds; /* the time of each repeat, shortest first */
 };
 
 /* A call of the library. */
@@ -78,42 +78,43 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* run_options.c: the options from --causal on, which other commands have as well. */
+/* run_options.c: the options from --causal on, which other commands share. */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
 /* run_words.c: the options that are numbers or words. False is a usage error. */
 bool run_read_words(const struct run_options *options, struct run *run);
 
-/* run_arrays.c: q, k and v and the shape of the call, memory for the results, and the results as
- * the files get them. */
+/* run_arrays.c: q, k and v and the shape of the call; memory for the results; and bfloat16 results
+ * as float32, for their files. */
 bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* The same: an array of floats as the library has it; one result, and where it goes. */
+/* run_arrays.c: an array of floats as a tensor of the library; one more result and its file. */
 attnkit_tensor run_tensor(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 
 /* run_masks.c: masks in bytes, bits and numbers. They need the shape in args. */
 bool run_read_masks(struct run *run);
 
-/* run_extras.c: what there is for each batch entry, row, key or head. The same. */
+/* run_extras.c: arrays with a number for each batch entry, row, key or head. They need the shape
+ * too. */
 bool run_read_extras(const struct run_options *options, struct run *run);
 
-/* The index of the key of a cell of a batch entry; there is --key-index. */
+/* The index of the key in a cell of a batch entry. Only with --key-index. */
 int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
 /* run_convert.c: K and V in another type. */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
-/* run_execute.c: the instruction set and the threads; the call, each repeat of it timed; seconds
- * from some moment on; and the end, after which nothing of the run is left. */
+/* run_execute.c: the choice of instruction set and threads; the call, with each repeat timed; a
+ * clock in seconds; and the end, which frees the run. */
 bool run_choose(struct run *run);
 bool run_execute(struct run *run, const struct run_call *call);
 double run_now(void);
 void run_release(struct run *run);
 
-/* run_summary.c: what was read and written and what ran; how fast; and the FLOPs of attention. */
+/* run_summary.c: the lines on files and on what ran; on the speed; and the FLOPs of attention. */
 void run_print_files(const struct run_options *options, const struct run *run);
 void run_print_speed(const struct run *run, double flops);
 double run_flops(const struct run *run);

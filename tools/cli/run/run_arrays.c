@@ -16,8 +16,8 @@ static bool read_files(const struct run_options *options, struct run *run)
            npy_read(options->v, form, &run->v);
 }
 
-/* Sizes counted from the last: 0 is the row's length, 1 the rows, 2 the heads, 3 the batch. What an
- * array of lower rank does not say is 1. */
+/* A size, counted from the last: 0 is the row's length, 1 the rows, 2 the heads, 3 the batch. Sizes
+ * that an array of lower rank lacks are 1. */
 static int64_t size_of(const struct npy *array, int from_last)
 {
     return from_last < array->rank ? array->shape[array->rank - 1 - from_last] : 1;
@@ -113,14 +113,14 @@ bool run_add_output(const char *option, const char *name, const struct npy *arra
     return true;
 }
 
-/* Memory for a result, and where it goes. */
+/* Memory and a file for a result. */
 static bool make_output(const char *option, const char *name, enum npy_type type, int rank,
                         const int64_t *shape, struct run *run, struct npy *array)
 {
     return run_add_output(option, name, array, run) && npy_make(name, type, rank, shape, array);
 }
 
-/* Their shapes are q's with another last size, or without it. */
+/* The shape of a result is q's with another last size, or without it. */
 bool run_make_outputs(const struct run_options *options, struct run *run)
 {
     const int rank = run->q.rank;
@@ -143,8 +143,8 @@ bool run_make_outputs(const struct run_options *options, struct run *run)
     return true;
 }
 
-/* NumPy has no bfloat16: its values go to the file as float32. From the last to the first, in
- * place. */
+/* NumPy has no bfloat16, so its values go to the file as float32. They are widened in place, from
+ * the last to the first. */
 void run_finish_outputs(struct run *run)
 {
     char *const data = run->out.data;

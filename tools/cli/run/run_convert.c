@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --kv-type: K and V as a cache would have them, converted by attnkit_append. No time is taken of
- * it.
+ * --kv-type: K and V as a cache would have them, converted by attnkit_append. The conversion is not
+ * timed.
  */
 #include "tools/cli/run/run.h"
 
 #include <stdlib.h>
 
-/* Bytes of a row; dim is a multiple of 32 where the type has blocks of so many. 0 for a type that
- * attnkit_append does not write, as it will say. */
+/* Bytes of a row. dim is a multiple of 32 for types in blocks of 32. 0 for a type that
+ * attnkit_append will refuse. */
 static size_t row_bytes(attnkit_type type, size_t dim)
 {
     switch (type) {
@@ -29,8 +29,8 @@ static size_t row_bytes(attnkit_type type, size_t dim)
     return 0;
 }
 
-/* Room for the rows of the file, and for a scale of each where they have one. Where dim is bad, as
- * attnkit_append will say, it is too little. */
+/* Room for the rows of the file, and for a scale of each if the type has scales. If dim is not a
+ * multiple of the block there is too little room, but attnkit_append refuses the call. */
 static bool make_room(const char *name, const struct npy *file, attnkit_type type,
                       struct converted *to)
 {
@@ -58,7 +58,8 @@ static bool append(const char *name, const attnkit_append_args *args, const char
     return ok || complain("cannot convert %s: %s", name, message);
 }
 
-/* All rows of the file, which *cache has as they are, and then has converted. */
+/* Converts all rows of the file. *cache describes the file's rows on entry, the converted rows on
+ * return. */
 static bool convert(const char *name, const struct npy *file, const struct run *run,
                     attnkit_tensor *cache, struct converted *to)
 {

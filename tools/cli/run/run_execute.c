@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Running a call of the library as the options say: the instruction set, the workspace, the
- * threads, the repeats and the time of each; and the end of a run.
+ * Runs a call of the library as the options say: with their instruction set, threads and repeats.
+ * Times each repeat. Frees a run.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/run/run.h"

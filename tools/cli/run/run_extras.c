@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an `attnkit run` has beside arrays and masks: numbers for each batch entry, documents for
- * each row and key, the key of each cell, floats for each query head.
+ * The options of `attnkit run` beside q, k, v and masks: numbers for each batch entry, segment ids
+ * for each row and key, the key of each cell, floats for each query head.
  */
 #include "tools/cli/run/run.h"
 
@@ -9,8 +9,8 @@
 
 /* ------------------------------------------------------------------------ for each batch entry */
 
-/* Numbers for batch entries: half a GiB. A batch may be of any size if its arrays have no elements:
- * a file of a hundred bytes must not fill the memory. */
+/* Batch entries with numbers: half a GiB. Without this bound, a file of a hundred bytes, whose
+ * batch is huge and whose arrays have no elements, could fill the memory. */
 enum { MAX_ENTRIES = 1 << 26 };
 
 /* Room for a number for each batch entry; NULL: complained. */
@@ -82,7 +82,7 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Of numbers for each row or key, of all entries or each one. */
+/* Whether an array has a number for each row or key, once for all entries or for each. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The masks of `attnkit run`. Their files broadcast as NumPy's arrays do: dimensions of size 1, and
- * those that are not there, repeat. Of the keys alone there may be fewer.
+ * missing dimensions, repeat. A mask may have fewer keys than the call.
  */
 #include "tools/cli/run/run.h"
 
@@ -35,7 +35,7 @@ static bool check_dims(const struct run_mask *mask)
                     mask->dims, mask->file, mask->array.rank);
 }
 
-/* The sizes before the last are 1 or those of the call. */
+/* Whether each size before the last is 1 or the call's. */
 static bool check_sizes(const struct run_mask *mask, const attnkit_attention_args *args)
 {
     const int64_t sizes[] = {args->batch, args->q_heads, args->q_len};
@@ -53,7 +53,7 @@ static bool check_sizes(const struct run_mask *mask, const attnkit_attention_arg
     return true;
 }
 
-/* The last size is that of `most`, or less, which masks the keys after it, but not 0. */
+/* Whether the last size is 1 .. `most`. A shorter mask hides the keys after it. */
 static bool check_last(const struct run_mask *mask, const char *what, int64_t most)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -84,7 +84,7 @@ static bool repeat_column(struct run_mask *mask, int64_t columns)
     return true;
 }
 
-/* Strides of 0 repeat; where the file has no elements nothing is read through them. */
+/* The mask as a tensor. A stride of 0 repeats a dimension; without elements nothing is read. */
 static attnkit_tensor tensor_of(const struct run_mask *mask, attnkit_type type)
 {
     const struct npy *const array = &mask->array;
@@ -105,7 +105,7 @@ static bool read_mask(struct run_mask *mask, unsigned types, const attnkit_atten
     return npy_read(mask->file, form, &mask->array) && check_dims(mask) && check_sizes(mask, args);
 }
 
-/* Bytes or numbers: a column for each key. */
+/* Makes a mask of bytes or numbers have a column for each key. */
 static bool fit_columns(struct run_mask *mask, int64_t kv_len)
 {
     if (last_size(mask) == 1 && kv_len != 1 && !repeat_column(mask, kv_len))
@@ -123,7 +123,7 @@ static bool read_bytes(struct run *run)
     return true;
 }
 
-/* A column for each eight keys, or fewer for the last ones. */
+/* A mask of bits: a column for each eight keys, the last one for the rest. */
 static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);

@@ -33,8 +33,8 @@ static double end_of_cells(const struct run *run, int64_t b)
     return (double)largest + 1.0;
 }
 
-/* The position of the entry's row 0; 0 if rows have none. In floating point, as positions may be
- * anything. */
+/* The position of the entry's row 0; 0 if rows have none. Floating point, because no sum of
+ * positions overflows it. */
 static double offset_of(const struct run *run, int64_t b)
 {
     if (run->args.align == ATTNKIT_ALIGN_BOTTOM_RIGHT)
@@ -43,7 +43,7 @@ static double offset_of(const struct run *run, int64_t b)
     return run->args.align == ATTNKIT_ALIGN_OFFSETS ? (double)run->q_offsets[b] : 0.0;
 }
 
-/* Of so many keys, those that the row at this position may see. */
+/* How many of the first `keys` keys the row at this position may see. */
 static double visible_keys(const struct run *run, double position, double keys)
 {
     const attnkit_window *const window = run->visibility.window;
@@ -58,20 +58,21 @@ static double visible_keys(const struct run *run, double position, double keys)
     return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
 }
 
-/* The same of an entry's cells. */
+/* How many of an entry's cells hold a key that the row may see. */
 static double visible_cells(const struct run *run, int64_t b, double position)
 {
     double count = 0.0;
     for (int64_t cell = 0; cell < (int64_t)keys_of(run, b); cell++) {
         const double index = (double)run_index_at(run, b, cell);
-        if (index >= 0.0) /* the keys up to it less those before it */
+        if (index >=
+            0.0) /* 1 if the row sees this key: keys seen up to it less keys seen before it */
             count += visible_keys(run, position, index + 1.0) - visible_keys(run, position, index);
     }
     return count;
 }
 
-/* Pairs of a query row and a key that its position lets it see, over all query heads. Masks and
- * documents do not count. */
+/* Pairs of a query row and a key that it sees by its position, over all query heads. Masks and
+ * segment ids are not counted. */
 static double visible_pairs(const struct run *run)
 {
     const attnkit_attention_args *const args = &run->args;
@@ -89,7 +90,7 @@ static double visible_pairs(const struct run *run)
     return (double)args->q_heads * pairs;
 }
 
-/* A line for an array, if there is one; note may be NULL. */
+/* Prints a line for an array unless its name is NULL; note may be NULL. */
 void run_print_array(const char *label, const char *name, const struct npy *array, const char *note)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -114,7 +115,7 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
 
-/* Where the rows are; with keys of several lengths, those of the first entry. */
+/* Prints the position of row 0; if entries have different lengths, of entry 0. */
 static void print_position(const struct run_options *options, const struct run *run)
 {
     const char *const form = options->causal ? options->causal : options->align;

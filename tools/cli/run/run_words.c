@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` that are numbers or words, and which of them need each other. All
- * that can be said of them before any file is read is said here.
+ * The options of `attnkit run` that are numbers or words, and which of them need each other. Every
+ * mistake in them that shows without a file is reported here, before a file is read.
  */
 #include "tools/cli/run/run.h"
 
@@ -43,7 +43,7 @@ static bool check_needed(const struct run_options *options)
 
 /* ------------------------------------------------------------------- which keys a row sees */
 
-/* option names the text for a message. */
+/* `option` is for messages. */
 static bool read_position(const char *option, const char *text, struct run *run)
 {
     attnkit_attention_args *const args = &run->args;
@@ -107,7 +107,8 @@ static bool check_dims(const char *option, const char *dims)
            complain("%s is '%s': must be letters of bhqk, each once, k the last", option, dims);
 }
 
-/* Sets *kind to the index of the text in the words, which is the kind less 1. */
+/* Sets *kind to the kind that the text names. The words are in the order of the kinds, from
+ * ATTNKIT_MASK_ATTEND on. */
 static bool read_kind(const char *option, const char *text, const char *const *words,
                       attnkit_mask_kind *kind)
 {
@@ -197,7 +198,7 @@ static bool read_execution(const struct run_options *options, struct run *run)
            parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &run->repeat);
 }
 
-/* Empty groups ask for nothing. */
+/* Begins a call with all groups of options empty, which ask for nothing. */
 static void begin_args(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;

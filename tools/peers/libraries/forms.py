@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A form is one way to express a workload in a library. Each with_<library>.py has
+"""A form is a way to express a workload in a library. Each with_<library>.py has
 
-    version()                            text, with what matters for speed
+    version()                            text, with the settings that matter for speed
     forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
 
 and those that are measured with linear maps and layers have linear_forms and layer_forms like it
-in a layers_with_<library>.py. Of a library's forms the fastest correct one is measured: what a
-careful user would write.
-"""
+in a layers_with_<library>.py. The fastest correct form of a library is measured, the one that a careful user
+would write."""
 
 from collections import namedtuple
 
@@ -15,17 +14,17 @@ import numpy as np
 
 from tensors import additive
 
-# calls: functions without arguments, one for each copy of what is to be in no cache. output: the
-# result of the last call, shaped as the tensors' out.
+# calls: functions without arguments, one for each copy of the data that must be in no CPU cache. output: the
+# result of the last call, in the shape of the tensors' out.
 Form = namedtuple("Form", "calls output")
 
-# threads: of a call. library: the path of libattnkit. isa: of attnkit. processor_time, cold: see
-# options.py.
+# threads: threads of a call. library: path of libattnkit. isa: attnkit's instruction set. processor_time, cold:
+# see options.py.
 Setting = namedtuple("Setting", "threads library isa processor_time cold", defaults=[False, None])
 
 
 class Cannot(Exception):
-    """A library that cannot do a workload, and why."""
+    """A library cannot do a workload. The message says why."""
 
 
 def fold(array, workload):
@@ -35,6 +34,6 @@ def fold(array, workload):
 
 
 def mask_of(workload, dtype, folded=False):
-    """The dense mask, [1, 1, rows, keys], of rows as they are or as fold() has them."""
+    """The dense mask, [1, 1, rows, keys], for the rows as they are or as fold() makes them."""
     mask = additive(workload, dtype)
     return np.tile(mask, (1, 1, workload.group, 1)) if folded else mask

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with ONNX Runtime: MatMul, whose constant matrices it packs beforehand; a layer
-is one for q, k and v, GroupQueryAttention, and one for the output.
-"""
+"""Linear maps and layers with ONNX Runtime: MatMul, whose constant matrices it packs beforehand. A layer is one
+MatMul for q, k and v, GroupQueryAttention, and one MatMul for the output."""
 
 import numpy as np
 from onnx import helper, numpy_helper
@@ -12,7 +11,7 @@ from tensors import aligned
 
 
 def constant(name, w):
-    """A matrix as MatMul has it: [inputs, outputs]."""
+    """A matrix in MatMul's order: [inputs, outputs]."""
     return numpy_helper.from_array(np.ascontiguousarray(w.T), name)
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with PyTorch: nn.Linear; the operators with weights reordered beforehand that
-torch.compile makes of it when it freezes a model; and for prompts nn.MultiheadAttention, which has no
-groups of query heads: it gets the K and V of a group once for each of its heads. A layer is one linear
-map for q, k and v, scaled_dot_product_attention, and one for the output.
-"""
+"""Linear maps and layers with PyTorch: nn.Linear; the operators with reordered weights into which torch.compile
+turns it when it freezes a model; and, for prompts, nn.MultiheadAttention. That has no groups of query heads, so
+K and V of a group are repeated for each of its heads. A layer is one linear map for q, k and v,
+scaled_dot_product_attention, and one for the output."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -89,7 +88,7 @@ def layer(workload, tensors, way):
 
 
 def repeated(w, attention):
-    """The rows of each head once for each query head of its group."""
+    """Repeats the rows of each head for each query head of its group."""
     return tensor(w).view(attention.kv_heads, attention.dim, -1).repeat_interleave(
         attention.group, dim=0).flatten(0, 1)
 

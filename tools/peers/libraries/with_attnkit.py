@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit, through ctypes on the shared library of a build. A call is the C call and what ctypes
-adds to it; several threads each make the same call with their own share. For decode, K lies in rows or
-in tiles of 16 keys, as attnkit_append writes either. A dense mask is a bias.
-"""
+"""attnkit, through ctypes on the shared library of a build. A call includes the overhead of ctypes. Several
+threads each make the same call with their own share. For decode, K lies in rows or in tiles of 16 keys, as
+attnkit_append writes either. A dense mask is a bias."""
 
 import ctypes
 import functools
@@ -29,7 +28,7 @@ def library_version(path):
 
 
 def isas(path, scalar=False):
-    """Those that can run here, the best one first, with or without the scalar one."""
+    """The instruction sets that can run here, the best one first, with or without the scalar one."""
     found = []
     for i in range(load(path).attnkit_isa_count()):
         info = new(IsaInfo)
@@ -68,7 +67,7 @@ def describe(workload, q, k, v, out, kv_lens, bias):
 
 
 def make_shares(library, args, setting, query="attnkit_attention_workspace"):
-    """What each thread passes as exec, and the memory behind it."""
+    """The exec of each thread, and its memory."""
     shares = [new(Exec, isa=setting.isa.encode(), threads=setting.threads, thread=i)
               for i in range(setting.threads)]
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
@@ -81,7 +80,7 @@ def make_shares(library, args, setting, query="attnkit_attention_workspace"):
 
 
 def on_threads(pool, shares):
-    """One call of all shares; the first is this thread's."""
+    """Makes one call on all threads; the first share is this thread's."""
     others = [pool.submit(share) for share in shares[1:]]
     shares[0]()
     for other in others:
@@ -89,7 +88,7 @@ def on_threads(pool, shares):
 
 
 def make_calls(function, args, execs):
-    """A call of all shares for each of the args."""
+    """A function for each of the args that makes a call on all threads."""
     pool = ThreadPoolExecutor(max(1, len(execs) - 1))
     calls = []
     for one in args:
@@ -114,7 +113,7 @@ def build(workload, tensors, setting, tiled=False, mask_type=None):
     bias = bias_of(workload, mask_type) if mask_type else None
     args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens, bias) for k, v in kv]
     execs, workspace = make_shares(library, args[0], setting)
-    # The default names what must live as long as the calls.
+    # The default argument keeps arrays alive as long as the calls.
     return Form(make_calls(library.attnkit_attention, args, execs),
                 lambda keep=(kv_lens, kv, bias, workspace): tensors.out)
 
@@ -132,6 +131,6 @@ def forms(workload, tensors, setting):
     yield "attnkit_attention", lambda: build(workload, tensors, setting)
     if workload.decode and not workload.token and workload.kv_len % TILE_KEYS == 0:
         yield "attnkit_attention, K in tiles", lambda: build(workload, tensors, setting, tiled=True)
-    if setting.threads > 1:  # it starts no thread: whether a call is worth several, its caller says
+    if setting.threads > 1:  # attnkit starts no thread: its caller decides whether a call is worth several
         alone = setting._replace(threads=1)
         yield "attnkit_attention on one thread", lambda: build(workload, tensors, alone)

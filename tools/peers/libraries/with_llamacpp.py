@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp: its operators out of ggml's shared libraries, which llama-cpp-python builds for this CPU, as
-a graph that is made before and is all that a call runs. Flash attention, as it calls it by itself, or
-matrix products with a softmax in between, for which its cache keeps V transposed; a V of q8_0 is for flash
-attention alone. Where tokens come before heads, K and V are permuted views, as of its cache. q and the result
-are float32, as in its models; K and V are of the workload's type. Causal calls take a mask.
-"""
+"""llama.cpp: the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is
+made beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in
+between, for which its cache keeps V transposed. V of q8_0 has only flash attention. Token-major K and V are
+permuted views, as of its cache. q and the result are float32, as in its models; K and V have the workload's
+type. Causal calls take a mask."""
 
 import ctypes
 from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
@@ -20,7 +19,7 @@ from tensors import BLOCK, additive, aligned, aligned_copy, widened
 
 F32, F16, Q8_0, BF16 = 0, 1, 8, 30  # enum ggml_type
 KV_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0}
-ELEMENTS = {Q8_0: BLOCK}   # in one of an array, else 1
+ELEMENTS = {Q8_0: BLOCK}   # elements in an item of an array, else 1
 CONTEXT = 1 << 20          # bytes for the descriptions of tensors and a graph
 NO_BIAS = NO_SOFTCAP = 0.0
 
@@ -71,7 +70,7 @@ def version():
 
 
 class Graph:
-    """Operators on tensors that lie in arrays, whose shapes ggml has the other way around."""
+    """Operators on tensors that lie in arrays. ggml writes shapes in reverse order."""
 
     def __init__(self, backend):
         self.backend, self.arrays = backend, []
@@ -82,7 +81,7 @@ class Graph:
         assert size == array.nbytes, (size, array.shape)
         buffer = ggml.backend_cpu_buffer_from_ptr(array.ctypes.data, size)
         assert ggml.backend_tensor_alloc(buffer, tensor, array.ctypes.data) == 0
-        self.arrays.append(array)  # the library has its address alone
+        self.arrays.append(array)  # the library keeps only its address
         return tensor
 
     def tensor(self, array, type):
@@ -123,7 +122,7 @@ def float32_q(tensors):
 
 
 def flash(workload, tensors, backend):
-    """Of the result the heads lie within the rows."""
+    """Flash attention. In the result, heads lie within the rows."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
 
@@ -137,7 +136,7 @@ def flash(workload, tensors, backend):
 
 
 def products(workload, tensors, backend):
-    """Scores and weights of all query rows are in memory."""
+    """Products with a softmax: scores and weights of all query rows are in memory."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float32)
     scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
     out = aligned(q.shape)

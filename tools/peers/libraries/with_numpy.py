@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a
-KV head are rows of one matrix; a batch entry takes only the keys it has; heads whose scores would
-not fit into a moderate buffer are taken in turn. float16 is widened first: BLAS has none.
-"""
+KV head are rows of one matrix; a batch entry uses only its own keys; heads whose scores would not fit a
+moderate buffer are computed in turn. float16 is widened first, because BLAS lacks it."""
 
 import numpy as np
 
@@ -16,7 +15,7 @@ def version():
     try:
         blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
         return f"{np.__version__}, {blas['name']} {blas['version']}"
-    except TypeError:  # before 1.25 it can only print
+    except TypeError:  # before 1.25 show_config only prints
         return np.__version__
 
 
@@ -36,7 +35,7 @@ class Attention:
         self.scale = np.float32(w.dim ** -0.5)
 
     def heads_call(self, q, k, v, out):
-        """[heads, rows, dim] of as many heads as have room."""
+        """A call for [heads, rows, dim], with as many heads at a time as have room."""
         q, k, v = (a.astype(np.float32, copy=False) for a in (q, k, v))
         shape = (len(q), self.rows, k.shape[1])
         scores = self.scores[:np.prod(shape)].reshape(shape)

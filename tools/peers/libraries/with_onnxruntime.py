@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime: Attention of ONNX, and MultiHeadAttention and GroupQueryAttention of its own, each
-where it can express a workload. Operators that want [batch, rows, heads * dim] get it, brought into
-that order before anything is timed: it is the order of a cache of tokens, for which GroupQueryAttention
-has no form. Inputs and outputs are bound, so that no call copies them.
-"""
+"""ONNX Runtime: Attention of ONNX, and MultiHeadAttention and GroupQueryAttention of its own, each if it can
+express a workload. Operators that want [batch, rows, heads * dim] get tensors that were brought into this order
+before anything is timed. It is the order of token-major caches, for which GroupQueryAttention has no form.
+Inputs and outputs are bound, so that no call copies them."""
 
 import numpy as np
 import onnx
@@ -31,13 +30,13 @@ def rows_first(array):
 
 
 def heads_first(array, heads):
-    """The way back."""
+    """The inverse of rows_first."""
     batch, rows, width = array.shape
     return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 
 
 def session(nodes, inputs, outputs, threads, constants=()):
-    """Of some nodes; inputs and outputs are arrays by name."""
+    """A session of these nodes; inputs and outputs are arrays by name."""
     def infos(arrays):
         return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
                 for name, a in arrays.items()]
@@ -84,11 +83,11 @@ def masked(workload, tensors, folded):
 
 
 def attention(workload, tensors, setting, folded=False, pad=None):
-    """Attention-24. pad: how it is told of the padding, by 'mask' or by 'lengths'."""
+    """Attention-24. pad: how the node learns of the padding, by 'mask' or by 'lengths'."""
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]
-    if pad == "mask":  # one that is not broadcast along the rows, which it refuses
+    if pad == "mask":  # not broadcast along the rows, which the operator refuses
         mask = keys_there(workload)[:, None, None, :]
         extra["mask"] = np.repeat(mask, workload.q_len, axis=2)
         names += ["mask"]
@@ -161,7 +160,7 @@ def forms(workload, tensors, setting):
         yield "Attention, group folded into query rows", form(attention, folded=True)
     if workload.group == 1 or workload.can_fold:
         words = ", group folded into query rows" if workload.group > 1 else ""
-        if not workload.causal and not workload.token:  # which want them as rows
+        if not workload.causal and not workload.token:  # operators that want tensors as rows
             yield "MultiHeadAttention" + words, form(multi_head, kv_as_rows=False)
         yield "MultiHeadAttention, K and V as rows" + words, form(multi_head, kv_as_rows=True)
     if workload.causal or (workload.decode and not workload.token):

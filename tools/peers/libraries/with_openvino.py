@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenVINO: ScaledDotProductAttention of opset 13 with f32 as inference precision, for tensors of 16
-bits also with theirs, compiled for the shapes at hand and for dynamic ones. Groups of query heads are
-broadcast in the graph, or folded into query rows. Tokens before heads are transposed in the graph. Tensors
-are shared, not copied.
-"""
+"""OpenVINO: ScaledDotProductAttention of opset 13 with f32 as inference precision, for tensors of 16 bits also
+with their own type, compiled for the given shapes and for dynamic ones. Groups of query heads are broadcast in
+the graph, or folded into query rows. Token-major tensors are transposed in the graph. Tensors are shared, not
+copied."""
 
 import functools
 import itertools
@@ -23,7 +22,7 @@ def version():
 
 
 def repeated(node, workload):
-    """KV heads, each as often as query heads share it."""
+    """Repeats each KV head for the query heads that share it."""
     node = opset13.unsqueeze(node, opset13.constant(np.int64(2)))
     times = opset13.constant(np.array([1, 1, workload.group, 1, 1], dtype=np.int64))
     node = opset13.broadcast(node, times, broadcast_spec="BIDIRECTIONAL")
@@ -36,7 +35,7 @@ def type_of(array):
 
 
 def tensor(array):
-    """The same memory."""
+    """A tensor that shares the array's memory."""
     return ov.Tensor(array, array.shape, type_of(array))
 
 
@@ -65,8 +64,8 @@ def compiled(workload, arrays, setting, precision, dynamic, folded):
 
 
 def biases(workload, dtype, folded):
-    """What is added to scores, if there is anything: minus infinity where there is no key, as [batch, 1, 1,
-    kv_len], or a dense mask."""
+    """The numbers added to scores, if any: minus infinity where there is no key, as [batch, 1, 1, kv_len], or a
+    dense mask."""
     if workload.mask:
         return [mask_of(workload, dtype, folded)]
     if not workload.padded:
@@ -76,7 +75,7 @@ def biases(workload, dtype, folded):
 
 
 def in_memory(kv, workload):
-    """K and V as they are in memory: dense."""
+    """K and V in the order in which they are dense in memory."""
     return [array.swapaxes(1, 2) if workload.token else array for array in kv]
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), also with the
-group folded into query rows where no flag says what they see; padding by a broadcast mask, or one call
-for each sequence. It takes strided tensors as they are; a dense mask has the type of q.
-"""
+"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), also with the group
+folded into query rows if visibility needs no flag; padding by a broadcast mask, or one call for each sequence.
+It takes strided tensors as they are; a dense mask has the type of q."""
 
 import numpy as np
 import torch
@@ -17,13 +16,13 @@ def version():
 
 
 def tensor(array):
-    """The same memory."""
+    """A tensor that shares the array's memory."""
     there = torch.from_numpy(array)
     return there.view(torch.bfloat16) if array.dtype == np.uint16 else there
 
 
 class Last:
-    """Keeps what the last call returned."""
+    """Keeps the return value of the last call."""
 
     def __init__(self, shape):
         self.shape, self.out = shape, None
@@ -45,7 +44,7 @@ def build(workload, tensors, folded=False, **options):
 
 
 def mask(workload):
-    """True where a key is there, as [batch, 1, 1, kv_len]."""
+    """True where a key exists, as [batch, 1, 1, kv_len]."""
     keys = torch.arange(workload.kv_len)
     return (keys < torch.tensor(workload.kv_lens)[:, None])[:, None, None, :]
 
