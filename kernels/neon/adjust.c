@@ -75,11 +75,11 @@ adjust(const struct adjust *how, const float *bias, int64_t n, float *s, const b
     }
     for (; i < n; i += VECTOR) {
         const int left = lanes_at(i, n);
-        x[0] = load_n(s + i, left);
+        x[0] = load_first(s + i, left);
         if (bias)
-            b[0] = load_n(bias + i, left);
+            b[0] = load_first(bias + i, left);
         adjust_vectors(how, x, bias ? b : NULL, 1, capped);
-        store_n(s + i, x[0], left);
+        store_first(s + i, left, x[0]);
     }
 }
 

@@ -48,14 +48,14 @@ static inline __attribute__((always_inline)) float32x4_t softmax(const struct pa
     float block_max[DECODE_PANEL] = {0};
     for (int r = 0; r < rows; r++)
         block_max[r] = ceil_max(scores->t[r], panel->most);
-    const float32x4_t old_max = load_n(panel->st.row_max, rows);
+    const float32x4_t old_max = load_first(panel->st.row_max, rows);
     const float32x4_t new_max = vmaxnmq_f32(old_max, vld1q_f32(block_max));
     const float32x4_t subtrahend = finite_max(new_max);
     const float32x4_t sum = exponentiate(scores, panel->most, subtrahend, weights, rows);
     const float32x4_t rescale = exp2_v(vsubq_f32(old_max, subtrahend));
-    const float32x4_t row_sum = vfmaq_f32(sum, load_n(panel->st.row_sum, rows), rescale);
-    store_n(panel->st.row_sum, row_sum, rows);
-    store_n(panel->st.row_max, new_max, rows);
+    const float32x4_t row_sum = vfmaq_f32(sum, load_first(panel->st.row_sum, rows), rescale);
+    store_first(panel->st.row_sum, rows, row_sum);
+    store_first(panel->st.row_max, rows, new_max);
     return rescale;
 }
 

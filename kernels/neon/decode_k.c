@@ -22,7 +22,7 @@ add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *pan
     const int64_t place = scale_place(type, panel->block->k.scale_group, d);
     float32x4_t q_4[DECODE_PANEL];
     for (int r = 0; r < rows; r++)
-        q_4[r] = load_n(panel->q[r] + d, n);
+        q_4[r] = load_first(panel->q[r] + d, n);
     for (int group = 0; group < groups; group++) {
         float32x4_t k_t[4];
         for (int i = 0; i < 4; i++)

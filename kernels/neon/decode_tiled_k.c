@@ -77,7 +77,7 @@ add_d(const enum type type, const struct panel *panel, int64_t d, const int n, s
 {
     float32x4_t q_4[DECODE_PANEL];
     for (int r = 0; r < rows; r++)
-        q_4[r] = load_n(panel->q[r] + d, n);
+        q_4[r] = load_first(panel->q[r] + d, n);
     add_line(type, q_4, 0, tile, s, tiles, rows);
     if (n == 1)
         return;

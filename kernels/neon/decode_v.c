@@ -46,7 +46,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     for (int r = 0; r < rows && r < panel->rows; r++)
         for (int i = 0; i < vectors; i++) {
             float *o = panel->st.out + r * v->dim + c + 4 * i;
-            store_n(o, fma_lane(sum[r][i], load_n(o, n), rescale, r), n);
+            store_first(o, n, fma_lane(sum[r][i], load_first(o, n), rescale, r));
         }
 }
 

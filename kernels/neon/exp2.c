@@ -9,6 +9,6 @@ void attnkit_neon_exp2(const float *x, float *y, size_t n)
 {
     for (int64_t i = 0; i < (int64_t)n; i += 4) {
         const int lanes = lanes_at(i, (int64_t)n);
-        store_n(y + i, exp2_v(load_n(x + i, lanes)), lanes);
+        store_first(y + i, lanes, exp2_v(load_first(x + i, lanes)));
     }
 }

@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) void out_tile(const struct head_wei
     const int fewest = weights->visible[0];
     for (int key = 0; key < fewest; key++, p += weights->lanes)
         for (int j = 0; j < vectors; j++) {
-            const float32x4_t x = load_n(row_at(v, key) + c + j * VECTOR, n);
+            const float32x4_t x = load_first(row_at(v, key) + c + j * VECTOR, n);
             for (int r = 0; r < rows; r++)
                 sum[r][j] = vfmaq_n_f32(sum[r][j], x, p[r * VECTOR]);
         }
@@ -87,14 +87,14 @@ static inline __attribute__((always_inline)) void out_tile(const struct head_wei
         for (int r = 1; r < rows; r++)
             if (key < weights->visible[r * VECTOR])
                 for (int j = 0; j < vectors; j++)
-                    sum[r][j] = vfmaq_n_f32(sum[r][j], load_n(row_at(v, key) + c + j * VECTOR, n),
-                                            p[r * VECTOR]);
+                    sum[r][j] = vfmaq_n_f32(
+                        sum[r][j], load_first(row_at(v, key) + c + j * VECTOR, n), p[r * VECTOR]);
     for (int r = 0; r < rows; r++) {
         const float32x4_t l = vld1q_dup_f32(weights->divisor + r * VECTOR);
         float *const to = out[r] + c;
         for (int j = 0; j < vectors; j++) {
             sum[r][j] = result(sum[r][j], l);
-            store_n(to + j * VECTOR, sum[r][j], n);
+            store_first(to + j * VECTOR, n, sum[r][j]);
         }
         for (int j = 0; j < vectors; j += 2)
             spoilt[j / 2 % 2] =

@@ -136,7 +136,7 @@ void attnkit_neon_mean(const struct rows *rows, int64_t count, float *mean)
         const char *row = rows->first + i * (int64_t)sizeof *mean;
         float32x4_t sum = vdupq_n_f32(0.0f);
         for (int64_t r = 0; r < count; r++, row += rows->stride)
-            sum = vaddq_f32(sum, load_n((const float *)row, lanes));
-        store_n(mean + i, plain_nan(vdivq_f32(sum, divisor)), lanes);
+            sum = vaddq_f32(sum, load_first((const float *)row, lanes));
+        store_first(mean + i, lanes, plain_nan(vdivq_f32(sum, divisor)));
     }
 }

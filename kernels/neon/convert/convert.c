@@ -31,8 +31,8 @@ widen_elements(const enum type type, const void *row, float scale, int64_t n, fl
     for (; i + VECTOR <= n; i += VECTOR)
         vst1q_f32(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
     if (i < n)
-        store_n(out + i, scaled(type, load_as_f32(type, row, i, lanes_at(i, n)), scale),
-                lanes_at(i, n));
+        store_first(out + i, lanes_at(i, n),
+                    scaled(type, load_as_f32(type, row, i, lanes_at(i, n)), scale));
 }
 
 static __attribute__((noinline)) void widen_i8(const int8_t *row, const float *scales,
@@ -68,11 +68,11 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
         uint64_t bytes = 0;
         memcpy(&bytes, row + i, (size_t)left);
         const float16x8_t half = f16_from_e4m3(vcreate_s8(bytes));
-        store_n(out + i, product(vcvt_f32_f16(vget_low_f16(half)), scale, apart),
-                left < VECTOR ? left : VECTOR);
+        store_first(out + i, left < VECTOR ? left : VECTOR,
+                    product(vcvt_f32_f16(vget_low_f16(half)), scale, apart));
         if (left > VECTOR)
-            store_n(out + i + VECTOR, product(vcvt_high_f32_f16(half), scale, apart),
-                    left - VECTOR);
+            store_first(out + i + VECTOR, left - VECTOR,
+                        product(vcvt_high_f32_f16(half), scale, apart));
     }
 }
 
@@ -140,7 +140,7 @@ static inline __attribute__((always_inline)) void widen_columns(const enum type 
             key[i] = scale ? vmulq_f32(x[i][j], scale[j]) : x[i][j];
         transpose(key);
         for (int i = 0; i < 4; i++)
-            store_n(out + (j * VECTOR + i) * n, key[i], lines);
+            store_first(out + (j * VECTOR + i) * n, lines, key[i]);
     }
 }
 
@@ -208,7 +208,7 @@ static float scale_of(const float *x, int64_t n)
 {
     uint32x4_t most = vdupq_n_u32(0);
     for (int64_t i = 0; i < n; i += VECTOR)
-        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(load_n(x + i, lanes_at(i, n)))));
+        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(load_first(x + i, lanes_at(i, n)))));
     const uint32x4_t largest = vdupq_n_u32(vmaxvq_u32(most));
     return vgetq_lane_f32(vreinterpretq_f32_u32(largest), 0) / 127.0f;
 }
@@ -257,7 +257,7 @@ narrow_elements(const enum type type, const float *x, float scale, int64_t n, vo
         store_elements(type, row, i, VECTOR, narrowed(type, vld1q_f32(x + i), scale));
     if (i < n)
         store_elements(type, row, i, lanes_at(i, n),
-                       narrowed(type, load_n(x + i, lanes_at(i, n)), scale));
+                       narrowed(type, load_first(x + i, lanes_at(i, n)), scale));
 }
 
 static bool is_usable(float scale)
