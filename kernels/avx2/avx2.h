@@ -39,6 +39,11 @@ static inline floats broadcast(float x)
     return _mm256_set1_ps(x);
 }
 
+static inline floats broadcast_from(const float *from)
+{
+    return _mm256_broadcast_ss(from);
+}
+
 static inline floats load_floats(const float *from)
 {
     return _mm256_loadu_ps(from);

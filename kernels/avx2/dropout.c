@@ -102,16 +102,3 @@ void attnkit_avx2_keep_line(const struct keep_line *what, float *line)
             store(&w[j], what, line + (i + j * COUNTERS) * PHILOX_WORDS);
     }
 }
-
-void attnkit_avx2_multiply(const float *factors, size_t n, float *s)
-{
-    const int64_t count = (int64_t)n;
-    int64_t i = 0;
-    for (; i + VECTOR <= count; i += VECTOR)
-        _mm256_storeu_ps(s + i,
-                         _mm256_mul_ps(_mm256_loadu_ps(s + i), _mm256_loadu_ps(factors + i)));
-    if (i < count)
-        store_first(
-            s + i, count - i,
-            _mm256_mul_ps(load_first(s + i, count - i), load_first(factors + i, count - i)));
-}

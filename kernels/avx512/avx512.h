@@ -39,6 +39,11 @@ static inline floats broadcast(float x)
     return _mm512_set1_ps(x);
 }
 
+static inline floats broadcast_from(const float *from)
+{
+    return _mm512_set1_ps(*from);
+}
+
 static inline floats load_floats(const float *from)
 {
     return _mm512_loadu_ps(from);

@@ -97,16 +97,3 @@ void attnkit_avx512_keep_line(const struct keep_line *what, float *line)
     for (int i = 0; i < TOGETHER; i++)
         store(&w[i], what, line + i * COUNTERS * PHILOX_WORDS);
 }
-
-void attnkit_avx512_multiply(const float *factors, size_t n, float *s)
-{
-    const int64_t count = (int64_t)n;
-    int64_t i = 0;
-    for (; i + VECTOR <= count; i += VECTOR)
-        _mm512_storeu_ps(s + i,
-                         _mm512_mul_ps(_mm512_loadu_ps(s + i), _mm512_loadu_ps(factors + i)));
-    if (i < count)
-        store_first(
-            s + i, count - i,
-            _mm512_mul_ps(load_first(s + i, count - i), load_first(factors + i, count - i)));
-}

@@ -39,6 +39,11 @@ static inline floats broadcast(float x)
     return vdupq_n_f32(x);
 }
 
+static inline floats broadcast_from(const float *from)
+{
+    return vdupq_n_f32(*from);
+}
+
 static inline floats load_floats(const float *from)
 {
     return vld1q_f32(from);
