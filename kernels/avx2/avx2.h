@@ -222,6 +222,11 @@ static inline int full_height(int vectors)
     return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
 }
 
+static inline int panel_height(int64_t left, int vectors)
+{
+    return tile_height(left, full_height(vectors));
+}
+
 enum { LARGE_TILE = 8 /* accumulators */ };
 
 /* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose in long rounds

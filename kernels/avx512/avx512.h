@@ -208,6 +208,11 @@ static inline int full_height(int vectors)
     return vectors == 4 ? 6 : 8;
 }
 
+static inline int panel_height(int64_t left, int vectors)
+{
+    return tile_height(left, full_height(vectors));
+}
+
 enum { LARGE_TILE = 16 /* accumulators */ };
 
 /* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums

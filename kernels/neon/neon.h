@@ -21,8 +21,8 @@ enum {
     VECTOR = 4,  /* floats in a vector */
     VECTORS = 3, /* vectors of query rows in a panel */
     LANES = VECTORS * VECTOR,
-    FULL = 8,  /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
-    TALL = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
+    FULL = 8, /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
+    MAX_HEIGHT = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
     MATRIX_ROWS = 6, /* of a linear map: 24 sums with the 4 vectors of a tile of the matrix */
@@ -198,12 +198,12 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* tile_height in prefill: of FULL, or TALL for a single vector where not just a few rows remain
- * after it. */
+/* tile_height in prefill: of FULL, or MAX_HEIGHT for a single vector where not just a few rows
+ * remain after it. */
 static inline int panel_height(int64_t left, int vectors)
 {
-    if (vectors == 1 && (left == TALL || left >= TALL + FULL))
-        return TALL;
+    if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))
+        return MAX_HEIGHT;
     return tile_height(left, FULL);
 }
 

@@ -26,24 +26,4 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
     }
 }
 
-static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
-{
-    for (int64_t i = 0; i < pairs; i += VECTOR) {
-        const int n = lanes_at(i, pairs);
-        const float32x4_t c = load_first(cos + i, n), s = load_first(sin + i, n);
-        const float32x4_t x0 = load_first(x + i, n), x1 = load_first(x + pairs + i, n);
-        const float32x4_t y0 = vfmaq_f32(vnegq_f32(vmulq_f32(x1, s)), x0, c);
-        const float32x4_t y1 = vfmaq_f32(vmulq_f32(x0, s), x1, c);
-        store_first(x + i, n, plain_nan(y0));
-        store_first(x + pairs + i, n, plain_nan(y1));
-    }
-}
-
-void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
-                         bool interleaved)
-{
-    if (interleaved)
-        rotate_interleaved(x, cos, sin, pairs);
-    else
-        rotate_halves(x, cos, sin, pairs);
-}
+#include "kernels/vectors/rope.h"
