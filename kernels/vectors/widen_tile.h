@@ -9,7 +9,7 @@
 #include "kernels/kernels.h"
 
 /* Where the next element of all keys of a tile of K is, and what it is multiplied by. */
-struct k_tile {
+struct tile_reader {
     const char *k;
     const float *scales;
     int64_t group, left; /* elements that share a scale, and those until the next one */
@@ -17,7 +17,7 @@ struct k_tile {
 };
 
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
-                                                              struct k_tile *tile)
+                                                              struct tile_reader *tile)
 {
     const bool apart = type == TYPE_I8;
     for (int j = 0; j < TILE_VECTORS; j++)
@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
 
 /* x[j]: the next element of VECTOR keys, times its scale. */
 static inline __attribute__((always_inline)) void
-next_element(const enum type type, struct k_tile *tile, floats x[TILE_VECTORS])
+next_element(const enum type type, struct tile_reader *tile, floats x[TILE_VECTORS])
 {
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
@@ -52,7 +52,8 @@ static inline __attribute__((always_inline)) void widen_tile(const enum type typ
                                                              const float *scales, int64_t group,
                                                              int64_t n, float *out)
 {
-    struct k_tile tile = {.k = k, .scales = scales, .group = type == TYPE_I8 ? group : Q8_BLOCK};
+    struct tile_reader tile = {
+        .k = k, .scales = scales, .group = type == TYPE_I8 ? group : Q8_BLOCK};
     for (int64_t d = 0; d < n; d += VECTOR) {
         const int count = n - d < VECTOR ? (int)(n - d) : VECTOR;
         floats x[VECTOR][TILE_VECTORS];
