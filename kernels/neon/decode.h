@@ -47,13 +47,12 @@ static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum 
 
 /* The scores of 4 keys, as they are used. */
 static inline void store_scores(const struct panel *panel, int r, int first, float32x4_t s,
-                                struct scores *scores)
+                                float scale_log2, struct scores *scores)
 {
     const int32x4_t count = {0, 1, 2, 3};
     const int32x4_t key = vaddq_s32(vdupq_n_s32(first), count);
     const uint32x4_t seen = vcltq_s32(key, vdupq_n_s32(panel->visible[r]));
-    const float32x4_t t =
-        vbslq_f32(seen, vmulq_n_f32(s, scores->scale_log2), vdupq_n_f32(-INFINITY));
+    const float32x4_t t = vbslq_f32(seen, vmulq_n_f32(s, scale_log2), vdupq_n_f32(-INFINITY));
     vst1q_f32(scores->s[r] + first, t);
 }
 

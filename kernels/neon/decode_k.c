@@ -51,9 +51,10 @@ static inline __attribute__((always_inline)) void score_tile(const enum type typ
     for (; d < k->dim; d++)
         add_d(type, s, panel, first, d, 1, groups, rows);
 
+    const float scale_log2 = scores->scale_log2;
     for (int r = 0; r < rows; r++)
         for (int group = 0; group < groups; group++)
-            store_scores(panel, r, first + 4 * group, s[r][group], scores);
+            store_scores(panel, r, first + 4 * group, s[r][group], scale_log2, scores);
 }
 
 static inline __attribute__((always_inline)) void score_keys(const enum type type,

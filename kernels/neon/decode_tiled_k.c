@@ -126,10 +126,12 @@ static inline __attribute__((always_inline)) void score_tiles(const enum type ty
         for (; d < end; d++)
             add_d(type, panel, d, 1, tile, s, tiles, rows);
     }
+    const float scale_log2 = scores->scale_log2;
     for (int at = 0; at < tiles; at++)
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < TILE_VECTORS; j++)
-                store_scores(panel, r, first + at * TILE_KEYS + j * VECTOR, s[r][at][j], scores);
+                store_scores(panel, r, first + at * TILE_KEYS + j * VECTOR, s[r][at][j], scale_log2,
+                             scores);
 }
 
 static inline __attribute__((always_inline)) void score_keys(const enum type type,
