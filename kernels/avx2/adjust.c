@@ -8,88 +8,34 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* x[i] = tanh x[i], with the bits of scalar_tanh, which says how. Stage by stage, like
- * exp2_vectors. */
-static inline __attribute__((always_inline)) void tanh_vectors(__m256 *x, const int n)
+static inline floats magnitude(floats x)
 {
-    static const float coefficients[] = {0.133888692f, 0.333329290f, 0.666661263f, 1.0f};
-    const __m256 magic = _mm256_set1_ps(0x1.8p23f), half = _mm256_set1_ps(0.5f);
-    const __m256 sign = _mm256_set1_ps(-0.0f);
-    __m256 power[SIDE_BY_SIDE], f[SIDE_BY_SIDE], q[SIDE_BY_SIDE];
-    for (int i = 0; i < n; i++) {
-        /* This order of operands keeps a NaN. */
-        const __m256 a = _mm256_min_ps(_mm256_set1_ps(10.0f), _mm256_andnot_ps(sign, x[i]));
-        const __m256 rounded = _mm256_fmadd_ps(a, _mm256_set1_ps(0x1.715476p+1f), magic);
-        power[i] = _mm256_castsi256_ps(_mm256_add_epi32(
-            _mm256_slli_epi32(_mm256_castps_si256(rounded), 23), _mm256_set1_epi32(127 << 23)));
-        f[i] = _mm256_fnmadd_ps(_mm256_sub_ps(rounded, magic), _mm256_set1_ps(0x1.62e43p-2f), a);
-        q[i] = _mm256_set1_ps(0.0447224975f);
-    }
-    for (int k = 0; k < 4; k++)
-        for (int i = 0; i < n; i++)
-            q[i] = _mm256_fmadd_ps(q[i], f[i], _mm256_set1_ps(coefficients[k]));
-    for (int i = 0; i < n; i++) {
-        const __m256 h = _mm256_fmadd_ps(_mm256_mul_ps(q[i], f[i]), f[i], f[i]);
-        const __m256 grown = _mm256_fmadd_ps(power[i], h, _mm256_fmsub_ps(power[i], half, half));
-        const __m256 y = _mm256_div_ps(grown, _mm256_add_ps(grown, _mm256_set1_ps(1.0f)));
-        x[i] = _mm256_or_ps(y, _mm256_and_ps(sign, x[i]));
-    }
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
 
-/* t of n vectors; bias: NULL, or as many. */
-static inline __attribute__((always_inline)) void adjust_vectors(const struct adjust *how,
-                                                                 __m256 *x, const __m256 *bias,
-                                                                 const int n, const bool capped)
+/* y >= 0 or NaN with the sign of x. */
+static inline floats with_sign_of(floats y, floats x)
 {
-    const __m256 factor = _mm256_set1_ps(how->factor);
-    if (capped) {
-        for (int i = 0; i < n; i++)
-            x[i] = _mm256_mul_ps(x[i], _mm256_set1_ps(how->to_cap));
-        tanh_vectors(x, n);
-    }
-    for (int i = 0; i < n; i++) {
-        if (!bias) {
-            x[i] = _mm256_mul_ps(x[i], factor);
-            continue;
-        }
-        const __m256 masked = _mm256_cmp_ps(bias[i], minus_infinity(), _CMP_EQ_OQ);
-        const __m256 t = _mm256_fmadd_ps(x[i], factor, bias[i]);
-        x[i] = _mm256_blendv_ps(t, minus_infinity(), masked);
-    }
+    return _mm256_or_ps(y, _mm256_and_ps(_mm256_set1_ps(-0.0f), x));
 }
 
-static inline __attribute__((always_inline)) void
-adjust(const struct adjust *how, const float *bias, int64_t n, float *s, const bool capped)
+/* The minimum, or NaN where x is; y is none. */
+static inline floats min_with_nan(floats x, floats y)
 {
-    __m256 x[SIDE_BY_SIDE], b[SIDE_BY_SIDE];
-    int64_t i = 0;
-    for (; i + SIDE_BY_SIDE * VECTOR <= n; i += SIDE_BY_SIDE * VECTOR) {
-        for (int j = 0; j < SIDE_BY_SIDE; j++) {
-            x[j] = _mm256_loadu_ps(s + i + j * VECTOR);
-            if (bias)
-                b[j] = _mm256_loadu_ps(bias + i + j * VECTOR);
-        }
-        adjust_vectors(how, x, bias ? b : NULL, SIDE_BY_SIDE, capped);
-        for (int j = 0; j < SIDE_BY_SIDE; j++)
-            _mm256_storeu_ps(s + i + j * VECTOR, x[j]);
-    }
-    for (; i < n; i += VECTOR) {
-        x[0] = load_first(s + i, n - i);
-        if (bias)
-            b[0] = load_first(bias + i, n - i);
-        adjust_vectors(how, x, bias ? b : NULL, 1, capped);
-        store_first(s + i, n - i, x[0]);
-    }
+    return _mm256_min_ps(y, x);
 }
 
-void attnkit_avx2_adjust(const struct adjust *how, const float *bias, size_t n, float *s)
+/* 2^n for the n in the low bits of `rounded`. */
+static inline floats power_of_two(floats rounded)
 {
-    if (how->capped && bias)
-        adjust(how, bias, (int64_t)n, s, true);
-    else if (how->capped)
-        adjust(how, NULL, (int64_t)n, s, true);
-    else if (bias)
-        adjust(how, bias, (int64_t)n, s, false);
-    else
-        adjust(how, NULL, (int64_t)n, s, false);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(rounded), 23),
+                                                _mm256_set1_epi32(127 << 23)));
 }
+
+/* t, or -inf where the bias is. */
+static inline floats unless_masked(floats t, floats bias)
+{
+    return select_v(equal_v(bias, minus_infinity()), minus_infinity(), t);
+}
+
+#include "kernels/vectors/adjust.h"

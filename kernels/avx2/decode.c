@@ -35,128 +35,34 @@ static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_
     return sum;
 }
 
-/* Scores to t, -inf where row r does not see the key; max[r] gets their maximum, lane by lane. */
-static inline __attribute__((always_inline)) void
-scale_scores(const struct panel *panel, struct scores *scores, float scale_log2,
-             __m256 max[PANEL_ROWS], const int rows)
+/* The scores of VECTOR keys times the factor; -inf from key n on. */
+static inline floats scale_first(const float *s, float factor, int n)
 {
-    for (int r = 0; r < PANEL_ROWS; r++)
-        max[r] = minus_infinity();
-    for (int key = 0; key < panel->most; key += VECTOR)
-        for (int r = 0; r < rows; r++) {
-            const __m256 seen = _mm256_castsi256_ps(first_mask(panel->visible[r] - key));
-            const __m256 scaled =
-                _mm256_mul_ps(_mm256_load_ps(scores->s[r] + key), _mm256_set1_ps(scale_log2));
-            const __m256 t = _mm256_blendv_ps(minus_infinity(), scaled, seen);
-            _mm256_store_ps(scores->s[r] + key, t);
-            /* This order of operands drops a NaN. */
-            max[r] = _mm256_max_ps(t, max[r]);
-        }
+    const floats seen = _mm256_castsi256_ps(first_mask(n));
+    return select_v(seen, load_aligned(s) * broadcast(factor), minus_infinity());
 }
 
-/* Weights from scores; the state's maximum and sum are moved on. */
-static inline __attribute__((always_inline)) void
-softmax_rows(const struct panel *panel, struct scores *scores, float scale_log2,
-             struct weights *weights, const int rows)
+static inline floats from_four(__m128 x)
 {
-    __m256 max[PANEL_ROWS];
-    scale_scores(panel, scores, scale_log2, max, rows);
-    float *const row_max = panel->block->st->row_max + panel->first;
-    float *const row_sum = panel->block->st->row_sum + panel->first;
-    const __m128 old_max = _mm_loadu_ps(row_max);
-    const __m128 new_max = _mm_max_ps(_mm_ceil_ps(max_of_each(max)), old_max);
-    const __m256 subtrahend = finite_max(_mm256_castps128_ps256(new_max));
-    float subtract[VECTOR];
-    _mm256_storeu_ps(subtract, subtrahend);
-    __m128 sum = _mm_setzero_ps();
-    for (int key = 0; key < panel->most; key += VECTOR) {
-        __m256 p[PANEL_ROWS];
-        for (int r = 0; r < rows; r++)
-            p[r] = _mm256_sub_ps(_mm256_load_ps(scores->s[r] + key),
-                                 _mm256_broadcast_ss(subtract + r));
-        exp2_vectors(p, rows);
-        for (int r = rows; r < PANEL_ROWS; r++)
-            p[r] = _mm256_setzero_ps();
-        sum = store_weights(p, weights->p + key, sum);
-    }
-    const __m128 rescale =
-        _mm256_castps256_ps128(exp2_v(_mm256_sub_ps(_mm256_castps128_ps256(old_max), subtrahend)));
-    const __m128 old_sum = _mm_loadu_ps(row_sum);
-    _mm_storeu_ps(row_sum, _mm_fmadd_ps(old_sum, rescale, sum));
-    _mm_storeu_ps(row_max, new_max);
-    _mm_store_ps(weights->rescale, rescale);
+    return _mm256_castps128_ps256(x);
 }
 
-static __attribute__((noinline)) void softmax(const struct panel *panel, struct scores *scores,
-                                              float scale_log2, struct weights *weights)
+static inline __m128 first_four(floats x)
 {
-    switch (computed_rows(panel)) {
-    case 1:
-        softmax_rows(panel, scores, scale_log2, weights, 1);
-        break;
-    case 2:
-        softmax_rows(panel, scores, scale_log2, weights, 2);
-        break;
-    default:
-        softmax_rows(panel, scores, scale_log2, weights, PANEL_ROWS);
-        break;
-    }
+    return _mm256_castps256_ps128(x);
 }
 
-/* The rows of a block from `first` on. */
-static void begin_panel(struct panel *panel, const struct decode_block *block, int first, int rows)
+/* All of V has been asked for before. */
+static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
-    panel->block = block;
-    panel->first = first;
-    panel->rows = rows;
-    panel->far = first == 0 && block->far;
-    panel->fewest = panel->most = block->visible[first];
-    for (int r = 0; r < PANEL_ROWS; r++) {
-        const int row = first + (r < rows ? r : rows - 1), seen = block->visible[row];
-        panel->q[r] = block->q[row];
-        panel->visible[r] = seen;
-        panel->fewest = seen < panel->fewest ? seen : panel->fewest;
-        panel->most = seen > panel->most ? seen : panel->most;
-    }
+    (void)scores;
+    return (struct ahead){0};
 }
 
-/* t in the place of scores, of the keys that each row sees. */
-static void adjust_scores(const struct panel *panel, struct scores *scores)
+static inline void prefetch_in_softmax(struct ahead *ahead)
 {
-    const struct decode_block *const block = panel->block;
-    for (int r = 0; r < panel->rows; r++)
-        attnkit_avx2_adjust(block->adjust, block->bias ? block->bias[panel->first + r] : NULL,
-                            (size_t)panel->visible[r], scores->s[r]);
+    (void)ahead;
 }
 
-/* Weights times their factors, those that the row sees: the others are 0 as they are. */
-static void keep_weights(const struct panel *panel, struct weights *weights)
-{
-    for (int r = 0; r < panel->rows; r++) {
-        const float *const keep = panel->block->keep[panel->first + r];
-        for (int key = 0; key < panel->visible[r]; key++)
-            weights->p[key][r] *= keep[key];
-    }
-}
-
-void attnkit_avx2_decode(const struct decode_block *block, int rows, float scale_log2)
-{
-    for (int first = 0; first < rows; first += PANEL_ROWS) {
-        struct panel panel;
-        struct scores scores;
-        struct weights weights;
-        begin_panel(&panel, block, first, rows - first < PANEL_ROWS ? rows - first : PANEL_ROWS);
-        if (panel.most == 0)
-            continue;
-        if (block->k.tiled)
-            attnkit_avx2_decode_tiled_k(&panel, &scores);
-        else
-            attnkit_avx2_decode_k(&panel, &scores);
-        if (block->adjust)
-            adjust_scores(&panel, &scores);
-        softmax(&panel, &scores, block->adjust ? 1.0f : scale_log2, &weights);
-        if (block->keep)
-            keep_weights(&panel, &weights);
-        attnkit_avx2_decode_v(&panel, &weights);
-    }
-}
+#include "kernels/vectors/decode/softmax.h"
+#include "kernels/vectors/decode/rows.h"

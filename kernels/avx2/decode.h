@@ -7,41 +7,17 @@
 #define ATTNKIT_AVX2_DECODE_H
 
 #include "kernels/avx2/avx2.h"
+#include "kernels/vectors/decode/panel.h"
 
 enum {
-    PANEL_ROWS = 4,
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V, 2 for 4 rows */
-};
-
-/* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been
- * stored in pieces would wait for it. */
-struct panel {
-    const struct decode_block *block;
-    const float *q[PANEL_ROWS]; /* past `rows` the last one again */
-    int32_t visible[PANEL_ROWS];
-    int first;        /* row of the block */
-    int rows;         /* <= PANEL_ROWS */
-    int fewest, most; /* of visible */
-    bool far;         /* K and V, for all panels but the first no more */
 };
 
 /* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most. */
 struct scores {
     _Alignas(32) float s[PANEL_ROWS][KEY_BLOCK];
+    float scale_log2;
 };
-
-/* Weights of a panel, those of its rows for a key next to each other, 0 from visible[r] on, and
- * what o is multiplied by. */
-struct weights {
-    _Alignas(32) float p[KEY_BLOCK][PANEL_ROWS];
-    float rescale[PANEL_ROWS];
-};
-
-/* 3 rows are worked on as 4. */
-static inline int computed_rows(const struct panel *panel)
-{
-    return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
-}
 
 /* Rows to be asked for in the course of other work. By value and without a case for none, so that
  * it stays in registers: it goes on every few dozen cycles. */
@@ -88,7 +64,7 @@ static inline void begin_tile(struct ahead *ahead)
 
 /* The next lines are asked for into the second cache; they need not exist: a prefetch never faults.
  * Inlined always, because gcc drops calls of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead)
+static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
         if (ahead->at >= ahead->row_end) {

@@ -298,7 +298,7 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct pane
     for (; d + in_line <= panel->block->k.dim; d += in_line) {
         take_lines(key, d * (int64_t)sizeof(float), &lines, vectors);
         for (int i = 0; i < in_line; i += in_step) {
-            ask_ahead(ahead);
+            prefetch_ahead(ahead);
             add_step(TYPE_F32, panel, lines.row, i * (int64_t)sizeof(float), d + i, s, vectors,
                      rows);
         }
@@ -330,7 +330,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         for (int j = 0; j < vectors && scaled; j++)
             exact &= take_scales(type, k, k->row + first + j * VECTOR, d, &scales, j);
         for (; d + step <= end; d += step, at += STEP) {
-            ask_ahead(ahead);
+            prefetch_ahead(ahead);
             if (scaled)
                 add_bytes(type, panel, k->row + first, at, d, &scales, s, vectors, rows);
             else
@@ -360,66 +360,9 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
         score_tile(type, panel, key, scores, &ahead, 1, rows);
 }
 
-static inline __attribute__((always_inline)) void
-score_type(const enum type type, const struct panel *panel, struct scores *scores)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        score_keys(type, panel, scores, 1);
-        break;
-    case 2:
-        score_keys(type, panel, scores, 2);
-        break;
-    default:
-        score_keys(type, panel, scores, PANEL_ROWS);
-        break;
-    }
-}
-
-static __attribute__((noinline)) void score_f32(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_F32, panel, scores);
-}
-
-static __attribute__((noinline)) void score_f16(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_F16, panel, scores);
-}
-
-static __attribute__((noinline)) void score_bf16(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_BF16, panel, scores);
-}
-
-static __attribute__((noinline)) void score_i8(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_I8, panel, scores);
-}
-
-static __attribute__((noinline)) void score_q8_0(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_Q8_0, panel, scores);
-}
+#include "kernels/vectors/decode/score_by_type.h"
 
 void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores)
 {
-    switch (panel->block->k.type) {
-    case TYPE_F32:
-        score_f32(panel, scores);
-        break;
-    case TYPE_F16:
-        score_f16(panel, scores);
-        break;
-    case TYPE_BF16:
-        score_bf16(panel, scores);
-        break;
-    case TYPE_I8:
-        score_i8(panel, scores);
-        break;
-    case TYPE_Q8_0:
-        score_q8_0(panel, scores);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
+    score_keys_of_any_type(panel, scores);
 }

@@ -174,7 +174,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     begin_tile(ahead);
     int key = 0;
     for (; key + STEP <= fewest; key += STEP) {
-        ask_ahead(ahead);
+        prefetch_ahead(ahead);
         for (int i = 0; i < STEP; i++)
             add_key(type, &terms, key + i, &columns, sum, vectors, 0, rows);
     }
@@ -211,10 +211,10 @@ static inline int tile_vectors(int64_t left, const int most)
     return left >= most * VECTOR ? most : left >= 2 * VECTOR ? 2 : 1;
 }
 
-static inline __attribute__((always_inline)) void weigh_columns(const enum type type,
-                                                                const struct panel *panel,
-                                                                const struct weights *weights,
-                                                                const int rows)
+static inline __attribute__((always_inline)) void weigh_rows(const enum type type,
+                                                             const struct panel *panel,
+                                                             const struct weights *weights,
+                                                             const int rows)
 {
     const int most = rows < 4 ? MAX_COLUMNS : 2;
     const struct key_rows *const v = &panel->block->v;
@@ -244,71 +244,4 @@ static inline __attribute__((always_inline)) void weigh_columns(const enum type 
     }
 }
 
-static inline __attribute__((always_inline)) void
-weigh_type(const enum type type, const struct panel *panel, const struct weights *weights)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        weigh_columns(type, panel, weights, 1);
-        break;
-    case 2:
-        weigh_columns(type, panel, weights, 2);
-        break;
-    default:
-        weigh_columns(type, panel, weights, PANEL_ROWS);
-        break;
-    }
-}
-
-static __attribute__((noinline)) void weigh_f32(const struct panel *panel,
-                                                const struct weights *weights)
-{
-    weigh_type(TYPE_F32, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_f16(const struct panel *panel,
-                                                const struct weights *weights)
-{
-    weigh_type(TYPE_F16, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_bf16(const struct panel *panel,
-                                                 const struct weights *weights)
-{
-    weigh_type(TYPE_BF16, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_i8(const struct panel *panel,
-                                               const struct weights *weights)
-{
-    weigh_type(TYPE_I8, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_q8_0(const struct panel *panel,
-                                                 const struct weights *weights)
-{
-    weigh_type(TYPE_Q8_0, panel, weights);
-}
-
-void attnkit_avx2_decode_v(const struct panel *panel, const struct weights *weights)
-{
-    switch (panel->block->v.type) {
-    case TYPE_F32:
-        weigh_f32(panel, weights);
-        break;
-    case TYPE_F16:
-        weigh_f16(panel, weights);
-        break;
-    case TYPE_BF16:
-        weigh_bf16(panel, weights);
-        break;
-    case TYPE_I8:
-        weigh_i8(panel, weights);
-        break;
-    case TYPE_Q8_0:
-        weigh_q8_0(panel, weights);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
-}
+#include "kernels/vectors/decode/weigh_by_type.h"

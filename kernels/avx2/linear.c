@@ -118,7 +118,7 @@ product_tile(const struct product *p, const float *x, const float *const *column
         load_sums(p, first, out, outs, rows, vectors, acc);
     int64_t d = 0;
     for (; p->dim - d >= PACE; d += PACE) {
-        ask_ahead(requests);
+        prefetch_matrix(requests);
         for (int64_t e = d; e < d + PACE; e += 4) {
             multiply(x, w, e, rows, vectors, acc);
             multiply(x, w, e + 1, rows, vectors, acc);
@@ -192,7 +192,7 @@ void attnkit_avx2_product(const struct product *p)
 /* -------------------------------------------------------------------------------- few rows */
 
 /* Where the next inputs of a tile are. */
-struct reader {
+struct matrix_reader {
     const char *w;
     __m256 scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
 };
@@ -204,7 +204,7 @@ static inline int64_t block_inputs(const enum type type, int64_t dim)
 }
 
 static inline __attribute__((always_inline)) void begin_block(const enum type type,
-                                                              struct reader *r)
+                                                              struct matrix_reader *r)
 {
     if (type != TYPE_Q8_0)
         return;
@@ -213,8 +213,8 @@ static inline __attribute__((always_inline)) void begin_block(const enum type ty
     r->w += bytes_of(TYPE_F16, TILE_KEYS);
 }
 
-static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
-                                                             __m256 w[TILE_VECTORS])
+static inline __attribute__((always_inline)) void
+next_input(const enum type type, struct matrix_reader *r, __m256 w[TILE_VECTORS])
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     for (int j = 0; j < TILE_VECTORS; j++) {
@@ -226,8 +226,8 @@ static inline __attribute__((always_inline)) void next_input(const enum type typ
 }
 
 static inline __attribute__((always_inline)) void
-add_input(const enum type type, struct reader reader[FEW_TILES], const float *const *x, int64_t d,
-          __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
+add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const float *const *x,
+          int64_t d, __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
 {
     for (int t = 0; t < tiles; t++) {
         __m256 w[TILE_VECTORS];
@@ -266,14 +266,14 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
                                                             const int tiles)
 {
     const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / TILE_KEYS;
-    struct reader reader[FEW_TILES];
+    struct matrix_reader reader[FEW_TILES];
     __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS];
     const float *x[FEW_ROWS];
     for (int i = 0; i < rows; i++)
         x[i] = p->x[first + i];
     for (int t = 0; t < tiles; t++) {
         const int64_t tile = out / TILE_KEYS + t;
-        reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
+        reader[t] = (struct matrix_reader){.w = p->w + (tile < last ? tile : last) * step};
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 acc[t][i][j] = _mm256_setzero_ps();
@@ -355,7 +355,7 @@ void attnkit_avx2_few_product(const struct few_product *p)
 
 void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
 {
-    struct reader reader = {.w = tile};
+    struct matrix_reader reader = {.w = tile};
     __m256 w[TILE_VECTORS];
     if (type != TYPE_Q8_0) {
         attnkit_avx2_widen(type, tile, NULL, 0, n * TILE_KEYS, out);

@@ -7,8 +7,6 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* --- What is added to scores ------------------------------------------------------------------ */
-
 /* All ones where one of the low 8 bits is set. */
 static inline __m256 lanes_of(uint64_t bits)
 {
@@ -17,51 +15,17 @@ static inline __m256 lanes_of(uint64_t bits)
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, own));
 }
 
-/* f32 of the distances of VECTOR keys. */
-static inline __m256 distances(const struct bias_line *what, int key, const bool near)
+/* Set where the bit of one of VECTOR keys is. */
+static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
 {
-    if (near)
-        return _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_set1_epi32((int)what->distance + key),
-                                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
-    float x[VECTOR];
-    for (int i = 0; i < VECTOR; i++)
-        x[i] = key_distance(what, key + i);
-    return _mm256_loadu_ps(x);
+    return lanes_of(words[key / 64] >> key % 64);
 }
 
-/* The line has the numbers if there are any. */
-static inline __attribute__((always_inline)) void fill(const struct bias_line *what, float *line,
-                                                       const bool sloped, const bool near)
+/* f32 of VECTOR numbers from `first` on. */
+static inline floats numbers_from(int first)
 {
-    const bool given = what->numbers;
-    const __m256 unit = _mm256_set1_ps(what->unit), slope = _mm256_set1_ps(what->slope);
-    const __m256 least = _mm256_set1_ps(what->least);
-    for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
-        __m256 b = _mm256_setzero_ps();
-        /* This order of operands keeps a NaN in each maximum. */
-        if (given)
-            b = _mm256_max_ps(least, _mm256_mul_ps(_mm256_loadu_ps(line + key), unit));
-        if (sloped) {
-            b = _mm256_add_ps(b, _mm256_mul_ps(slope, distances(what, key, near)));
-            b = _mm256_max_ps(_mm256_set1_ps(-FLT_MAX), b);
-        }
-        const __m256 seen = lanes_of(what->seen[key / 64] >> key % 64);
-        _mm256_storeu_ps(line + key, _mm256_blendv_ps(minus_infinity(), b, seen));
-    }
-}
-
-void attnkit_avx2_bias_line(const struct bias_line *what, float *line)
-{
-    if (what->numbers) {
-        memset(line + what->count, 0, (size_t)(KEY_BLOCK - what->count) * sizeof *line);
-        attnkit_avx2_widen(what->type, what->numbers, NULL, 0, what->count, line);
-    }
-    if (!what->sloped)
-        fill(what, line, false, true);
-    else if (has_near_keys(what))
-        fill(what, line, true, true);
-    else
-        fill(what, line, true, false);
+    return _mm256_cvtepi32_ps(
+        _mm256_add_epi32(_mm256_set1_epi32(first), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)));
 }
 
 /* --- Some keys only --------------------------------------------------------------------------- */
@@ -130,15 +94,4 @@ void attnkit_avx2_fill_pointers(const void *first, ptrdiff_t bytes, int count, v
     _mm256_maskstore_epi64((long long *)(void *)to, left, x);
 }
 
-void attnkit_avx2_mean(const struct rows *rows, int64_t count, float *mean)
-{
-    const __m256 divisor = _mm256_set1_ps((float)count);
-    for (int64_t i = 0; i < rows->dim; i += VECTOR) {
-        const int64_t left = rows->dim - i;
-        const char *row = rows->first + i * (int64_t)sizeof *mean;
-        __m256 sum = _mm256_setzero_ps();
-        for (int64_t r = 0; r < count; r++, row += rows->stride)
-            sum = _mm256_add_ps(sum, load_first((const float *)row, left));
-        store_first(mean + i, left, plain_nan(_mm256_div_ps(sum, divisor)));
-    }
-}
+#include "kernels/vectors/lines.h"

@@ -12,6 +12,10 @@
 
 #include "kernels/kernels.h"
 
+#define KERNEL(entry) attnkit_avx512_##entry
+#define KERNEL_TABLE attnkit_avx512
+#define KERNEL_NAME "avx512"
+
 enum {
     VECTOR = 16, /* floats in a zmm */
     VECTORS = 4, /* zmm across the lanes of a panel */
@@ -24,6 +28,101 @@ enum {
     F32_MATRIX_ROWS = 6,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
 };
+
+/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+
+typedef __m512 floats;
+typedef __mmask16 lane_mask;
+
+static inline floats broadcast(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline floats broadcast_from(const float *from)
+{
+    return _mm512_set1_ps(*from);
+}
+
+static inline floats load_floats(const float *from)
+{
+    return _mm512_loadu_ps(from);
+}
+
+static inline void store_floats(float *to, floats x)
+{
+    _mm512_storeu_ps(to, x);
+}
+
+static inline floats load_aligned(const float *from)
+{
+    return _mm512_load_ps(from);
+}
+
+static inline void store_aligned(float *to, floats x)
+{
+    _mm512_store_ps(to, x);
+}
+
+/* a * b + c, c - a * b and a * b - c with one rounding. */
+static inline floats fma_v(floats a, floats b, floats c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+static inline floats fnma_v(floats a, floats b, floats c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+
+static inline floats fms_v(floats a, floats b, floats c)
+{
+    return _mm512_fmsub_ps(a, b, c);
+}
+
+/* The maximum, or y where x is NaN; y is none. */
+static inline floats max_without_nan(floats x, floats y)
+{
+    return _mm512_max_ps(x, y);
+}
+
+/* The maximum, or NaN where x is; y is none. */
+static inline floats max_with_nan(floats x, floats y)
+{
+    return _mm512_max_ps(y, x);
+}
+
+static inline floats ceil_v(floats x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+
+static inline lane_mask equal_v(floats x, floats y)
+{
+    return _mm512_cmp_ps_mask(x, y, _CMP_EQ_OQ);
+}
+
+static inline lane_mask less_v(floats x, floats y)
+{
+    return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ);
+}
+
+/* x where the mask is set, else y. */
+static inline floats select_v(lane_mask mask, floats x, floats y)
+{
+    return _mm512_mask_mov_ps(y, mask, x);
+}
+
+/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+static inline floats split_exponent(floats x, floats *e)
+{
+    const __m512i larger = _mm512_castps_si512(x * broadcast(1.0f / 0.75f));
+    const __m512i exponent =
+        _mm512_sub_epi32(_mm512_srli_epi32(larger, 23), _mm512_set1_epi32(127));
+    *e = _mm512_cvtepi32_ps(exponent);
+    return _mm512_castsi512_ps(
+        _mm512_sub_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(exponent, 23)));
+}
 
 enum {
     SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
@@ -55,68 +154,12 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
     }
 }
 
-static inline __m512 exp2_v(__m512 x)
-{
-    exp2_vectors(&x, 1);
-    return x;
-}
-
-static inline __m512 minus_infinity(void)
-{
-    return _mm512_set1_ps(-INFINITY);
-}
-
-/* log x for x = 0, NaN, +inf or a normal x > 0, with the bits of scalar_log, which says how, and of
- * SLEEF's Sleef_finz_logf16_u10avx512f. */
-static inline __m512 log_v(__m512 x)
-{
-    const __m512 one = _mm512_set1_ps(1.0f),
-                 larger = _mm512_mul_ps(x, _mm512_set1_ps(1.0f / 0.75f));
-    const __m512i exponent = _mm512_sub_epi32(_mm512_srli_epi32(_mm512_castps_si512(larger), 23),
-                                              _mm512_set1_epi32(127));
-    const __m512 e = _mm512_cvtepi32_ps(exponent);
-    const __m512 m = _mm512_castsi512_ps(
-        _mm512_sub_epi32(_mm512_castps_si512(x), _mm512_slli_epi32(exponent, 23)));
-
-    const __m512 n = _mm512_sub_ps(m, one), d = _mm512_add_ps(m, one);
-    const __m512 d_low = _mm512_sub_ps(m, _mm512_sub_ps(d, one));
-    const __m512 t = _mm512_div_ps(one, d);
-    const __m512 y = _mm512_mul_ps(n, t);
-    const __m512 off = _mm512_fnmadd_ps(d_low, t, _mm512_fnmadd_ps(d, t, one));
-    const __m512 y_low = _mm512_fmadd_ps(y, off, _mm512_fmsub_ps(t, n, y));
-    const __m512 y2 = _mm512_mul_ps(y, y);
-    __m512 p = _mm512_set1_ps(0.3027294874e+0f);
-    p = _mm512_fmadd_ps(p, y2, _mm512_set1_ps(0.3996108174e+0f));
-    p = _mm512_fmadd_ps(p, y2, _mm512_set1_ps(0.6666694880e+0f));
-
-    const __m512 ln2_hi = _mm512_set1_ps(0.69314718246459960938f);
-    const __m512 ln2_lo = _mm512_set1_ps(-1.904654323148236017e-09f);
-    const __m512 whole = _mm512_mul_ps(ln2_hi, e);
-    const __m512 whole_low = _mm512_fmadd_ps(ln2_lo, e, _mm512_fmsub_ps(ln2_hi, e, whole));
-    const __m512 twice = _mm512_add_ps(y, y), hi = _mm512_add_ps(whole, twice);
-    const __m512 lo =
-        _mm512_add_ps(_mm512_add_ps(_mm512_add_ps(_mm512_sub_ps(whole, hi), twice), whole_low),
-                      _mm512_add_ps(y_low, y_low));
-    const __m512 cube = _mm512_mul_ps(_mm512_mul_ps(y2, y), p);
-    const __m512 sum = _mm512_add_ps(hi, cube);
-    const __m512 log =
-        _mm512_add_ps(sum, _mm512_add_ps(_mm512_add_ps(_mm512_sub_ps(hi, sum), cube), lo));
-    /* NaN is neither less nor equal. */
-    const __mmask16 finite = _mm512_cmp_ps_mask(x, _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
-    const __mmask16 zero = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    return _mm512_mask_mov_ps(_mm512_mask_mov_ps(x, finite, log), zero, minus_infinity());
-}
-
 /* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score
  * have. */
 static inline __m512 finite_max(__m512 row_max)
 {
-    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(row_max, minus_infinity(), _CMP_NEQ_UQ), row_max);
-}
-
-static inline __m512 ceil_v(__m512 x)
-{
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(row_max, broadcast(-INFINITY), _CMP_NEQ_UQ),
+                               row_max);
 }
 
 /* A mask of the first n elements, for any n. */
@@ -158,28 +201,16 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     }
 }
 
-static inline const float *row_at(struct rows rows, int i)
-{
-    return (const float *)(rows.first + i * rows.stride);
-}
-
-/* Asks the L2 cache for the lines at element i of `n` rows from `first` on, which need not exist: a
- * prefetch never faults. Inlined always, because gcc drops calls of a function that does nothing
- * but prefetch. */
-static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
-                                                           const int n)
-{
-    if (i < rows.dim)
-        for (int j = 0; j < n; j++)
-            _mm_prefetch(rows.first + (first + j) * rows.stride + i * (int64_t)sizeof(float),
-                         _MM_HINT_T1);
-}
-
 /* The height of a register tile of so many vectors: 24 accumulators, which leave room for 4 vectors
  * and a broadcast in 32 zmm, or 8, which keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 4 ? 6 : 8;
+}
+
+static inline int panel_height(int64_t left, int vectors)
+{
+    return tile_height(left, full_height(vectors));
 }
 
 enum { LARGE_TILE = 16 /* accumulators */ };
@@ -195,32 +226,11 @@ static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m51
     return sum;
 }
 
-/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
-static inline __m512 divisor(__m512 row_sum)
-{
-    const __mmask16 empty = _mm512_cmp_ps_mask(row_sum, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    return _mm512_mask_mov_ps(row_sum, empty, _mm512_set1_ps(1.0f));
-}
-
-/* The sum makes every zero a +0. */
-static inline __m512 result(__m512 o, __m512 divisor)
-{
-    return _mm512_add_ps(_mm512_div_ps(o, divisor), _mm512_setzero_ps());
-}
-
 /* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
 static inline __m512 plain_nan(__m512 y)
 {
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
-}
-
-/* A lane of `spoilt`, 1 at first, stops being finite where x or y is not; or where the sum of such
- * products is just too large, so that whoever finds it spoilt has to look again. The 1 keeps the
- * sum from being subnormal. */
-static inline __m512 unspoilt(void)
-{
-    return _mm512_set1_ps(1.0f);
 }
 
 /* sum + *x * w in one instruction, which broadcasts x. On a Zen 4 it costs no more than one of
@@ -230,11 +240,6 @@ static inline __attribute__((always_inline)) __m512 multiply_add_one(const float
 {
     __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*x));
     return sum;
-}
-
-static inline __m512 spoil(__m512 spoilt, __m512 x, __m512 y)
-{
-    return _mm512_fmadd_ps(x, y, spoilt);
 }
 
 static inline bool is_spoilt(__m512 spoilt)
@@ -271,63 +276,7 @@ static inline void transpose(__m512 r[VECTOR])
     }
 }
 
-void attnkit_avx512_exp2(const float *x, float *y, size_t n);
-void attnkit_avx512_widen(enum type type, const void *row, const float *scales, int64_t group,
-                          int64_t n, float *out);
-void attnkit_avx512_widen_blocks(enum type type, const char *row, int64_t n, float *out);
-void attnkit_avx512_unpack(enum type type, const struct rows *rows, int count, void *to);
-void attnkit_avx512_narrow_blocks(enum type type, const float *x, int64_t n, char *row);
-void attnkit_avx512_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
-                               int64_t n, float *out);
-void attnkit_avx512_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
-                           float *scales);
-void attnkit_avx512_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
-void attnkit_avx512_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
-                           const struct rows *ahead);
-void attnkit_avx512_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
-                            const struct state *st, float *rescale);
-void attnkit_avx512_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
-void attnkit_avx512_weighted_v(const float *p, int lanes, const float *rescale,
-                               const struct rows *v, int keys, float *o, const struct rows *ahead);
-void attnkit_avx512_begin_total(const struct total *total, const struct state *chunk, int lanes,
-                                int64_t value_dim);
-void attnkit_avx512_fold(const struct total *total, const struct state *chunk, int lanes,
-                         int64_t value_dim);
-uint64_t attnkit_avx512_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
-                               float *const *out, float *const *lse);
-uint64_t attnkit_avx512_finish_total(const struct total *total, const float *chunk_out, int lanes,
-                                     int64_t value_dim, int rows, float *const *out,
-                                     float *const *lse);
-void attnkit_avx512_decode(const struct decode_block *block, int rows, float scale_log2);
-uint64_t attnkit_avx512_decode_finish(const struct state *st, int rows, int64_t value_dim,
-                                      float *const *out, float *const *lse);
-void attnkit_avx512_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
-bool attnkit_avx512_quotient_row(const double *o, double divisor, int64_t n, float *out);
-void attnkit_avx512_head_scores(const float *q_t, const float *k_t, int rows, int keys,
-                                int64_t head_dim, float *s);
-uint64_t attnkit_avx512_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                                 float *const *out);
-void attnkit_avx512_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
-                           bool interleaved);
-void attnkit_avx512_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
-void attnkit_avx512_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
-bool attnkit_avx512_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
-void attnkit_avx512_bias_line(const struct bias_line *what, float *line);
-void attnkit_avx512_keep_line(const struct keep_line *what, float *line);
-void attnkit_avx512_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers);
-void attnkit_avx512_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line);
-void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
-                                const uint64_t own[KEY_BLOCK / 64], float none, float *line);
-void attnkit_avx512_mean(const struct rows *rows, int64_t count, float *mean);
-void attnkit_avx512_multiply(const float *factors, size_t n, float *s);
-void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
-void attnkit_avx512_product(const struct product *p);
-void attnkit_avx512_few_product(const struct few_product *p);
-
-/* For results that may have a value that is not finite: makes every NaN the same, and returns a bit
- * for each row that has such a value. */
-__attribute__((cold)) uint64_t attnkit_avx512_settle(int rows, int64_t n, float *const *out);
-
-extern const struct kernels attnkit_avx512;
+#include "kernels/vectors/entries.h"
+#include "kernels/vectors/floats.h"
 
 #endif

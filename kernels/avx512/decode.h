@@ -7,37 +7,12 @@
 #define ATTNKIT_AVX512_DECODE_H
 
 #include "kernels/avx512/avx512.h"
+#include "kernels/vectors/decode/panel.h"
 
 enum {
-    PANEL_ROWS = 4,
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V */
     PAGE = 4096,     /* bytes whose place in memory is found at once */
 };
-
-/* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been
- * stored in pieces would wait for it. */
-struct panel {
-    const struct decode_block *block;
-    const float *q[PANEL_ROWS]; /* past `rows` the last one again */
-    int32_t visible[PANEL_ROWS];
-    int first;        /* row of the block */
-    int rows;         /* <= PANEL_ROWS */
-    int fewest, most; /* of visible */
-    bool far;         /* K and V, for all panels but the first no more */
-};
-
-/* Weights of a panel, those of its rows for a key next to each other, 0 from visible[r] on, and
- * what o is multiplied by. */
-struct weights {
-    _Alignas(64) float p[KEY_BLOCK][PANEL_ROWS];
-    float rescale[PANEL_ROWS];
-};
-
-/* 3 rows are worked on as 4. */
-static inline int computed_rows(const struct panel *panel)
-{
-    return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
-}
 
 /* Rows to be asked for in the course of other work. By value and without a case for none, so that
  * it stays in registers: it goes on every few dozen cycles. */
@@ -78,8 +53,8 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
  * waiting. What a row or a page of much memory begins with is asked for two pages before, too:
  * where a page is takes longer to find than a line to come, the more so in a virtual machine.
  * Inlined always, because gcc drops calls of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void ask_ahead(struct ahead *ahead,
-                                                            const bool to_first)
+static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
+                                                                 const bool to_first)
 {
     for (ahead->due += ahead->pace; ahead->due > 0; ahead->due -= 256) {
         if (__builtin_expect(ahead->at >= ahead->stop, false)) {
@@ -119,6 +94,7 @@ static inline bool gains_by_first(const enum type type, const struct ahead *ahea
 struct scores {
     _Alignas(64) float s[PANEL_ROWS][KEY_BLOCK];
     struct ahead v;
+    float scale_log2;
 };
 
 /* The rows of V that the scores ask for, in so many times, while they go through K, and softmax

@@ -344,7 +344,7 @@ struct steps {
 };
 
 /* Some vectors of keys, and what is handed on from one to the next. */
-struct tile {
+struct scored_tile {
     const struct panel *panel;
     const char *const *key, *const *next; /* the first ones of this tile and of the next */
     int first;                            /* which key it is */
@@ -355,7 +355,7 @@ struct tile {
 /* A step of the keys, the elements d on; meanwhile the one after it is transposed, after the last
  * one the first of the next tile. */
 static inline __attribute__((always_inline)) void
-add_step(const enum type type, const struct tile *tile, int64_t d, struct scales *scales,
+add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct scales *scales,
          __m512 s[][MAX_TILE], struct ahead *ahead, const enum hints hints, const int vectors,
          const int rows)
 {
@@ -382,7 +382,7 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
 #pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
         if (i % (UNITS / asks_of_step(type)) == 0)
-            ask_ahead(ahead, hints == K_AND_V_NEAR);
+            prefetch_ahead(ahead, hints == K_AND_V_NEAR);
         if (type == TYPE_I8 && i % 4 == 0 && d + 4 * i == scales->next)
             take_group(k, tile->key, d + 4 * i, scales, vectors);
         if (is_transposed_before(type) && i / PARTS < vectors)
@@ -403,7 +403,7 @@ add_step(const enum type type, const struct tile *tile, int64_t d, struct scales
 /* TYPE_F32: all whole lines of rows that share sets of the first cache, each of which is read once.
  * Returns the elements that are done. Transposing a line at once keeps the FMAs waiting longer, by
  * a tenth of the time where rows stay in that cache. */
-static inline __attribute__((always_inline)) int64_t add_lines(const struct tile *tile,
+static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
                                                                const int vectors, const int rows)
@@ -421,7 +421,7 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct tile
         }
         for (int i = 0; i < VECTOR; i++) {
             if (i % UNITS == 0)
-                ask_ahead(ahead, false);
+                prefetch_ahead(ahead, false);
             for (int r = 0; r < rows; r++) {
                 for (int j = 0; j < vectors; j++)
                     s[r][j] = multiply_add_one(panel->q[r] + d + i, line[j][i], s[r][j]);
@@ -477,7 +477,7 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
 /* The scores of a tile of `vectors` vectors of keys, of which the first step is there; then that of
  * the next tile is. */
 static inline __attribute__((always_inline)) void
-score_tile(const enum type type, const struct tile *tile, struct scores *scores,
+score_tile(const enum type type, const struct scored_tile *tile, struct scores *scores,
            struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
 {
     const struct key_rows *const k = &tile->panel->block->k;
@@ -531,7 +531,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     for (; first < last; first += keys) {
         /* After the last tile any keys will do. */
         const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
-        const struct tile tile = {panel, panel->block->k.row + first, next, first, &steps, &blocks};
+        const struct scored_tile tile = {panel,  panel->block->k.row + first, next, first, &steps,
+                                         &blocks};
         score_tile(type, &tile, scores, ahead, hints, vectors, rows);
     }
     return first;
@@ -554,66 +555,9 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     scores->v = ahead;
 }
 
-static inline __attribute__((always_inline)) void
-score_type(const enum type type, const struct panel *panel, struct scores *scores)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        score_keys(type, panel, scores, 1);
-        break;
-    case 2:
-        score_keys(type, panel, scores, 2);
-        break;
-    default:
-        score_keys(type, panel, scores, PANEL_ROWS);
-        break;
-    }
-}
-
-static __attribute__((noinline)) void score_f32(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_F32, panel, scores);
-}
-
-static __attribute__((noinline)) void score_f16(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_F16, panel, scores);
-}
-
-static __attribute__((noinline)) void score_bf16(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_BF16, panel, scores);
-}
-
-static __attribute__((noinline)) void score_i8(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_I8, panel, scores);
-}
-
-static __attribute__((noinline)) void score_q8_0(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_Q8_0, panel, scores);
-}
+#include "kernels/vectors/decode/score_by_type.h"
 
 void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores)
 {
-    switch (panel->block->k.type) {
-    case TYPE_F32:
-        score_f32(panel, scores);
-        break;
-    case TYPE_F16:
-        score_f16(panel, scores);
-        break;
-    case TYPE_BF16:
-        score_bf16(panel, scores);
-        break;
-    case TYPE_I8:
-        score_i8(panel, scores);
-        break;
-    case TYPE_Q8_0:
-        score_q8_0(panel, scores);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
+    score_keys_of_any_type(panel, scores);
 }

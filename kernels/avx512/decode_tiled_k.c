@@ -16,14 +16,14 @@ enum {
 };
 
 /* Where the next elements of a tile of K are, and their scales. */
-struct tile {
+struct k_tile {
     const char *k;
     const char *scales; /* of TYPE_I8 */
 };
 
 static inline __attribute__((always_inline)) void find_tiles(const enum type type,
                                                              const struct panel *panel, int first,
-                                                             struct tile tile[], const int tiles)
+                                                             struct k_tile tile[], const int tiles)
 {
     const struct key_rows *const k = &panel->block->k;
     for (int i = 0; i < tiles; i++) {
@@ -35,11 +35,11 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
 
 /* The scales of the next elements, until the next call. */
 static inline __attribute__((always_inline)) void
-next_scales(const enum type type, struct tile tile[], __m512 scale[], const int vectors)
+next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const int vectors)
 {
     const enum type scale_type = type == TYPE_I8 ? TYPE_F32 : TYPE_F16;
     for (int j = 0; j < vectors; j++) {
-        const struct tile *const t = tile + j / TILE_VECTORS;
+        const struct k_tile *const t = tile + j / TILE_VECTORS;
         scale[j] = load_as_f32(scale_type, type == TYPE_I8 ? t->scales : t->k,
                                j % TILE_VECTORS * VECTOR, VECTOR);
     }
@@ -52,7 +52,7 @@ next_scales(const enum type type, struct tile tile[], __m512 scale[], const int 
 
 /* Element d of all keys. */
 static inline __attribute__((always_inline)) void
-add_element(const enum type type, const float *const q[], int64_t d, struct tile tile[],
+add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const __m512 scale[], __m512 s[][MAX_VECTORS], const int vectors, const int rows)
 {
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
@@ -81,7 +81,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     const int64_t group = type == TYPE_I8     ? k->scale_group
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
                                               : k->dim;
-    struct tile tile[MAX_VECTORS / TILE_VECTORS];
+    struct k_tile tile[MAX_VECTORS / TILE_VECTORS];
     find_tiles(type, panel, first, tile, vectors / TILE_VECTORS);
     __m512 s[PANEL_ROWS][MAX_VECTORS], scale[MAX_VECTORS];
     for (int j = 0; j < vectors; j++) {
@@ -94,7 +94,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
         if (type == TYPE_I8 || type == TYPE_Q8_0)
             next_scales(type, tile, scale, vectors);
         for (; d + STEP <= end; d += STEP) {
-            ask_ahead(ahead, false);
+            prefetch_ahead(ahead, false);
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
         }
@@ -122,66 +122,9 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     scores->v = ahead;
 }
 
-static inline __attribute__((always_inline)) void
-score_type(const enum type type, const struct panel *panel, struct scores *scores)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        score_keys(type, panel, scores, 1);
-        break;
-    case 2:
-        score_keys(type, panel, scores, 2);
-        break;
-    default:
-        score_keys(type, panel, scores, PANEL_ROWS);
-        break;
-    }
-}
-
-static __attribute__((noinline)) void score_f32(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_F32, panel, scores);
-}
-
-static __attribute__((noinline)) void score_f16(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_F16, panel, scores);
-}
-
-static __attribute__((noinline)) void score_bf16(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_BF16, panel, scores);
-}
-
-static __attribute__((noinline)) void score_i8(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_I8, panel, scores);
-}
-
-static __attribute__((noinline)) void score_q8_0(const struct panel *panel, struct scores *scores)
-{
-    score_type(TYPE_Q8_0, panel, scores);
-}
+#include "kernels/vectors/decode/score_by_type.h"
 
 void attnkit_avx512_decode_tiled_k(const struct panel *panel, struct scores *scores)
 {
-    switch (panel->block->k.type) {
-    case TYPE_F32:
-        score_f32(panel, scores);
-        break;
-    case TYPE_F16:
-        score_f16(panel, scores);
-        break;
-    case TYPE_BF16:
-        score_bf16(panel, scores);
-        break;
-    case TYPE_I8:
-        score_i8(panel, scores);
-        break;
-    case TYPE_Q8_0:
-        score_q8_0(panel, scores);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
+    score_keys_of_any_type(panel, scores);
 }

@@ -160,7 +160,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     }
     int key = 0;
     for (; key < fewest; key += step) {
-        ask_ahead(ahead, to_first);
+        prefetch_ahead(ahead, to_first);
         if (type == TYPE_Q8_0)
             load_scales(row + (key + step < fewest ? key + step : key), &columns, &scales, vectors);
         for (int i = 0; i < step; i++)
@@ -236,71 +236,4 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
         weigh_columns(type, panel, weights, &ahead, false, rows);
 }
 
-static inline __attribute__((always_inline)) void
-weigh_type(const enum type type, const struct panel *panel, const struct weights *weights)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        weigh_rows(type, panel, weights, 1);
-        break;
-    case 2:
-        weigh_rows(type, panel, weights, 2);
-        break;
-    default:
-        weigh_rows(type, panel, weights, PANEL_ROWS);
-        break;
-    }
-}
-
-static __attribute__((noinline)) void weigh_f32(const struct panel *panel,
-                                                const struct weights *weights)
-{
-    weigh_type(TYPE_F32, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_f16(const struct panel *panel,
-                                                const struct weights *weights)
-{
-    weigh_type(TYPE_F16, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_bf16(const struct panel *panel,
-                                                 const struct weights *weights)
-{
-    weigh_type(TYPE_BF16, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_i8(const struct panel *panel,
-                                               const struct weights *weights)
-{
-    weigh_type(TYPE_I8, panel, weights);
-}
-
-static __attribute__((noinline)) void weigh_q8_0(const struct panel *panel,
-                                                 const struct weights *weights)
-{
-    weigh_type(TYPE_Q8_0, panel, weights);
-}
-
-void attnkit_avx512_decode_v(const struct panel *panel, const struct weights *weights)
-{
-    switch (panel->block->v.type) {
-    case TYPE_F32:
-        weigh_f32(panel, weights);
-        break;
-    case TYPE_F16:
-        weigh_f16(panel, weights);
-        break;
-    case TYPE_BF16:
-        weigh_bf16(panel, weights);
-        break;
-    case TYPE_I8:
-        weigh_i8(panel, weights);
-        break;
-    case TYPE_Q8_0:
-        weigh_q8_0(panel, weights);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
-}
+#include "kernels/vectors/decode/weigh_by_type.h"

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y = 2^x over an array, for kernels/attention/merge.c and tests: what the softmax and decode tiles
- * have inside.
+ * y = 2^x over an array, and products of two arrays; bound by the polynomial, and by memory.
  */
 #include "kernels/avx512/avx512.h"
-
-void attnkit_avx512_exp2(const float *x, float *y, size_t n)
-{
-    for (size_t i = 0; i < n; i += VECTOR) {
-        const int64_t left = (int64_t)(n - i);
-        store_first(y + i, left, exp2_v(load_first(x + i, left)));
-    }
-}
+#include "kernels/vectors/arrays.h"

@@ -121,7 +121,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out,
         load_sums(p, first, out, last, rows, vectors, acc);
     int64_t d = 0;
     for (; p->dim - d >= PACE; d += PACE) {
-        ask_ahead(requests);
+        prefetch_matrix(requests);
         for (int64_t e = d; e < d + PACE; e += 4) {
             multiply(x, w, e, rows, vectors, acc);
             multiply(x, w, e + 1, rows, vectors, acc);
@@ -195,7 +195,7 @@ void attnkit_avx512_product(const struct product *p)
 /* -------------------------------------------------------------------------------- few rows */
 
 /* Where the next inputs of a tile are. */
-struct reader {
+struct matrix_reader {
     const char *w;
     __m512 scale; /* of TYPE_Q8_0 */
 };
@@ -207,7 +207,7 @@ static inline int64_t block_inputs(const enum type type, int64_t dim)
 }
 
 static inline __attribute__((always_inline)) void begin_block(const enum type type,
-                                                              struct reader *r)
+                                                              struct matrix_reader *r)
 {
     if (type != TYPE_Q8_0)
         return;
@@ -216,7 +216,7 @@ static inline __attribute__((always_inline)) void begin_block(const enum type ty
 }
 
 static inline __attribute__((always_inline)) __m512 next_input(const enum type type,
-                                                               struct reader *r)
+                                                               struct matrix_reader *r)
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     const __m512 w = load_as_f32(stored, r->w, 0, VECTOR);
@@ -225,8 +225,8 @@ static inline __attribute__((always_inline)) __m512 next_input(const enum type t
 }
 
 static inline __attribute__((always_inline)) void
-add_input(const enum type type, struct reader reader[FEW_TILES], const float *const *x, int64_t d,
-          __m512 acc[FEW_ROWS][FEW_TILES], const int rows)
+add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const float *const *x,
+          int64_t d, __m512 acc[FEW_ROWS][FEW_TILES], const int rows)
 {
     for (int t = 0; t < FEW_TILES; t++) {
         const __m512 w = next_input(type, &reader[t]);
@@ -254,7 +254,7 @@ static inline __attribute__((always_inline)) bool
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {
     const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / VECTOR;
-    struct reader reader[FEW_TILES];
+    struct matrix_reader reader[FEW_TILES];
     __m512 acc[FEW_ROWS][FEW_TILES];
     const float *x[FEW_ROWS];
     for (int i = 0; i < rows; i++) {
@@ -264,7 +264,7 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
     }
     for (int t = 0; t < FEW_TILES; t++) {
         const int64_t tile = out / VECTOR + t;
-        reader[t] = (struct reader){.w = p->w + (tile < last ? tile : last) * step};
+        reader[t] = (struct matrix_reader){.w = p->w + (tile < last ? tile : last) * step};
     }
     const int64_t block = block_inputs(type, p->dim);
     const bool asks = step > SHORT_TILE;
@@ -366,7 +366,7 @@ void attnkit_avx512_few_product(const struct few_product *p)
 
 void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
 {
-    struct reader reader = {tile, _mm512_setzero_ps()};
+    struct matrix_reader reader = {tile, _mm512_setzero_ps()};
     if (type != TYPE_Q8_0) {
         attnkit_avx512_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
         return;

@@ -13,54 +13,17 @@ static inline __mmask16 bits_at(const uint64_t words[KEY_BLOCK / 64], int key)
     return (__mmask16)(words[key / 64] >> key % 64);
 }
 
-/* --- What is added to scores ------------------------------------------------------------------ */
+/* Set where the bit of one of VECTOR keys is. */
+static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
+{
+    return bits_at(words, key);
+}
 
-/* f32 of the distances of VECTOR keys. */
-static inline __m512 distances(const struct bias_line *what, int key, const bool near)
+/* f32 of VECTOR numbers from `first` on. */
+static inline floats numbers_from(int first)
 {
     const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    if (near)
-        return _mm512_cvtepi32_ps(
-            _mm512_add_epi32(_mm512_set1_epi32((int)what->distance + key), order));
-    float x[VECTOR];
-    for (int i = 0; i < VECTOR; i++)
-        x[i] = key_distance(what, key + i);
-    return _mm512_loadu_ps(x);
-}
-
-/* The line has the numbers if there are any. */
-static inline __attribute__((always_inline)) void fill(const struct bias_line *what, float *line,
-                                                       const bool sloped, const bool near)
-{
-    const bool given = what->numbers;
-    const __m512 unit = _mm512_set1_ps(what->unit), slope = _mm512_set1_ps(what->slope);
-    const __m512 least = _mm512_set1_ps(what->least);
-    for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
-        __m512 b = _mm512_setzero_ps();
-        /* This order of operands keeps a NaN in each maximum. */
-        if (given)
-            b = _mm512_max_ps(least, _mm512_mul_ps(_mm512_loadu_ps(line + key), unit));
-        if (sloped) {
-            b = _mm512_add_ps(b, _mm512_mul_ps(slope, distances(what, key, near)));
-            b = _mm512_max_ps(_mm512_set1_ps(-FLT_MAX), b);
-        }
-        _mm512_storeu_ps(line + key,
-                         _mm512_mask_mov_ps(minus_infinity(), bits_at(what->seen, key), b));
-    }
-}
-
-void attnkit_avx512_bias_line(const struct bias_line *what, float *line)
-{
-    if (what->numbers) {
-        memset(line + what->count, 0, (size_t)(KEY_BLOCK - what->count) * sizeof *line);
-        attnkit_avx512_widen(what->type, what->numbers, NULL, 0, what->count, line);
-    }
-    if (!what->sloped)
-        fill(what, line, false, true);
-    else if (has_near_keys(what))
-        fill(what, line, true, true);
-    else
-        fill(what, line, true, false);
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_set1_epi32(first), order));
 }
 
 /* --- Some keys only --------------------------------------------------------------------------- */
@@ -105,15 +68,4 @@ void attnkit_avx512_fill_pointers(const void *first, ptrdiff_t bytes, int count,
     _mm512_mask_storeu_epi64(to, (__mmask8)((1 << count) - 1), x);
 }
 
-void attnkit_avx512_mean(const struct rows *rows, int64_t count, float *mean)
-{
-    const __m512 divisor = _mm512_set1_ps((float)count);
-    for (int64_t i = 0; i < rows->dim; i += VECTOR) {
-        const int64_t left = rows->dim - i;
-        const char *row = rows->first + i * (int64_t)sizeof *mean;
-        __m512 sum = _mm512_setzero_ps();
-        for (int64_t r = 0; r < count; r++, row += rows->stride)
-            sum = _mm512_add_ps(sum, load_first((const float *)row, left));
-        store_first(mean + i, left, plain_nan(_mm512_div_ps(sum, divisor)));
-    }
-}
+#include "kernels/vectors/lines.h"

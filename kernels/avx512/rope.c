@@ -35,32 +35,4 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
         rotate_neighbours(x, cos, sin, i, pairs - i);
 }
 
-/* `n` pairs from pair i on, at most VECTOR. */
-static inline __attribute__((always_inline)) void
-rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int64_t i, int64_t n)
-{
-    const __m512 c = load_first(cos + i, n), s = load_first(sin + i, n);
-    const __m512 x0 = load_first(x + i, n), x1 = load_first(x + pairs + i, n);
-    const __m512 y0 = _mm512_fmsub_ps(x0, c, _mm512_mul_ps(x1, s));
-    const __m512 y1 = _mm512_fmadd_ps(x1, c, _mm512_mul_ps(x0, s));
-    store_first(x + i, n, plain_nan(y0));
-    store_first(x + pairs + i, n, plain_nan(y1));
-}
-
-static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
-{
-    int64_t i = 0;
-    for (; i + VECTOR <= pairs; i += VECTOR)
-        rotate_vectors(x, cos, sin, pairs, i, VECTOR);
-    if (i < pairs)
-        rotate_vectors(x, cos, sin, pairs, i, pairs - i);
-}
-
-void attnkit_avx512_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
-                           bool interleaved)
-{
-    if (interleaved)
-        rotate_interleaved(x, cos, sin, pairs);
-    else
-        rotate_halves(x, cos, sin, pairs);
-}
+#include "kernels/vectors/rope.h"

@@ -28,8 +28,8 @@ struct requests {
     int64_t due, due_each_time;
 };
 
-/* So that `times` calls of ask_ahead ask for all lines, but for the last one where that does not
- * come out even, and for none beyond. */
+/* So that `times` calls of prefetch_matrix ask for all lines, but for the last one where that does
+ * not come out even, and for none beyond. */
 static inline struct requests requests_of(const struct next_tiles *ahead, int64_t times)
 {
     const int64_t lines = ahead->tiles * ((ahead->tile_bytes + CACHE_LINE - 1) / CACHE_LINE);
@@ -52,7 +52,7 @@ static inline struct requests product_requests(const struct product *p, int tile
     return requests_of(&p->ahead, row_tiles * ((p->outs - 1) / tile_outs + 1) * (p->dim / PACE));
 }
 
-static inline __attribute__((always_inline)) void ask_ahead(struct requests *r)
+static inline __attribute__((always_inline)) void prefetch_matrix(struct requests *r)
 {
     r->due += r->due_each_time;
     for (; r->due >= LINE_IS_DUE; r->due -= LINE_IS_DUE) {

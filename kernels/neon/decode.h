@@ -7,37 +7,13 @@
 #define ATTNKIT_NEON_DECODE_H
 
 #include "kernels/neon/neon.h"
-
-enum {
-    DECODE_PANEL = 4,
-};
-
-/* Some query rows, with their part of the state. */
-struct panel {
-    const struct decode_block *block;
-    const float *q[DECODE_PANEL]; /* past `rows` the last one again */
-    int32_t visible[DECODE_PANEL];
-    int first;        /* row of the block */
-    int rows;         /* <= DECODE_PANEL */
-    int fewest, most; /* of visible */
-    struct state st;
-};
+#include "kernels/vectors/decode/panel.h"
 
 /* Scaled scores of a panel for whole vectors of keys, -inf from visible[r] on. */
 struct scores {
-    float t[DECODE_PANEL][KEY_BLOCK];
+    float s[PANEL_ROWS][KEY_BLOCK];
+    float scale_log2;
 };
-
-/* Weights of a panel: those of its rows for a key next to each other, 0 from visible[r] on. */
-struct weights {
-    float p[KEY_BLOCK][DECODE_PANEL];
-};
-
-/* 3 rows are worked on as 4. */
-static inline int computed_rows(const struct panel *panel)
-{
-    return panel->rows <= 2 ? panel->rows : DECODE_PANEL;
-}
 
 /* Where the 4 elements from `at` on have their scale: TYPE_I8 the index of it, TYPE_Q8_0 the bytes
  * to their block. */
@@ -77,16 +53,14 @@ static inline void store_scores(const struct panel *panel, int r, int first, flo
     const int32x4_t key = vaddq_s32(vdupq_n_s32(first), count);
     const uint32x4_t seen = vcltq_s32(key, vdupq_n_s32(panel->visible[r]));
     const float32x4_t t = vbslq_f32(seen, vmulq_n_f32(s, scale_log2), vdupq_n_f32(-INFINITY));
-    vst1q_f32(scores->t[r] + first, t);
+    vst1q_f32(scores->s[r] + first, t);
 }
 
 /* Scores of the keys that a row of the panel sees. */
-void attnkit_neon_decode_k(const struct panel *panel, float scale_log2, struct scores *scores);
-void attnkit_neon_decode_tiled_k(const struct panel *panel, float scale_log2,
-                                 struct scores *scores);
+void attnkit_neon_decode_k(const struct panel *panel, struct scores *scores);
+void attnkit_neon_decode_tiled_k(const struct panel *panel, struct scores *scores);
 
-/* The rows' o, each times its lane of `rescale`, and V by weights added. */
-void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights,
-                           float32x4_t rescale);
+/* The rows' o, each times its element of `rescale`, and V by weights added. */
+void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights);
 
 #endif

@@ -20,9 +20,9 @@ add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *pan
       int64_t d, const int n, const int groups, const int rows)
 {
     const int64_t place = scale_place(type, panel->block->k.scale_group, d);
-    float32x4_t q_4[DECODE_PANEL];
+    float32x4_t q_4[PANEL_ROWS];
     for (int r = 0; r < rows; r++)
-        q_4[r] = load_n(panel->q[r] + d, n);
+        q_4[r] = load_first(panel->q[r] + d, n);
     for (int group = 0; group < groups; group++) {
         float32x4_t k_t[4];
         for (int i = 0; i < 4; i++)
@@ -35,12 +35,13 @@ add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *pan
 }
 
 /* 4 * groups keys from `first` on. */
-static inline __attribute__((always_inline)) void
-score_tile(const enum type type, const struct panel *panel, int first, float scale_log2,
-           struct scores *scores, const int groups, const int rows)
+static inline __attribute__((always_inline)) void score_tile(const enum type type,
+                                                             const struct panel *panel, int first,
+                                                             struct scores *scores,
+                                                             const int groups, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
-    float32x4_t s[DECODE_PANEL][MAX_GROUPS];
+    float32x4_t s[PANEL_ROWS][MAX_GROUPS];
     for (int r = 0; r < rows; r++)
         for (int group = 0; group < groups; group++)
             s[r][group] = vdupq_n_f32(0.0f);
@@ -50,6 +51,7 @@ score_tile(const enum type type, const struct panel *panel, int first, float sca
     for (; d < k->dim; d++)
         add_d(type, s, panel, first, d, 1, groups, rows);
 
+    const float scale_log2 = scores->scale_log2;
     for (int r = 0; r < rows; r++)
         for (int group = 0; group < groups; group++)
             store_scores(panel, r, first + 4 * group, s[r][group], scale_log2, scores);
@@ -57,79 +59,17 @@ score_tile(const enum type type, const struct panel *panel, int first, float sca
 
 static inline __attribute__((always_inline)) void score_keys(const enum type type,
                                                              const struct panel *panel,
-                                                             float scale_log2,
+
                                                              struct scores *scores, const int rows)
 {
     const int groups = rows <= 2 ? MAX_GROUPS : MAX_GROUPS / 2;
     for (int key = 0; key < panel->most; key += 4 * groups)
-        score_tile(type, panel, key, scale_log2, scores, groups, rows);
+        score_tile(type, panel, key, scores, groups, rows);
 }
 
-static inline __attribute__((always_inline)) void
-score_type(const enum type type, const struct panel *panel, float scale_log2, struct scores *scores)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        score_keys(type, panel, scale_log2, scores, 1);
-        break;
-    case 2:
-        score_keys(type, panel, scale_log2, scores, 2);
-        break;
-    default:
-        score_keys(type, panel, scale_log2, scores, DECODE_PANEL);
-        break;
-    }
-}
+#include "kernels/vectors/decode/score_by_type.h"
 
-static __attribute__((noinline)) void score_f32(const struct panel *panel, float scale_log2,
-                                                struct scores *scores)
+void attnkit_neon_decode_k(const struct panel *panel, struct scores *scores)
 {
-    score_type(TYPE_F32, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_f16(const struct panel *panel, float scale_log2,
-                                                struct scores *scores)
-{
-    score_type(TYPE_F16, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_bf16(const struct panel *panel, float scale_log2,
-                                                 struct scores *scores)
-{
-    score_type(TYPE_BF16, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_i8(const struct panel *panel, float scale_log2,
-                                               struct scores *scores)
-{
-    score_type(TYPE_I8, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_q8_0(const struct panel *panel, float scale_log2,
-                                                 struct scores *scores)
-{
-    score_type(TYPE_Q8_0, panel, scale_log2, scores);
-}
-
-void attnkit_neon_decode_k(const struct panel *panel, float scale_log2, struct scores *scores)
-{
-    switch (panel->block->k.type) {
-    case TYPE_F32:
-        score_f32(panel, scale_log2, scores);
-        break;
-    case TYPE_F16:
-        score_f16(panel, scale_log2, scores);
-        break;
-    case TYPE_BF16:
-        score_bf16(panel, scale_log2, scores);
-        break;
-    case TYPE_I8:
-        score_i8(panel, scale_log2, scores);
-        break;
-    case TYPE_Q8_0:
-        score_q8_0(panel, scale_log2, scores);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
+    score_keys_of_any_type(panel, scores);
 }

@@ -15,14 +15,14 @@ enum {
 };
 
 /* A tile of K on the way through d: where its next elements are, and of TYPE_I8 the next scales. */
-struct tile {
+struct k_tile {
     const char *k;
     const float *scales;
     float32x4_t scale[TILE_VECTORS]; /* of the elements now */
 };
 
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
-                                                              struct tile *tile)
+                                                              struct k_tile *tile)
 {
     if (type == TYPE_I8) {
         load_line(TYPE_F32, tile->scales, tile->scale);
@@ -35,8 +35,8 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
 }
 
 /* The next element of all keys. */
-static inline __attribute__((always_inline)) void next_line(const enum type type, struct tile *tile,
-                                                            float32x4_t k[TILE_VECTORS])
+static inline __attribute__((always_inline)) void
+next_line(const enum type type, struct k_tile *tile, float32x4_t k[TILE_VECTORS])
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     load_line(stored, tile->k, k);
@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void next_line(const enum type type
 
 /* Has these sums done before the tile's next line is loaded. The empty statement keeps compilers
  * from loading lines ahead of 16 sums, for which there are no registers. */
-static inline __attribute__((always_inline)) void add_first(struct tile *tile,
+static inline __attribute__((always_inline)) void add_first(struct k_tile *tile,
                                                             float32x4_t s[TILE_VECTORS])
 {
     __asm__("" : "+r"(tile->k), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) void add_first(struct tile *tile,
 
 /* The next element, which is the `lane`th of the 4 of q. */
 static inline __attribute__((always_inline)) void
-add_line(const enum type type, const float32x4_t q_4[], const int lane, struct tile tile[],
+add_line(const enum type type, const float32x4_t q_4[], const int lane, struct k_tile tile[],
          float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
 {
     for (int at = 0; at < tiles; at++) {
@@ -64,7 +64,7 @@ add_line(const enum type type, const float32x4_t q_4[], const int lane, struct t
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 s[r][at][j] = fma_lane(s[r][at][j], k[j], q_4[r], lane);
-        if (rows == DECODE_PANEL)
+        if (rows == PANEL_ROWS)
             for (int r = 0; r < rows; r++)
                 add_first(&tile[at], s[r][at]);
     }
@@ -72,12 +72,12 @@ add_line(const enum type type, const float32x4_t q_4[], const int lane, struct t
 
 /* n elements, 4 or 1, from d on. No loop over them, which gcc would not always unroll. */
 static inline __attribute__((always_inline)) void
-add_d(const enum type type, const struct panel *panel, int64_t d, const int n, struct tile tile[],
+add_d(const enum type type, const struct panel *panel, int64_t d, const int n, struct k_tile tile[],
       float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
 {
-    float32x4_t q_4[DECODE_PANEL];
+    float32x4_t q_4[PANEL_ROWS];
     for (int r = 0; r < rows; r++)
-        q_4[r] = load_n(panel->q[r] + d, n);
+        q_4[r] = load_first(panel->q[r] + d, n);
     add_line(type, q_4, 0, tile, s, tiles, rows);
     if (n == 1)
         return;
@@ -87,7 +87,7 @@ add_d(const enum type type, const struct panel *panel, int64_t d, const int n, s
 }
 
 static inline __attribute__((always_inline)) void
-begin_tiles(const enum type type, const struct panel *panel, int first, struct tile tile[],
+begin_tiles(const enum type type, const struct panel *panel, int first, struct k_tile tile[],
             float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -108,13 +108,14 @@ static inline int64_t end_of_group(const enum type type, const struct key_rows *
 }
 
 /* The keys of some tiles from key `first` on. */
-static inline __attribute__((always_inline)) void
-score_tiles(const enum type type, const struct panel *panel, int first, float scale_log2,
-            struct scores *scores, const int tiles, const int rows)
+static inline __attribute__((always_inline)) void score_tiles(const enum type type,
+                                                              const struct panel *panel, int first,
+                                                              struct scores *scores,
+                                                              const int tiles, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
-    struct tile tile[MAX_TILES];
-    float32x4_t s[DECODE_PANEL][MAX_TILES][TILE_VECTORS];
+    struct k_tile tile[MAX_TILES];
+    float32x4_t s[PANEL_ROWS][MAX_TILES][TILE_VECTORS];
     begin_tiles(type, panel, first, tile, s, tiles, rows);
     for (int64_t d = 0; d < k->dim;) {
         const int64_t end = end_of_group(type, k, d);
@@ -125,6 +126,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, float sc
         for (; d < end; d++)
             add_d(type, panel, d, 1, tile, s, tiles, rows);
     }
+    const float scale_log2 = scores->scale_log2;
     for (int at = 0; at < tiles; at++)
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < TILE_VECTORS; j++)
@@ -134,81 +136,19 @@ score_tiles(const enum type type, const struct panel *panel, int first, float sc
 
 static inline __attribute__((always_inline)) void score_keys(const enum type type,
                                                              const struct panel *panel,
-                                                             float scale_log2,
+
                                                              struct scores *scores, const int rows)
 {
     int key = 0;
     for (; type == TYPE_F32 && rows == 1 && key + TILE_KEYS < panel->most; key += 2 * TILE_KEYS)
-        score_tiles(type, panel, key, scale_log2, scores, 2, rows);
+        score_tiles(type, panel, key, scores, 2, rows);
     for (; key < panel->most; key += TILE_KEYS)
-        score_tiles(type, panel, key, scale_log2, scores, 1, rows);
+        score_tiles(type, panel, key, scores, 1, rows);
 }
 
-static inline __attribute__((always_inline)) void
-score_type(const enum type type, const struct panel *panel, float scale_log2, struct scores *scores)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        score_keys(type, panel, scale_log2, scores, 1);
-        break;
-    case 2:
-        score_keys(type, panel, scale_log2, scores, 2);
-        break;
-    default:
-        score_keys(type, panel, scale_log2, scores, DECODE_PANEL);
-        break;
-    }
-}
+#include "kernels/vectors/decode/score_by_type.h"
 
-static __attribute__((noinline)) void score_f32(const struct panel *panel, float scale_log2,
-                                                struct scores *scores)
+void attnkit_neon_decode_tiled_k(const struct panel *panel, struct scores *scores)
 {
-    score_type(TYPE_F32, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_f16(const struct panel *panel, float scale_log2,
-                                                struct scores *scores)
-{
-    score_type(TYPE_F16, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_bf16(const struct panel *panel, float scale_log2,
-                                                 struct scores *scores)
-{
-    score_type(TYPE_BF16, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_i8(const struct panel *panel, float scale_log2,
-                                               struct scores *scores)
-{
-    score_type(TYPE_I8, panel, scale_log2, scores);
-}
-
-static __attribute__((noinline)) void score_q8_0(const struct panel *panel, float scale_log2,
-                                                 struct scores *scores)
-{
-    score_type(TYPE_Q8_0, panel, scale_log2, scores);
-}
-
-void attnkit_neon_decode_tiled_k(const struct panel *panel, float scale_log2, struct scores *scores)
-{
-    switch (panel->block->k.type) {
-    case TYPE_F32:
-        score_f32(panel, scale_log2, scores);
-        break;
-    case TYPE_F16:
-        score_f16(panel, scale_log2, scores);
-        break;
-    case TYPE_BF16:
-        score_bf16(panel, scale_log2, scores);
-        break;
-    case TYPE_I8:
-        score_i8(panel, scale_log2, scores);
-        break;
-    case TYPE_Q8_0:
-        score_q8_0(panel, scale_log2, scores);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
+    score_keys_of_any_type(panel, scores);
 }

@@ -16,12 +16,12 @@ enum {
 /* `vectors` vectors of value columns from column c on, the last of n elements. A row leaves alone
  * the keys that only other rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
-v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
-       float32x4_t rescale, int64_t c, const int vectors, const int n, const int rows)
+v_tile(const enum type type, const struct panel *panel, const struct weights *weights, int64_t c,
+       const int vectors, const int n, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
     int64_t place[MAX_VECTORS];
-    float32x4_t sum[DECODE_PANEL][MAX_VECTORS];
+    float32x4_t sum[PANEL_ROWS][MAX_VECTORS];
     for (int i = 0; i < vectors; i++) {
         place[i] = scale_place(type, v->scale_group, c + 4 * i);
         for (int r = 0; r < rows; r++)
@@ -43,95 +43,28 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
                     sum[r][i] = fma_lane(sum[r][i],
                                          load_scaled(type, v, key, c + 4 * i, n, place[i]), p, r);
     }
-    for (int r = 0; r < rows && r < panel->rows; r++)
+    const float32x4_t rescale = vld1q_f32(weights->rescale);
+    float *const out = panel->block->st->out + panel->first * v->dim + c;
+    const int stored_rows = rows < panel->rows ? rows : panel->rows;
+    for (int r = 0; r < rows && r < stored_rows; r++)
         for (int i = 0; i < vectors; i++) {
-            float *o = panel->st.out + r * v->dim + c + 4 * i;
-            store_n(o, fma_lane(sum[r][i], load_n(o, n), rescale, r), n);
+            float *o = out + r * v->dim + 4 * i;
+            store_first(o, n, fma_lane(sum[r][i], load_first(o, n), rescale, r));
         }
 }
 
-static inline __attribute__((always_inline)) void weigh_columns(const enum type type,
-                                                                const struct panel *panel,
-                                                                const struct weights *weights,
-                                                                float32x4_t rescale, const int rows)
+static inline __attribute__((always_inline)) void weigh_rows(const enum type type,
+                                                             const struct panel *panel,
+                                                             const struct weights *weights,
+                                                             const int rows)
 {
     const int vectors = rows <= 2 ? MAX_VECTORS : MAX_VECTORS / 2;
     const int64_t dim = panel->block->v.dim;
     int64_t c = 0;
     for (; c + 4 * vectors <= dim; c += 4 * vectors)
-        v_tile(type, panel, weights, rescale, c, vectors, 4, rows);
+        v_tile(type, panel, weights, c, vectors, 4, rows);
     for (; c < dim; c += 4)
-        v_tile(type, panel, weights, rescale, c, 1, lanes_at(c, dim), rows);
+        v_tile(type, panel, weights, c, 1, lanes_at(c, dim), rows);
 }
 
-static inline __attribute__((always_inline)) void weigh_type(const enum type type,
-                                                             const struct panel *panel,
-                                                             const struct weights *weights,
-                                                             float32x4_t rescale)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        weigh_columns(type, panel, weights, rescale, 1);
-        break;
-    case 2:
-        weigh_columns(type, panel, weights, rescale, 2);
-        break;
-    default:
-        weigh_columns(type, panel, weights, rescale, DECODE_PANEL);
-        break;
-    }
-}
-
-static __attribute__((noinline)) void weigh_f32(const struct panel *panel,
-                                                const struct weights *weights, float32x4_t rescale)
-{
-    weigh_type(TYPE_F32, panel, weights, rescale);
-}
-
-static __attribute__((noinline)) void weigh_f16(const struct panel *panel,
-                                                const struct weights *weights, float32x4_t rescale)
-{
-    weigh_type(TYPE_F16, panel, weights, rescale);
-}
-
-static __attribute__((noinline)) void weigh_bf16(const struct panel *panel,
-                                                 const struct weights *weights, float32x4_t rescale)
-{
-    weigh_type(TYPE_BF16, panel, weights, rescale);
-}
-
-static __attribute__((noinline)) void weigh_i8(const struct panel *panel,
-                                               const struct weights *weights, float32x4_t rescale)
-{
-    weigh_type(TYPE_I8, panel, weights, rescale);
-}
-
-static __attribute__((noinline)) void weigh_q8_0(const struct panel *panel,
-                                                 const struct weights *weights, float32x4_t rescale)
-{
-    weigh_type(TYPE_Q8_0, panel, weights, rescale);
-}
-
-void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights,
-                           float32x4_t rescale)
-{
-    switch (panel->block->v.type) {
-    case TYPE_F32:
-        weigh_f32(panel, weights, rescale);
-        break;
-    case TYPE_F16:
-        weigh_f16(panel, weights, rescale);
-        break;
-    case TYPE_BF16:
-        weigh_bf16(panel, weights, rescale);
-        break;
-    case TYPE_I8:
-        weigh_i8(panel, weights, rescale);
-        break;
-    case TYPE_Q8_0:
-        weigh_q8_0(panel, weights, rescale);
-        break;
-    default:
-        __builtin_trap(); /* attention/block.c widens it */
-    }
-}
+#include "kernels/vectors/decode/weigh_by_type.h"

@@ -84,11 +84,3 @@ void attnkit_neon_keep_line(const struct keep_line *what, float *line)
             store(w[j], what, line + (i + j * COUNTERS) * PHILOX_WORDS);
     }
 }
-
-void attnkit_neon_multiply(const float *factors, size_t n, float *s)
-{
-    for (int64_t i = 0; i < (int64_t)n; i += VECTOR) {
-        const int lanes = lanes_at(i, (int64_t)n);
-        store_n(s + i, vmulq_f32(load_n(s + i, lanes), load_n(factors + i, lanes)), lanes);
-    }
-}

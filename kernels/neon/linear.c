@@ -183,13 +183,13 @@ void attnkit_neon_product(const struct product *p)
 /* ---------------------------------------------------------------------- tiles of any type */
 
 /* A tile of the matrix on the way through d: where its next inputs are. */
-struct reader {
+struct matrix_reader {
     const char *w;
     float32x4_t scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
 };
 
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
-                                                              struct reader *r)
+                                                              struct matrix_reader *r)
 {
     if (type == TYPE_Q8_0) {
         load_line(TYPE_F16, r->w, r->scale);
@@ -197,8 +197,8 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
     }
 }
 
-static inline __attribute__((always_inline)) void next_input(const enum type type, struct reader *r,
-                                                             float32x4_t w[TILE_VECTORS])
+static inline __attribute__((always_inline)) void
+next_input(const enum type type, struct matrix_reader *r, float32x4_t w[TILE_VECTORS])
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     load_line(stored, r->w, w);
@@ -271,7 +271,7 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
 {
     const int64_t step = TILE_KEYS * bytes_of(type, p->dim);
     const float *x[MATRIX_ROWS];
-    struct reader reader[MAX_TILES];
+    struct matrix_reader reader[MAX_TILES];
     float32x4_t sum[MAX_TILES][MATRIX_ROWS][TILE_VECTORS];
     for (int i = 0; i < rows; i++)
         x[i] = p->x[i];
@@ -391,7 +391,7 @@ void attnkit_neon_few_product(const struct few_product *p)
 
 static void widen_q8_0(const char *tile, int64_t n, float *out)
 {
-    struct reader reader = {.w = tile};
+    struct matrix_reader reader = {.w = tile};
     for (int64_t d = 0; d < n;) {
         next_scales(TYPE_Q8_0, &reader);
         for (const int64_t end = end_of_block(TYPE_Q8_0, d, n); d < end; d++) {

@@ -20,52 +20,17 @@ static inline uint32x4_t lanes_of(uint32_t bits)
     return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(own_bits));
 }
 
-/* --- What is added to scores ------------------------------------------------------------------ */
+/* Set where the bit of one of VECTOR keys is. */
+static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
+{
+    return lanes_of(bits_at(words, key));
+}
 
-/* f32 of the distances of VECTOR keys. */
-static inline float32x4_t distances(const struct bias_line *what, int key, const bool near)
+/* f32 of VECTOR numbers from `first` on. */
+static inline floats numbers_from(int first)
 {
     static const int32_t order[VECTOR] = {0, 1, 2, 3};
-    if (near)
-        return vcvtq_f32_s32(vaddq_s32(vdupq_n_s32((int)what->distance + key), vld1q_s32(order)));
-    float x[VECTOR];
-    for (int i = 0; i < VECTOR; i++)
-        x[i] = key_distance(what, key + i);
-    return vld1q_f32(x);
-}
-
-/* The line has the numbers if there are any. These maxima keep a NaN. */
-static inline __attribute__((always_inline)) void fill(const struct bias_line *what, float *line,
-                                                       const bool sloped, const bool near)
-{
-    const bool given = what->numbers;
-    const float unit = what->unit;
-    const float32x4_t least = vdupq_n_f32(what->least);
-    for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
-        float32x4_t b = vdupq_n_f32(0.0f);
-        if (given)
-            b = vmaxq_f32(vmulq_n_f32(vld1q_f32(line + key), unit), least);
-        if (sloped) {
-            b = vaddq_f32(b, vmulq_n_f32(distances(what, key, near), what->slope));
-            b = vmaxq_f32(b, vdupq_n_f32(-FLT_MAX));
-        }
-        const uint32x4_t seen = lanes_of(bits_at(what->seen, key));
-        vst1q_f32(line + key, vbslq_f32(seen, b, vdupq_n_f32(-INFINITY)));
-    }
-}
-
-void attnkit_neon_bias_line(const struct bias_line *what, float *line)
-{
-    if (what->numbers) {
-        memset(line + what->count, 0, (size_t)(KEY_BLOCK - what->count) * sizeof *line);
-        attnkit_neon_widen(what->type, what->numbers, NULL, 0, what->count, line);
-    }
-    if (!what->sloped)
-        fill(what, line, false, true);
-    else if (has_near_keys(what))
-        fill(what, line, true, true);
-    else
-        fill(what, line, true, false);
+    return vcvtq_f32_s32(vaddq_s32(vdupq_n_s32(first), vld1q_s32(order)));
 }
 
 /* --- Some keys only --------------------------------------------------------------------------- */
@@ -128,15 +93,4 @@ void attnkit_neon_fill_pointers(const void *first, ptrdiff_t bytes, int count, v
         vst1_u8(to, vreinterpret_u8_u64(vget_low_u64(x)));
 }
 
-void attnkit_neon_mean(const struct rows *rows, int64_t count, float *mean)
-{
-    const float32x4_t divisor = vdupq_n_f32((float)count);
-    for (int64_t i = 0; i < rows->dim; i += VECTOR) {
-        const int lanes = lanes_at(i, rows->dim);
-        const char *row = rows->first + i * (int64_t)sizeof *mean;
-        float32x4_t sum = vdupq_n_f32(0.0f);
-        for (int64_t r = 0; r < count; r++, row += rows->stride)
-            sum = vaddq_f32(sum, load_n((const float *)row, lanes));
-        store_n(mean + i, plain_nan(vdivq_f32(sum, divisor)), lanes);
-    }
-}
+#include "kernels/vectors/lines.h"

@@ -13,18 +13,114 @@
 
 #include "kernels/kernels.h"
 
+#define KERNEL(entry) attnkit_neon_##entry
+#define KERNEL_TABLE attnkit_neon
+#define KERNEL_NAME "neon"
+
 enum {
     VECTOR = 4,  /* floats in a vector */
     VECTORS = 3, /* vectors of query rows in a panel */
     LANES = VECTORS * VECTOR,
-    FULL = 8,  /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
-    TALL = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
+    FULL = 8, /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
+    MAX_HEIGHT = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
+    DECODE_ROWS = 8,
+    F32_DECODE_ROWS = 8,
     MATRIX_ROWS = 6, /* of a linear map: 24 sums with the 4 vectors of a tile of the matrix */
+    F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 
-static inline const float *row_at(struct rows rows, int i)
+/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+
+typedef float32x4_t floats;
+typedef uint32x4_t lane_mask;
+
+static inline floats broadcast(float x)
 {
-    return (const float *)(rows.first + i * rows.stride);
+    return vdupq_n_f32(x);
+}
+
+static inline floats broadcast_from(const float *from)
+{
+    return vdupq_n_f32(*from);
+}
+
+static inline floats load_floats(const float *from)
+{
+    return vld1q_f32(from);
+}
+
+static inline void store_floats(float *to, floats x)
+{
+    vst1q_f32(to, x);
+}
+
+static inline floats load_aligned(const float *from)
+{
+    return vld1q_f32(from);
+}
+
+static inline void store_aligned(float *to, floats x)
+{
+    vst1q_f32(to, x);
+}
+
+/* a * b + c, c - a * b and a * b - c with one rounding. */
+static inline floats fma_v(floats a, floats b, floats c)
+{
+    return vfmaq_f32(c, a, b);
+}
+
+static inline floats fnma_v(floats a, floats b, floats c)
+{
+    return vfmsq_f32(c, a, b);
+}
+
+static inline floats fms_v(floats a, floats b, floats c)
+{
+    return vfmaq_f32(vnegq_f32(c), a, b);
+}
+
+/* The maximum, or y where x is NaN; y is none. */
+static inline floats max_without_nan(floats x, floats y)
+{
+    return vmaxnmq_f32(x, y);
+}
+
+/* The maximum, or NaN where x is; y is none. */
+static inline floats max_with_nan(floats x, floats y)
+{
+    return vmaxq_f32(x, y);
+}
+
+static inline floats ceil_v(floats x)
+{
+    return vrndpq_f32(x);
+}
+
+static inline lane_mask equal_v(floats x, floats y)
+{
+    return vceqq_f32(x, y);
+}
+
+static inline lane_mask less_v(floats x, floats y)
+{
+    return vcltq_f32(x, y);
+}
+
+/* x where the mask is set, else y. */
+static inline floats select_v(lane_mask mask, floats x, floats y)
+{
+    return vbslq_f32(mask, x, y);
+}
+
+/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+static inline floats split_exponent(floats x, floats *e)
+{
+    const uint32x4_t larger = vreinterpretq_u32_f32(x * broadcast(1.0f / 0.75f));
+    const int32x4_t exponent =
+        vsubq_s32(vreinterpretq_s32_u32(vshrq_n_u32(larger, 23)), vdupq_n_s32(127));
+    *e = vcvtq_f32_s32(exponent);
+    return vreinterpretq_f32_s32(vsubq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(exponent, 23)));
 }
 
 enum {
@@ -62,48 +158,6 @@ static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, c
             p[i] = vfmaq_f32(vdupq_n_f32(coefficients[k] * unit), p[i], x[i]);
     for (int i = 0; i < n; i++)
         x[i] = vmulq_f32(p[i], shrunk_power_of_two(power[i]));
-}
-
-static inline float32x4_t exp2_v(float32x4_t x)
-{
-    exp2_vectors(&x, 1);
-    return x;
-}
-
-/* log x for x = 0, NaN, +inf or a normal x > 0, with the bits of scalar_log, which says how, and of
- * SLEEF's Sleef_finz_logf4_u10advsimd. */
-static inline float32x4_t log_v(float32x4_t x)
-{
-    const float32x4_t one = vdupq_n_f32(1.0f), larger = vmulq_n_f32(x, 1.0f / 0.75f);
-    const int32x4_t exponent = vsubq_s32(
-        vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_f32(larger), 23)), vdupq_n_s32(127));
-    const float32x4_t e = vcvtq_f32_s32(exponent);
-    const float32x4_t m =
-        vreinterpretq_f32_s32(vsubq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(exponent, 23)));
-
-    const float32x4_t n = vsubq_f32(m, one), d = vaddq_f32(m, one);
-    const float32x4_t d_low = vsubq_f32(m, vsubq_f32(d, one));
-    const float32x4_t t = vdivq_f32(one, d);
-    const float32x4_t y = vmulq_f32(n, t);
-    const float32x4_t off = vfmsq_f32(vfmsq_f32(one, d, t), d_low, t);
-    const float32x4_t y_low = vfmaq_f32(vfmaq_f32(vnegq_f32(y), t, n), y, off);
-    const float32x4_t y2 = vmulq_f32(y, y);
-    float32x4_t p = vdupq_n_f32(0.3027294874e+0f);
-    p = vfmaq_f32(vdupq_n_f32(0.3996108174e+0f), p, y2);
-    p = vfmaq_f32(vdupq_n_f32(0.6666694880e+0f), p, y2);
-
-    const float ln2_hi = 0.69314718246459960938f, ln2_lo = -1.904654323148236017e-09f;
-    const float32x4_t whole = vmulq_n_f32(e, ln2_hi);
-    const float32x4_t whole_low = vfmaq_n_f32(vfmaq_n_f32(vnegq_f32(whole), e, ln2_hi), e, ln2_lo);
-    const float32x4_t twice = vaddq_f32(y, y), hi = vaddq_f32(whole, twice);
-    const float32x4_t lo = vaddq_f32(vaddq_f32(vaddq_f32(vsubq_f32(whole, hi), twice), whole_low),
-                                     vaddq_f32(y_low, y_low));
-    const float32x4_t cube = vmulq_f32(vmulq_f32(y2, y), p);
-    const float32x4_t sum = vaddq_f32(hi, cube);
-    const float32x4_t log = vaddq_f32(sum, vaddq_f32(vaddq_f32(vsubq_f32(hi, sum), cube), lo));
-    /* NaN is neither less nor equal. */
-    const uint32x4_t finite = vcltq_f32(x, vdupq_n_f32(INFINITY)), zero = vceqzq_f32(x);
-    return vbslq_f32(zero, vdupq_n_f32(-INFINITY), vbslq_f32(finite, log, x));
 }
 
 /* What is subtracted for a maximum of -inf, which only rows without a finite score have. */
@@ -144,19 +198,19 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* tile_height in prefill: of FULL, or TALL for a single vector where not just a few rows remain
- * after it. */
+/* tile_height in prefill: of FULL, or MAX_HEIGHT for a single vector where not just a few rows
+ * remain after it. */
 static inline int panel_height(int64_t left, int vectors)
 {
-    if (vectors == 1 && (left == TALL || left >= TALL + FULL))
-        return TALL;
+    if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))
+        return MAX_HEIGHT;
     return tile_height(left, FULL);
 }
 
-/* The first n floats, 1 <= n <= 4, and no byte behind them; the other lanes are 0. */
-static inline float32x4_t load_n(const float *from, int n)
+/* The first n floats, n >= 1, and no byte behind them; the other lanes are 0. */
+static inline __attribute__((always_inline)) float32x4_t load_first(const float *from, int64_t n)
 {
-    if (n == 4)
+    if (n >= VECTOR)
         return vld1q_f32(from);
     float32x4_t x = vld1q_lane_f32(from, vdupq_n_f32(0.0f), 0);
     if (n > 1)
@@ -166,10 +220,10 @@ static inline float32x4_t load_n(const float *from, int n)
     return x;
 }
 
-/* Stores the first n lanes, 1 <= n <= 4, and no byte behind them. */
-static inline void store_n(float *to, float32x4_t x, int n)
+/* Stores the first n lanes, n >= 1, and no byte behind them. */
+static inline void store_first(float *to, int64_t n, float32x4_t x)
 {
-    if (n == 4) {
+    if (n >= VECTOR) {
         vst1q_f32(to, x);
         return;
     }
@@ -188,7 +242,7 @@ load_as_f32(const enum type type, const void *row, int64_t at, int n)
 {
     const char *const from = (const char *)row + bytes_of(type, at);
     if (type == TYPE_F32)
-        return load_n((const float *)from, n);
+        return load_first((const float *)from, n);
     uint64_t narrow = 0;
     memcpy(&narrow, from, (size_t)bytes_of(type, n));
     if (type == TYPE_F16)
@@ -258,36 +312,11 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab13, cd13));
 }
 
-/* What o is divided by: l, or 1 for a row that saw no key with a weight. */
-static inline float32x4_t divisor_of(float32x4_t row_sum)
-{
-    return vbslq_f32(vceqzq_f32(row_sum), vdupq_n_f32(1.0f), row_sum);
-}
-
-/* A zero comes out as +0. */
-static inline float32x4_t result(float32x4_t o, float32x4_t divisor)
-{
-    return vaddq_f32(vdivq_f32(o, divisor), vdupq_n_f32(0.0f));
-}
-
 /* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
 static inline float32x4_t plain_nan(float32x4_t y)
 {
     const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
     return vbslq_f32(vceqq_f32(y, y), y, nan);
-}
-
-/* A lane of `spoilt`, 1 at first, stops being finite where x or y is not; or where the sum of such
- * products is just too large, so that whoever finds it spoilt has to look again. The 1 keeps the
- * sum from being subnormal. */
-static inline float32x4_t unspoilt(void)
-{
-    return vdupq_n_f32(1.0f);
-}
-
-static inline float32x4_t spoil(float32x4_t spoilt, float32x4_t x, float32x4_t y)
-{
-    return vfmaq_f32(spoilt, x, y);
 }
 
 /* The maximum of a NaN and anything is a NaN. */
@@ -296,64 +325,7 @@ static inline bool is_spoilt(float32x4_t spoilt)
     return !(vmaxvq_f32(vabsq_f32(spoilt)) < INFINITY);
 }
 
-/* The entries of the table, see ../kernels.h. */
-void attnkit_neon_exp2(const float *x, float *y, size_t n);
-void attnkit_neon_widen(enum type type, const void *row, const float *scales, int64_t group,
-                        int64_t n, float *out);
-void attnkit_neon_widen_blocks(enum type type, const char *row, int64_t n, float *out);
-void attnkit_neon_unpack(enum type type, const struct rows *rows, int count, void *to);
-void attnkit_neon_narrow_blocks(enum type type, const float *x, int64_t n, char *row);
-void attnkit_neon_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
-                             int64_t n, float *out);
-void attnkit_neon_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
-                         float *scales);
-void attnkit_neon_pack_q(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
-void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
-                         const struct rows *ahead);
-void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
-                          const struct state *st, float *rescale);
-void attnkit_neon_adjust(const struct adjust *how, const float *bias, size_t n, float *s);
-void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
-                             int keys, float *o, const struct rows *ahead);
-void attnkit_neon_begin_total(const struct total *total, const struct state *chunk, int lanes,
-                              int64_t value_dim);
-void attnkit_neon_fold(const struct total *total, const struct state *chunk, int lanes,
-                       int64_t value_dim);
-uint64_t attnkit_neon_finish(const struct state *st, int lanes, int64_t value_dim, int rows,
-                             float *const *out, float *const *lse);
-uint64_t attnkit_neon_finish_total(const struct total *total, const float *chunk_out, int lanes,
-                                   int64_t value_dim, int rows, float *const *out,
-                                   float *const *lse);
-void attnkit_neon_decode(const struct decode_block *block, int rows, float scale_log2);
-uint64_t attnkit_neon_decode_finish(const struct state *st, int rows, int64_t value_dim,
-                                    float *const *out, float *const *lse);
-void attnkit_neon_fold_row(double *o, const float *chunk, double a, double b, int64_t n);
-bool attnkit_neon_quotient_row(const double *o, double divisor, int64_t n, float *out);
-void attnkit_neon_head_scores(const float *q_t, const float *k_t, int rows, int keys,
-                              int64_t head_dim, float *s);
-uint64_t attnkit_neon_head_out(const struct head_weights *weights, const struct rows *v, int rows,
-                               float *const *out);
-void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
-                         bool interleaved);
-void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
-void attnkit_neon_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
-bool attnkit_neon_unmasked(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
-void attnkit_neon_bias_line(const struct bias_line *what, float *line);
-void attnkit_neon_keep_line(const struct keep_line *what, float *line);
-void attnkit_neon_fill_pointers(const void *first, ptrdiff_t bytes, int count, void *pointers);
-void attnkit_neon_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line);
-void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
-                              const uint64_t own[KEY_BLOCK / 64], float none, float *line);
-void attnkit_neon_mean(const struct rows *rows, int64_t count, float *mean);
-void attnkit_neon_multiply(const float *factors, size_t n, float *s);
-void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out);
-void attnkit_neon_product(const struct product *p);
-void attnkit_neon_few_product(const struct few_product *p);
-
-/* For results that may have a value that is not finite: makes every NaN the same, and returns a bit
- * for each row that has such a value. */
-__attribute__((cold)) uint64_t attnkit_neon_settle(int rows, int64_t n, float *const *out);
-
-extern const struct kernels attnkit_neon;
+#include "kernels/vectors/entries.h"
+#include "kernels/vectors/floats.h"
 
 #endif

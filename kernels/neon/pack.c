@@ -11,7 +11,7 @@ static void pack_4_rows(const float *const *rows, int lanes, int64_t d, int n, f
 {
     float32x4_t x[4];
     for (int lane = 0; lane < 4; lane++)
-        x[lane] = load_n(rows[lane] + d, n);
+        x[lane] = load_first(rows[lane] + d, n);
     transpose(x);
     for (int i = 0; i < 4; i++)
         if (i < n)

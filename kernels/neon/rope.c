@@ -9,41 +9,21 @@
 static inline void rotate_two(float *x, float32x4_t c, float32x4_t s, int n)
 {
     const uint32x4_t even = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000)); /* their signs */
-    const float32x4_t pair = load_n(x, n);
+    const float32x4_t pair = load_first(x, n);
     const uint32x4_t turned = vreinterpretq_u32_f32(vmulq_f32(vrev64q_f32(pair), s));
     const float32x4_t y = vfmaq_f32(vreinterpretq_f32_u32(veorq_u32(turned, even)), pair, c);
-    store_n(x, plain_nan(y), n);
+    store_first(x, n, plain_nan(y));
 }
 
 static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     for (int64_t i = 0; i < pairs; i += VECTOR) {
         const int n = lanes_at(i, pairs);
-        const float32x4_t c = load_n(cos + i, n), s = load_n(sin + i, n);
+        const float32x4_t c = load_first(cos + i, n), s = load_first(sin + i, n);
         rotate_two(x + 2 * i, vzip1q_f32(c, c), vzip1q_f32(s, s), n < 2 ? 2 : 4);
         if (n > 2)
             rotate_two(x + 2 * i + 4, vzip2q_f32(c, c), vzip2q_f32(s, s), 2 * n - 4);
     }
 }
 
-static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
-{
-    for (int64_t i = 0; i < pairs; i += VECTOR) {
-        const int n = lanes_at(i, pairs);
-        const float32x4_t c = load_n(cos + i, n), s = load_n(sin + i, n);
-        const float32x4_t x0 = load_n(x + i, n), x1 = load_n(x + pairs + i, n);
-        const float32x4_t y0 = vfmaq_f32(vnegq_f32(vmulq_f32(x1, s)), x0, c);
-        const float32x4_t y1 = vfmaq_f32(vmulq_f32(x0, s), x1, c);
-        store_n(x + i, plain_nan(y0), n);
-        store_n(x + pairs + i, plain_nan(y1), n);
-    }
-}
-
-void attnkit_neon_rotate(float *x, const float *cos, const float *sin, int64_t pairs,
-                         bool interleaved)
-{
-    if (interleaved)
-        rotate_interleaved(x, cos, sin, pairs);
-    else
-        rotate_halves(x, cos, sin, pairs);
-}
+#include "kernels/vectors/rope.h"

@@ -26,54 +26,14 @@ static float32x4_t scale_and_mask(float *s, int lanes, int keys, int32x4_t visib
     return block_max;
 }
 
-/* t of `n` keys becomes p = 2^(t - subtrahend), which is added to the sum, a chain over the keys.
- */
-static inline __attribute__((always_inline)) float32x4_t
-exponentiate_step(float *t, int lanes, float32x4_t subtrahend, float32x4_t sum, const int n)
-{
-    float32x4_t p[SIDE_BY_SIDE];
-    for (int i = 0; i < n; i++)
-        p[i] = vsubq_f32(vld1q_f32(t + i * lanes), subtrahend);
-    exp2_vectors(p, n);
-    for (int i = 0; i < n; i++) {
-        vst1q_f32(t + i * lanes, p[i]);
-        sum = vaddq_f32(sum, p[i]);
-    }
-    return sum;
-}
-
-static float32x4_t exponentiate(float *t, int lanes, int keys, float32x4_t subtrahend)
-{
-    float32x4_t sum = vdupq_n_f32(0.0f);
-    int key = 0;
-    for (; key + SIDE_BY_SIDE <= keys; key += SIDE_BY_SIDE)
-        sum = exponentiate_step(t + key * lanes, lanes, subtrahend, sum, SIDE_BY_SIDE);
-    for (; key < keys; key++)
-        sum = exponentiate_step(t + key * lanes, lanes, subtrahend, sum, 1);
-    return sum;
-}
-
-/* The 4 lanes from `lane` on; s and rescale are those of the first of them. */
-static void softmax_lanes(float *s, int lanes, int keys, int32x4_t visible, float scale_log2,
-                          const struct state *st, int lane, float *rescale)
-{
-    const float32x4_t old_max = vld1q_f32(st->row_max + lane);
-    const float32x4_t block_max = scale_and_mask(s, lanes, keys, visible, scale_log2);
-    const float32x4_t new_max = vmaxnmq_f32(old_max, vrndpq_f32(block_max));
-    const float32x4_t subtrahend = finite_max(new_max);
-    const float32x4_t sum = exponentiate(s, lanes, keys, subtrahend);
-    const float32x4_t factor = exp2_v(vsubq_f32(old_max, subtrahend));
-    const float32x4_t row_sum = vfmaq_f32(sum, vld1q_f32(st->row_sum + lane), factor);
-    vst1q_f32(st->row_sum + lane, row_sum);
-    vst1q_f32(st->row_max + lane, new_max);
-    vst1q_f32(rescale, factor);
-}
+#include "kernels/vectors/softmax.h"
 
 void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                           const struct state *st, float *rescale)
 {
-    for (int lane = 0; lane < lanes; lane += 4) {
+    for (int lane = 0; lane < lanes; lane += VECTOR) {
         const int32x4_t seen = visible ? vld1q_s32(visible + lane) : vdupq_n_s32(keys);
-        softmax_lanes(s + lane, lanes, keys, seen, scale_log2, st, lane, rescale + lane);
+        const floats block_max = scale_and_mask(s + lane, lanes, keys, seen, scale_log2);
+        softmax_lanes(s + lane, lanes, keys, block_max, st, lane, rescale + lane);
     }
 }

@@ -37,7 +37,7 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
               float *o, const int height, const int vectors)
 {
     const int lanes = vectors * VECTOR;
-    float32x4_t sum[TALL][VECTORS];
+    float32x4_t sum[MAX_HEIGHT][VECTORS];
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)
             sum[i][j] = vdupq_n_f32(0.0f);
@@ -54,57 +54,10 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
             vst1q_f32(o + i * lanes + j * VECTOR, sum[i][j]);
 }
 
-static inline __attribute__((always_inline)) void weighted_v(const float *p, const float *rescale,
-                                                             const struct rows *v, int keys,
-                                                             float *o, const int vectors)
+/* No machine to measure on. */
+static inline void prefetch_rows(const struct rows *rows, int64_t first, int64_t end)
 {
-    int height;
-    for (int64_t column = 0; column < v->dim; column += height) {
-        height = panel_height(v->dim - column, vectors);
-        switch (height) {
-        case TALL:
-            if (vectors == 1)
-                weighted_tile(p, rescale, v, column, keys, o, TALL, 1);
-            break;
-        case 8:
-            weighted_tile(p, rescale, v, column, keys, o, 8, vectors);
-            break;
-        case 7:
-            weighted_tile(p, rescale, v, column, keys, o, 7, vectors);
-            break;
-        case 6:
-            weighted_tile(p, rescale, v, column, keys, o, 6, vectors);
-            break;
-        case 5:
-            weighted_tile(p, rescale, v, column, keys, o, 5, vectors);
-            break;
-        case 4:
-            weighted_tile(p, rescale, v, column, keys, o, 4, vectors);
-            break;
-        case 3:
-            weighted_tile(p, rescale, v, column, keys, o, 3, vectors);
-            break;
-        case 2:
-            weighted_tile(p, rescale, v, column, keys, o, 2, vectors);
-            break;
-        default:
-            weighted_tile(p, rescale, v, column, keys, o, 1, vectors);
-        }
-    }
+    (void)rows, (void)first, (void)end;
 }
 
-void attnkit_neon_weighted_v(const float *p, int lanes, const float *rescale, const struct rows *v,
-                             int keys, float *o, const struct rows *ahead)
-{
-    (void)ahead;
-    switch (lanes / VECTOR) {
-    case 3:
-        weighted_v(p, rescale, v, keys, o, 3);
-        break;
-    case 2:
-        weighted_v(p, rescale, v, keys, o, 2);
-        break;
-    default:
-        weighted_v(p, rescale, v, keys, o, 1);
-    }
-}
+#include "kernels/vectors/weighted_v.h"

@@ -67,35 +67,6 @@ static inline void widen(const enum type type, const char *block, int64_t n, flo
         widen_block(type, block, out + i);
 }
 
-void attnkit_scalar_widen_blocks(enum type type, const char *row, int64_t n, float *out)
-{
-    switch (type) {
-    case TYPE_Q4_0:
-        widen(TYPE_Q4_0, row, n, out);
-        break;
-    case TYPE_Q4_1:
-        widen(TYPE_Q4_1, row, n, out);
-        break;
-    case TYPE_Q5_0:
-        widen(TYPE_Q5_0, row, n, out);
-        break;
-    case TYPE_Q5_1:
-        widen(TYPE_Q5_1, row, n, out);
-        break;
-    case TYPE_IQ4_NL:
-        widen(TYPE_IQ4_NL, row, n, out);
-        break;
-    case TYPE_Q1_0:
-        widen(TYPE_Q1_0, row, n, out);
-        break;
-    case TYPE_Q2_0:
-        widen(TYPE_Q2_0, row, n, out);
-        break;
-    default:
-        __builtin_trap();
-    }
-}
-
 static inline void unpack_row(const enum type type, const char *row, int64_t n, char *to)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -112,29 +83,6 @@ static inline void unpack(const enum type type, const struct rows *rows, int cou
 {
     for (int r = 0; r < count; r++, to += bytes_of(TYPE_Q8_0, rows->dim))
         unpack_row(type, rows->first + r * rows->stride, rows->dim, to);
-}
-
-void attnkit_scalar_unpack(enum type type, const struct rows *rows, int count, void *to)
-{
-    switch (type) {
-    case TYPE_Q4_0:
-        unpack(TYPE_Q4_0, rows, count, to);
-        break;
-    case TYPE_Q5_0:
-        unpack(TYPE_Q5_0, rows, count, to);
-        break;
-    case TYPE_IQ4_NL:
-        unpack(TYPE_IQ4_NL, rows, count, to);
-        break;
-    case TYPE_Q1_0:
-        unpack(TYPE_Q1_0, rows, count, to);
-        break;
-    case TYPE_Q2_0:
-        unpack(TYPE_Q2_0, rows, count, to);
-        break;
-    default:
-        __builtin_trap();
-    }
 }
 
 /* The first element of the largest magnitude; a NaN is larger than all others. */
@@ -167,14 +115,4 @@ static inline void narrow_block(const enum type type, const float *x, char *bloc
     memcpy(block + integers_at(type, 0), packed, sizeof packed);
 }
 
-void attnkit_scalar_narrow_blocks(enum type type, const float *x, int64_t n, char *row)
-{
-    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
-        if (type == TYPE_Q4_0)
-            narrow_block(TYPE_Q4_0, x + i, row);
-        else if (type == TYPE_Q5_0)
-            narrow_block(TYPE_Q5_0, x + i, row);
-        else
-            __builtin_trap();
-    }
-}
+#include "kernels/blocks_by_type.h"

@@ -14,6 +14,8 @@
 
 #include "kernels/kernels.h"
 
+#define KERNEL(entry) attnkit_scalar_##entry
+
 static inline float float_from_bits(uint32_t bits)
 {
     float f;

@@ -37,7 +37,7 @@ static void all_lines_are_asked_for_evenly(void **state)
         struct requests r = requests_of(&ahead, times);
         for (int64_t i = 1; i <= times; i++) {
             const double due = all * (double)i / (double)times;
-            ask_ahead(&r);
+            prefetch_matrix(&r);
             assert_true((double)lines_asked(&r) <= due && (double)lines_asked(&r) > due - 1.01);
             assert_true(r.line - r.tile < bytes + CACHE_LINE);
         }
@@ -50,8 +50,8 @@ static void nothing_is_asked_for_without_tiles_or_work(void **state)
     const struct next_tiles none = {0}, some = {matrix, STEP, 1, STEP};
     struct requests without_tiles = requests_of(&none, 3), without_work = requests_of(&some, 0);
     for (int i = 0; i < 3; i++) {
-        ask_ahead(&without_tiles);
-        ask_ahead(&without_work);
+        prefetch_matrix(&without_tiles);
+        prefetch_matrix(&without_work);
     }
     assert_null(without_tiles.line);
     assert_ptr_equal(without_work.line, matrix);
@@ -71,7 +71,7 @@ static void a_product_has_asked_for_all_at_its_end(void **state)
                 group = tile_height(rows - i, ROW_GROUP);
                 for (int first = 0; first < group; first += tile_height(group - first, 4))
                     for (int64_t ask = 0; ask < (outs + 23) / 24 * (64 / PACE); ask++)
-                        ask_ahead(&r);
+                        prefetch_matrix(&r);
             }
             assert_true(lines_asked(&r) >= MAX_TILES * STEP / CACHE_LINE - 1);
             assert_true(lines_asked(&r) <= MAX_TILES * STEP / CACHE_LINE);

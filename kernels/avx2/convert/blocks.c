@@ -9,7 +9,9 @@
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
 
-static inline __m256 half_everywhere(const char *from)
+typedef floats unit_scale;
+
+static inline floats half_everywhere(const char *from)
 {
     short half;
     memcpy(&half, from, sizeof half);
@@ -77,8 +79,17 @@ static inline __attribute__((always_inline)) __m256i integers(const enum type ty
 }
 
 static inline __attribute__((always_inline)) void
-widen_unit(const enum type type, __m256i bytes, __m256 scale, __m256 minimum, float *out)
+store_integers(const enum type type, const char *block, int64_t unit, char *to)
 {
+    _mm256_storeu_si256((__m256i *)to, integers(type, block, unit));
+}
+
+static inline __attribute__((always_inline)) void widen_unit(const enum type type,
+                                                             const char *block, int64_t unit,
+                                                             floats scale, floats minimum,
+                                                             float *out)
+{
+    const __m256i bytes = integers(type, block, unit);
     const __m128i low = _mm256_castsi256_si128(bytes), high = _mm256_extracti128_si256(bytes, 1);
     const __m128i eighths[] = {low, _mm_srli_si128(low, VECTOR), high,
                                _mm_srli_si128(high, VECTOR)};
@@ -87,90 +98,6 @@ widen_unit(const enum type type, __m256i bytes, __m256 scale, __m256 minimum, fl
         const __m256 x =
             has_minimum(type) ? _mm256_fmadd_ps(q, scale, minimum) : _mm256_mul_ps(q, scale);
         _mm256_storeu_ps(out + i * VECTOR, x);
-    }
-}
-
-static inline __attribute__((always_inline)) void widen(const enum type type, const char *block,
-                                                        int64_t n, float *out)
-{
-    const int64_t units = block_elements(type) / UNIT;
-    for (int64_t i = 0; i < n; i += units * UNIT, block += block_bytes(type)) {
-        const __m256 scale = half_everywhere(block);
-        const __m256 minimum = has_minimum(type) ? half_everywhere(block + MINIMUM_AT) : scale;
-        for (int64_t unit = 0; unit < units; unit++)
-            widen_unit(type, integers(type, block, unit), scale, minimum, out + i + unit * UNIT);
-    }
-}
-
-void attnkit_avx2_widen_blocks(enum type type, const char *row, int64_t n, float *out)
-{
-    switch (type) {
-    case TYPE_Q4_0:
-        widen(TYPE_Q4_0, row, n, out);
-        break;
-    case TYPE_Q4_1:
-        widen(TYPE_Q4_1, row, n, out);
-        break;
-    case TYPE_Q5_0:
-        widen(TYPE_Q5_0, row, n, out);
-        break;
-    case TYPE_Q5_1:
-        widen(TYPE_Q5_1, row, n, out);
-        break;
-    case TYPE_IQ4_NL:
-        widen(TYPE_IQ4_NL, row, n, out);
-        break;
-    case TYPE_Q1_0:
-        widen(TYPE_Q1_0, row, n, out);
-        break;
-    case TYPE_Q2_0:
-        widen(TYPE_Q2_0, row, n, out);
-        break;
-    default:
-        __builtin_trap();
-    }
-}
-
-/* The integers of a unit and their scale, unit by unit. Returns where the next row goes. */
-static inline __attribute__((always_inline)) char *
-unpack_row(const enum type type, const char *block, int64_t n, char *to)
-{
-    const int64_t units = block_elements(type) / UNIT;
-    for (int64_t i = 0; i < n; i += units * UNIT, block += block_bytes(type))
-        for (int64_t unit = 0; unit < units; unit++, to += Q8_BLOCK_BYTES) {
-            memcpy(to, block, sizeof(uint16_t));
-            _mm256_storeu_si256((__m256i *)(to + sizeof(uint16_t)), integers(type, block, unit));
-        }
-    return to;
-}
-
-static inline __attribute__((always_inline)) void
-unpack(const enum type type, const struct rows *rows, int count, char *to)
-{
-    for (int r = 0; r < count; r++)
-        to = unpack_row(type, rows->first + r * rows->stride, rows->dim, to);
-}
-
-void attnkit_avx2_unpack(enum type type, const struct rows *rows, int count, void *to)
-{
-    switch (type) {
-    case TYPE_Q4_0:
-        unpack(TYPE_Q4_0, rows, count, to);
-        break;
-    case TYPE_Q5_0:
-        unpack(TYPE_Q5_0, rows, count, to);
-        break;
-    case TYPE_IQ4_NL:
-        unpack(TYPE_IQ4_NL, rows, count, to);
-        break;
-    case TYPE_Q1_0:
-        unpack(TYPE_Q1_0, rows, count, to);
-        break;
-    case TYPE_Q2_0:
-        unpack(TYPE_Q2_0, rows, count, to);
-        break;
-    default:
-        __builtin_trap();
     }
 }
 
@@ -245,14 +172,4 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     _mm_storeu_si128((__m128i *)(block + integers_at(type, 0)), packed);
 }
 
-void attnkit_avx2_narrow_blocks(enum type type, const float *x, int64_t n, char *row)
-{
-    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
-        if (type == TYPE_Q4_0)
-            narrow_block(TYPE_Q4_0, x + i, row);
-        else if (type == TYPE_Q5_0)
-            narrow_block(TYPE_Q5_0, x + i, row);
-        else
-            __builtin_trap();
-    }
-}
+#include "kernels/vectors/blocks.h"

@@ -9,7 +9,9 @@
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
 
-static inline float half_at(const char *from)
+typedef float unit_scale;
+
+static inline float half_everywhere(const char *from)
 {
     uint16_t half;
     memcpy(&half, from, sizeof half);
@@ -86,91 +88,19 @@ widen_bytes(const enum type type, int8x16_t bytes, float scale, float minimum, f
     }
 }
 
-static inline __attribute__((always_inline)) void widen(const enum type type, const char *block,
-                                                        int64_t n, float *out)
+static inline __attribute__((always_inline)) void widen_unit(const enum type type,
+                                                             const char *block, int64_t unit,
+                                                             float scale, float minimum, float *out)
 {
-    const int64_t units = block_elements(type) / UNIT;
-    for (int64_t i = 0; i < n; i += units * UNIT, block += block_bytes(type)) {
-        const float scale = half_at(block), minimum = half_at(block + MINIMUM_AT);
-        for (int64_t unit = 0; unit < units; unit++)
-            for (int half = 0; half < 2; half++)
-                widen_bytes(type, integers(type, block, unit, half), scale, minimum,
-                            out + i + unit * UNIT + half * UNIT / 2);
-    }
-}
-
-void attnkit_neon_widen_blocks(enum type type, const char *row, int64_t n, float *out)
-{
-    switch (type) {
-    case TYPE_Q4_0:
-        widen(TYPE_Q4_0, row, n, out);
-        break;
-    case TYPE_Q4_1:
-        widen(TYPE_Q4_1, row, n, out);
-        break;
-    case TYPE_Q5_0:
-        widen(TYPE_Q5_0, row, n, out);
-        break;
-    case TYPE_Q5_1:
-        widen(TYPE_Q5_1, row, n, out);
-        break;
-    case TYPE_IQ4_NL:
-        widen(TYPE_IQ4_NL, row, n, out);
-        break;
-    case TYPE_Q1_0:
-        widen(TYPE_Q1_0, row, n, out);
-        break;
-    case TYPE_Q2_0:
-        widen(TYPE_Q2_0, row, n, out);
-        break;
-    default:
-        __builtin_trap();
-    }
-}
-
-/* The integers of a unit and their scale, unit by unit. Returns where the next row goes. */
-static inline __attribute__((always_inline)) char *
-unpack_row(const enum type type, const char *block, int64_t n, char *to)
-{
-    const int64_t units = block_elements(type) / UNIT;
-    for (int64_t i = 0; i < n; i += units * UNIT, block += block_bytes(type))
-        for (int64_t unit = 0; unit < units; unit++, to += Q8_BLOCK_BYTES) {
-            memcpy(to, block, sizeof(uint16_t));
-            for (int half = 0; half < 2; half++)
-                vst1q_s8((int8_t *)to + sizeof(uint16_t) + half * UNIT / 2,
-                         integers(type, block, unit, half));
-        }
-    return to;
+    for (int half = 0; half < 2; half++)
+        widen_bytes(type, integers(type, block, unit, half), scale, minimum, out + half * UNIT / 2);
 }
 
 static inline __attribute__((always_inline)) void
-unpack(const enum type type, const struct rows *rows, int count, char *to)
+store_integers(const enum type type, const char *block, int64_t unit, char *to)
 {
-    for (int r = 0; r < count; r++)
-        to = unpack_row(type, rows->first + r * rows->stride, rows->dim, to);
-}
-
-void attnkit_neon_unpack(enum type type, const struct rows *rows, int count, void *to)
-{
-    switch (type) {
-    case TYPE_Q4_0:
-        unpack(TYPE_Q4_0, rows, count, to);
-        break;
-    case TYPE_Q5_0:
-        unpack(TYPE_Q5_0, rows, count, to);
-        break;
-    case TYPE_IQ4_NL:
-        unpack(TYPE_IQ4_NL, rows, count, to);
-        break;
-    case TYPE_Q1_0:
-        unpack(TYPE_Q1_0, rows, count, to);
-        break;
-    case TYPE_Q2_0:
-        unpack(TYPE_Q2_0, rows, count, to);
-        break;
-    default:
-        __builtin_trap();
-    }
+    for (int half = 0; half < 2; half++)
+        vst1q_s8((int8_t *)to + half * UNIT / 2, integers(type, block, unit, half));
 }
 
 /* The first element of the largest magnitude; as integers, magnitudes have the order of the
@@ -242,14 +172,4 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     vst1q_u8((uint8_t *)block + integers_at(type, 0), packed);
 }
 
-void attnkit_neon_narrow_blocks(enum type type, const float *x, int64_t n, char *row)
-{
-    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
-        if (type == TYPE_Q4_0)
-            narrow_block(TYPE_Q4_0, x + i, row);
-        else if (type == TYPE_Q5_0)
-            narrow_block(TYPE_Q5_0, x + i, row);
-        else
-            __builtin_trap();
-    }
-}
+#include "kernels/vectors/blocks.h"

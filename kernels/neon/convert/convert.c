@@ -18,30 +18,6 @@ static inline uint16_t f16_from_float(float x)
     return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
 }
 
-static inline float32x4_t scaled(const enum type type, float32x4_t x, float scale)
-{
-    return type == TYPE_I8 ? vmulq_n_f32(x, scale) : x;
-}
-
-/* Elements times `scale`, which other types than TYPE_I8 do without. */
-static inline __attribute__((always_inline)) void
-widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
-{
-    int64_t i = 0;
-    for (; i + VECTOR <= n; i += VECTOR)
-        vst1q_f32(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
-    if (i < n)
-        store_n(out + i, scaled(type, load_as_f32(type, row, i, lanes_at(i, n)), scale),
-                lanes_at(i, n));
-}
-
-static __attribute__((noinline)) void widen_i8(const int8_t *row, const float *scales,
-                                               int64_t group, int64_t n, float *out)
-{
-    for (int64_t i = 0; i < n; i += group)
-        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
-}
-
 /* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
  * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here:
  * only then the sum carries into bit 14. */
@@ -68,59 +44,11 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
         uint64_t bytes = 0;
         memcpy(&bytes, row + i, (size_t)left);
         const float16x8_t half = f16_from_e4m3(vcreate_s8(bytes));
-        store_n(out + i, product(vcvt_f32_f16(vget_low_f16(half)), scale, apart),
-                left < VECTOR ? left : VECTOR);
+        store_first(out + i, left < VECTOR ? left : VECTOR,
+                    product(vcvt_f32_f16(vget_low_f16(half)), scale, apart));
         if (left > VECTOR)
-            store_n(out + i + VECTOR, product(vcvt_high_f32_f16(half), scale, apart),
-                    left - VECTOR);
-    }
-}
-
-static __attribute__((noinline)) void widen_f8(const char *row, const float *scales, int64_t group,
-                                               int64_t n, float *out)
-{
-    for (int64_t i = 0; i < n; i += group) {
-        const float scale = *scales++;
-        if (is_too_large_for_e4m3(scale))
-            widen_e4m3(row + i, scale, true, group, out + i);
-        else
-            widen_e4m3(row + i, scale * 256.0f, false, group, out + i);
-    }
-}
-
-static __attribute__((noinline)) void widen_q8_0(const char *block, int64_t n, float *out)
-{
-    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
-        uint16_t scale;
-        memcpy(&scale, block, sizeof scale);
-        widen_elements(TYPE_I8, block + sizeof scale, float_from_f16(scale), Q8_BLOCK, out + i);
-    }
-}
-
-void attnkit_neon_widen(enum type type, const void *row, const float *scales, int64_t group,
-                        int64_t n, float *out)
-{
-    switch (type) {
-    case TYPE_F32:
-        memcpy(out, row, (size_t)n * sizeof *out);
-        break;
-    case TYPE_F16:
-        widen_elements(TYPE_F16, row, 1.0f, n, out);
-        break;
-    case TYPE_BF16:
-        widen_elements(TYPE_BF16, row, 1.0f, n, out);
-        break;
-    case TYPE_I8:
-        widen_i8(row, scales, group, n, out);
-        break;
-    case TYPE_Q8_0:
-        widen_q8_0(row, n, out);
-        break;
-    case TYPE_F8_E4M3:
-        widen_f8(row, scales, group, n, out);
-        break;
-    default:
-        attnkit_neon_widen_blocks(type, row, n, out);
+            store_first(out + i + VECTOR, left - VECTOR,
+                        product(vcvt_high_f32_f16(half), scale, apart));
     }
 }
 
@@ -140,7 +68,7 @@ static inline __attribute__((always_inline)) void widen_columns(const enum type 
             key[i] = scale ? vmulq_f32(x[i][j], scale[j]) : x[i][j];
         transpose(key);
         for (int i = 0; i < 4; i++)
-            store_n(out + (j * VECTOR + i) * n, key[i], lines);
+            store_first(out + (j * VECTOR + i) * n, lines, key[i]);
     }
 }
 
@@ -208,7 +136,7 @@ static float scale_of(const float *x, int64_t n)
 {
     uint32x4_t most = vdupq_n_u32(0);
     for (int64_t i = 0; i < n; i += VECTOR)
-        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(load_n(x + i, lanes_at(i, n)))));
+        most = vmaxq_u32(most, vreinterpretq_u32_f32(vabsq_f32(load_first(x + i, lanes_at(i, n)))));
     const uint32x4_t largest = vdupq_n_u32(vmaxvq_u32(most));
     return vgetq_lane_f32(vreinterpretq_f32_u32(largest), 0) / 127.0f;
 }
@@ -249,76 +177,4 @@ store_elements(const enum type type, void *row, int64_t at, int n, uint64x1_t el
     memcpy((char *)row + bytes_of(type, at), &elements, (size_t)bytes_of(type, n));
 }
 
-static inline __attribute__((always_inline)) void
-narrow_elements(const enum type type, const float *x, float scale, int64_t n, void *row)
-{
-    int64_t i = 0;
-    for (; i + VECTOR <= n; i += VECTOR)
-        store_elements(type, row, i, VECTOR, narrowed(type, vld1q_f32(x + i), scale));
-    if (i < n)
-        store_elements(type, row, i, lanes_at(i, n),
-                       narrowed(type, load_n(x + i, lanes_at(i, n)), scale));
-}
-
-static bool is_usable(float scale)
-{
-    return scale > 0.0f && scale < INFINITY;
-}
-
-/* Elements of a scale that is not. Returns it as it is stored: any NaN is 0x7fc00000. */
-static float zero_bytes(float scale, int64_t n, int8_t *bytes)
-{
-    for (int64_t i = 0; i < n; i++)
-        bytes[i] = 0;
-    return isnan(scale) ? NAN : scale;
-}
-
-static __attribute__((noinline)) void narrow_i8(const float *x, int64_t n, int64_t group,
-                                                int8_t *row, float *scales)
-{
-    for (int64_t i = 0; i < n; i += group) {
-        float scale = scale_of(x + i, group);
-        if (is_usable(scale))
-            narrow_elements(TYPE_I8, x + i, scale, group, row + i);
-        else
-            scale = zero_bytes(scale, group, row + i);
-        *scales++ = scale;
-    }
-}
-
-static __attribute__((noinline)) void narrow_q8_0(const float *x, int64_t n, char *block)
-{
-    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
-        uint16_t half = f16_from_float(scale_of(x + i, Q8_BLOCK));
-        const float scale = float_from_f16(half);
-        if (is_usable(scale))
-            narrow_elements(TYPE_I8, x + i, scale, Q8_BLOCK, block + sizeof half);
-        else
-            half = f16_from_float(zero_bytes(scale, Q8_BLOCK, (int8_t *)block + sizeof half));
-        memcpy(block, &half, sizeof half);
-    }
-}
-
-void attnkit_neon_narrow(enum type type, const float *x, int64_t n, int64_t group, void *row,
-                         float *scales)
-{
-    switch (type) {
-    case TYPE_F32:
-        memcpy(row, x, (size_t)n * sizeof *x);
-        break;
-    case TYPE_F16:
-        narrow_elements(TYPE_F16, x, 1.0f, n, row);
-        break;
-    case TYPE_BF16:
-        narrow_elements(TYPE_BF16, x, 1.0f, n, row);
-        break;
-    case TYPE_I8:
-        narrow_i8(x, n, group, row, scales);
-        break;
-    case TYPE_Q8_0:
-        narrow_q8_0(x, n, row);
-        break;
-    default:
-        attnkit_neon_narrow_blocks(type, x, n, row);
-    }
-}
+#include "kernels/vectors/convert.h"

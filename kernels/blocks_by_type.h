@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which type of blocks calls for which code: the entries widen_blocks, unpack and narrow_blocks.
+ * The blocks.c of every instruction set includes this file after its own inline functions, to which
+ * a type is a constant.
+ */
+#ifndef ATTNKIT_BLOCKS_BY_TYPE_H
+#define ATTNKIT_BLOCKS_BY_TYPE_H
+
+#include "kernels/blocks.h"
+
+void KERNEL(widen_blocks)(enum type type, const char *row, int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+        widen(TYPE_Q4_0, row, n, out);
+        break;
+    case TYPE_Q4_1:
+        widen(TYPE_Q4_1, row, n, out);
+        break;
+    case TYPE_Q5_0:
+        widen(TYPE_Q5_0, row, n, out);
+        break;
+    case TYPE_Q5_1:
+        widen(TYPE_Q5_1, row, n, out);
+        break;
+    case TYPE_IQ4_NL:
+        widen(TYPE_IQ4_NL, row, n, out);
+        break;
+    case TYPE_Q1_0:
+        widen(TYPE_Q1_0, row, n, out);
+        break;
+    case TYPE_Q2_0:
+        widen(TYPE_Q2_0, row, n, out);
+        break;
+    default:
+        __builtin_trap();
+    }
+}
+
+void KERNEL(unpack)(enum type type, const struct rows *rows, int count, void *to)
+{
+    switch (type) {
+    case TYPE_Q4_0:
+        unpack(TYPE_Q4_0, rows, count, to);
+        break;
+    case TYPE_Q5_0:
+        unpack(TYPE_Q5_0, rows, count, to);
+        break;
+    case TYPE_IQ4_NL:
+        unpack(TYPE_IQ4_NL, rows, count, to);
+        break;
+    case TYPE_Q1_0:
+        unpack(TYPE_Q1_0, rows, count, to);
+        break;
+    case TYPE_Q2_0:
+        unpack(TYPE_Q2_0, rows, count, to);
+        break;
+    default:
+        __builtin_trap();
+    }
+}
+
+void KERNEL(narrow_blocks)(enum type type, const float *x, int64_t n, char *row)
+{
+    for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
+        if (type == TYPE_Q4_0)
+            narrow_block(TYPE_Q4_0, x + i, row);
+        else if (type == TYPE_Q5_0)
+            narrow_block(TYPE_Q5_0, x + i, row);
+        else
+            __builtin_trap();
+    }
+}
+
+#endif

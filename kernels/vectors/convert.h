@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back. The convert.c of an
+ * instruction set includes this file after it has defined by hand how some elements are narrowed
+ * and stored, the largest magnitude of a group, and rows of TYPE_F8_E4M3. Types with scales have
+ * functions of their own: a short row of the others then saves no registers.
+ */
+#ifndef ATTNKIT_VECTORS_CONVERT_H
+#define ATTNKIT_VECTORS_CONVERT_H
+
+#include "kernels/blocks.h"
+
+static inline floats scaled(const enum type type, floats x, float scale)
+{
+    if (type == TYPE_I8)
+        x = x * broadcast(scale);
+    return x;
+}
+
+/* Elements times `scale`, which other types than TYPE_I8 do without. */
+static inline __attribute__((always_inline)) void
+widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
+{
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR)
+        store_floats(out + i, scaled(type, load_as_f32(type, row, i, VECTOR), scale));
+    if (i < n)
+        store_first(out + i, n - i, scaled(type, load_as_f32(type, row, i, n - i), scale));
+}
+
+static __attribute__((noinline)) void widen_i8(const int8_t *row, const float *scales,
+                                               int64_t group, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group)
+        widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
+}
+
+static __attribute__((noinline)) void widen_f8(const char *row, const float *scales, int64_t group,
+                                               int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        const float scale = *scales++;
+        if (is_too_large_for_e4m3(scale))
+            widen_e4m3(row + i, scale, true, group, out + i);
+        else
+            widen_e4m3(row + i, scale * 256.0f, false, group, out + i);
+    }
+}
+
+static __attribute__((noinline)) void widen_q8_0(const char *block, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        uint16_t scale;
+        memcpy(&scale, block, sizeof scale);
+        widen_elements(TYPE_I8, block + sizeof scale, float_from_f16(scale), Q8_BLOCK, out + i);
+    }
+}
+
+void KERNEL(widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
+                   float *out)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(out, row, (size_t)n * sizeof *out);
+        break;
+    case TYPE_F16:
+        widen_elements(TYPE_F16, row, 1.0f, n, out);
+        break;
+    case TYPE_BF16:
+        widen_elements(TYPE_BF16, row, 1.0f, n, out);
+        break;
+    case TYPE_I8:
+        widen_i8(row, scales, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_q8_0(row, n, out);
+        break;
+    case TYPE_F8_E4M3:
+        widen_f8(row, scales, group, n, out);
+        break;
+    default:
+        KERNEL(widen_blocks)(type, row, n, out);
+    }
+}
+
+static inline __attribute__((always_inline)) void
+narrow_elements(const enum type type, const float *x, float scale, int64_t n, void *row)
+{
+    int64_t i = 0;
+    for (; i + VECTOR <= n; i += VECTOR)
+        store_elements(type, row, i, VECTOR, narrowed(type, load_floats(x + i), scale));
+    if (i < n)
+        store_elements(type, row, i, n - i, narrowed(type, load_first(x + i, n - i), scale));
+}
+
+static bool is_usable(float scale)
+{
+    return scale > 0.0f && scale < INFINITY;
+}
+
+/* Elements of a scale that is not. Returns it as it is stored: any NaN is 0x7fc00000. */
+static float zero_bytes(float scale, int64_t n, int8_t *bytes)
+{
+    for (int64_t i = 0; i < n; i++)
+        bytes[i] = 0;
+    return isnan(scale) ? NAN : scale;
+}
+
+static __attribute__((noinline)) void narrow_i8(const float *x, int64_t n, int64_t group,
+                                                int8_t *row, float *scales)
+{
+    for (int64_t i = 0; i < n; i += group) {
+        float scale = scale_of(x + i, group);
+        if (is_usable(scale))
+            narrow_elements(TYPE_I8, x + i, scale, group, row + i);
+        else
+            scale = zero_bytes(scale, group, row + i);
+        *scales++ = scale;
+    }
+}
+
+static __attribute__((noinline)) void narrow_q8_0(const float *x, int64_t n, char *block)
+{
+    for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
+        uint16_t half = f16_from_float(scale_of(x + i, Q8_BLOCK));
+        const float scale = float_from_f16(half);
+        if (is_usable(scale))
+            narrow_elements(TYPE_I8, x + i, scale, Q8_BLOCK, block + sizeof half);
+        else
+            half = f16_from_float(zero_bytes(scale, Q8_BLOCK, (int8_t *)block + sizeof half));
+        memcpy(block, &half, sizeof half);
+    }
+}
+
+void KERNEL(narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,
+                    float *scales)
+{
+    switch (type) {
+    case TYPE_F32:
+        memcpy(row, x, (size_t)n * sizeof *x);
+        break;
+    case TYPE_F16:
+        narrow_elements(TYPE_F16, x, 1.0f, n, row);
+        break;
+    case TYPE_BF16:
+        narrow_elements(TYPE_BF16, x, 1.0f, n, row);
+        break;
+    case TYPE_I8:
+        narrow_i8(x, n, group, row, scales);
+        break;
+    case TYPE_Q8_0:
+        narrow_q8_0(x, n, row);
+        break;
+    default:
+        KERNEL(narrow_blocks)(type, x, n, row);
+    }
+}
+
+#endif

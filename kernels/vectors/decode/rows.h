@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores,
+ * softmax, and weighted V. Rows go in panels of at most 4 that share the loads of K and V. Called
+ * by decode.c of kernels/attention; the decode.c of an instruction set includes this file after
+ * softmax_rows.
+ */
+#ifndef ATTNKIT_DECODE_ROWS_H
+#define ATTNKIT_DECODE_ROWS_H
+
+#include "kernels/vectors/decode/panel.h"
+
+/* Weights from scores, for so many rows as a constant. */
+static __attribute__((noinline)) void softmax(const struct panel *panel, struct scores *scores,
+                                              struct weights *weights)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        softmax_rows(panel, scores, weights, 1);
+        break;
+    case 2:
+        softmax_rows(panel, scores, weights, 2);
+        break;
+    default:
+        softmax_rows(panel, scores, weights, PANEL_ROWS);
+    }
+}
+
+/* The rows of a block from `first` on. */
+static void begin_panel(struct panel *panel, const struct decode_block *block, int first, int rows)
+{
+    panel->block = block;
+    panel->first = first;
+    panel->rows = rows;
+    panel->far = first == 0 && block->far;
+    panel->fewest = panel->most = block->visible[first];
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        const int row = first + (r < rows ? r : rows - 1), seen = block->visible[row];
+        panel->q[r] = block->q[row];
+        panel->visible[r] = seen;
+        panel->fewest = seen < panel->fewest ? seen : panel->fewest;
+        panel->most = seen > panel->most ? seen : panel->most;
+    }
+}
+
+/* t in the place of scores, of the keys that each row sees. */
+static void adjust_scores(const struct panel *panel, struct scores *scores)
+{
+    const struct decode_block *const block = panel->block;
+    for (int r = 0; r < panel->rows; r++)
+        KERNEL(adjust)
+    (block->adjust, block->bias ? block->bias[panel->first + r] : NULL, (size_t)panel->visible[r],
+     scores->s[r]);
+}
+
+/* Weights times their factors, those that the row sees: the others are 0 as they are. */
+static void keep_weights(const struct panel *panel, struct weights *weights)
+{
+    for (int r = 0; r < panel->rows; r++) {
+        const float *const keep = panel->block->keep[panel->first + r];
+        for (int key = 0; key < panel->visible[r]; key++)
+            weights->p[key][r] *= keep[key];
+    }
+}
+
+void KERNEL(decode)(const struct decode_block *block, int rows, float scale_log2)
+{
+    for (int first = 0; first < rows; first += PANEL_ROWS) {
+        struct panel panel;
+        struct scores scores;
+        struct weights weights;
+        begin_panel(&panel, block, first, rows - first < PANEL_ROWS ? rows - first : PANEL_ROWS);
+        if (panel.most == 0)
+            continue;
+        scores.scale_log2 = block->adjust ? 1.0f : scale_log2;
+        if (block->k.tiled)
+            KERNEL(decode_tiled_k)(&panel, &scores);
+        else
+            KERNEL(decode_k)(&panel, &scores);
+        if (block->adjust)
+            adjust_scores(&panel, &scores);
+        softmax(&panel, &scores, &weights);
+        if (block->keep)
+            keep_weights(&panel, &weights);
+        KERNEL(decode_v)(&panel, &weights);
+    }
+}
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * s[key][lane] = chain over d of k[key][d] * q_t[d][lane] for a panel: which tiles, and in what
+ * order. prefill.c calls it for every panel and block of keys. The scores.c of an instruction set
+ * includes this file after scores_tile.
+ */
+#ifndef ATTNKIT_VECTORS_SCORES_H
+#define ATTNKIT_VECTORS_SCORES_H
+
+#include "kernels/kernels.h"
+
+static inline __attribute__((always_inline)) void scores(const float *q_t, const struct rows *k,
+                                                         int keys, float *s,
+                                                         const struct rows *ahead,
+                                                         const int vectors)
+{
+    int height;
+    for (int key = 0; key < keys; key += height) {
+        height = panel_height(keys - key, vectors);
+        if (MAX_HEIGHT > 8 && vectors == 1 && height == MAX_HEIGHT) {
+            scores_tile(q_t, k, key, s, ahead, MAX_HEIGHT, 1);
+            continue;
+        }
+        switch (height) {
+        case 8:
+            scores_tile(q_t, k, key, s, ahead, 8, vectors);
+            break;
+        case 7:
+            scores_tile(q_t, k, key, s, ahead, 7, vectors);
+            break;
+        case 6:
+            scores_tile(q_t, k, key, s, ahead, 6, vectors);
+            break;
+        case 5:
+            scores_tile(q_t, k, key, s, ahead, 5, vectors);
+            break;
+        case 4:
+            scores_tile(q_t, k, key, s, ahead, 4, vectors);
+            break;
+        case 3:
+            scores_tile(q_t, k, key, s, ahead, 3, vectors);
+            break;
+        case 2:
+            scores_tile(q_t, k, key, s, ahead, 2, vectors);
+            break;
+        default:
+            scores_tile(q_t, k, key, s, ahead, 1, vectors);
+        }
+    }
+}
+
+void KERNEL(scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                    const struct rows *ahead)
+{
+    const int vectors = lanes / VECTOR;
+    if (vectors == VECTORS)
+        scores(q_t, k, keys, s, ahead, VECTORS);
+    else if (VECTORS > 3 && vectors == 3)
+        scores(q_t, k, keys, s, ahead, 3);
+    else if (vectors == 2)
+        scores(q_t, k, keys, s, ahead, 2);
+    else
+        scores(q_t, k, keys, s, ahead, 1);
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The register tile of scores for AVX2 and AVX-512: height keys by vectors of query rows, K
+ * broadcast from where it lies. Their scores.c say what bounds it.
+ */
+#ifndef ATTNKIT_VECTORS_SCORES_TILE_H
+#define ATTNKIT_VECTORS_SCORES_TILE_H
+
+#include "kernels/kernels.h"
+
+enum {
+    UNROLL = 4,      /* dimensions of a round, so that pointers and the end cost little */
+    AHEAD_DIMS = 64, /* of K, after which more of `ahead` is asked for */
+};
+
+/* Dimension d from `key` on, which is in the first row of the tile. */
+static inline __attribute__((always_inline)) void multiply_dim(const float *q_t, const float *key,
+                                                               ptrdiff_t stride, const int d,
+                                                               floats acc[MAX_HEIGHT][VECTORS],
+                                                               const int height, const int vectors)
+{
+    floats q[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        q[j] = load_aligned(q_t + (d * vectors + j) * VECTOR);
+    for (int i = 0; i < height; i++) {
+        const float *const row = (const float *)((const char *)key + i * stride);
+        const floats k_d = broadcast(row[d]);
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = multiply_add(k_d, q[j], acc[i][j], height * vectors >= LARGE_TILE);
+    }
+}
+
+/* So many dimensions from q_t and `key` on. */
+static inline __attribute__((always_inline)) void multiply_dims(const float *q_t, const float *key,
+                                                                ptrdiff_t stride, int64_t dims,
+                                                                floats acc[MAX_HEIGHT][VECTORS],
+                                                                const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const float *const end = key + dims, *const rounds_end = key + dims / UNROLL * UNROLL;
+    for (; key != rounds_end; key += UNROLL, q_t += UNROLL * lanes) {
+        multiply_dim(q_t, key, stride, 0, acc, height, vectors);
+        multiply_dim(q_t, key, stride, 1, acc, height, vectors);
+        multiply_dim(q_t, key, stride, 2, acc, height, vectors);
+        multiply_dim(q_t, key, stride, 3, acc, height, vectors);
+    }
+    for (; key != end; key++, q_t += lanes)
+        multiply_dim(q_t, key, stride, 0, acc, height, vectors);
+}
+
+static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
+                                                              const struct rows *k, int first,
+                                                              float *s, const struct rows *ahead,
+                                                              const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const float *const key = row_at(*k, first);
+    const int64_t dim = k->dim;
+    int64_t asked = 0; /* of the columns of `ahead` */
+    floats acc[MAX_HEIGHT][VECTORS];
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            acc[i][j] = broadcast(0.0f);
+    for (int64_t d = 0, end; d < dim; d = end) {
+        end = ahead && dim - d > AHEAD_DIMS ? d + AHEAD_DIMS : dim;
+        for (; ahead && asked * dim < end * ahead->dim; asked += LINE)
+            prefetch(*ahead, first, asked, height);
+        multiply_dims(q_t + d * lanes, key + d, k->stride, end - d, acc, height, vectors);
+    }
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            store_aligned(s + (first + i) * lanes + j * VECTOR, acc[i][j]);
+}
+
+#endif

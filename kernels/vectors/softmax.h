@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The second walk of softmax over the scores t of a panel: the weights of one vector of lanes, some
+ * keys at a time, bound by exp2, and the state moved on. The softmax.c of an instruction set
+ * includes this file and has the first walk, which takes the maximum.
+ */
+#ifndef ATTNKIT_VECTORS_SOFTMAX_H
+#define ATTNKIT_VECTORS_SOFTMAX_H
+
+#include "kernels/kernels.h"
+
+/* The weights of one vector of lanes and `n` keys in place of t, added to their sum. */
+static inline __attribute__((always_inline)) floats
+weights_step(float *s, int lanes, floats subtrahend, floats sum, const int n)
+{
+    floats p[SIDE_BY_SIDE];
+    for (int i = 0; i < n; i++)
+        p[i] = load_aligned(s + i * lanes) - subtrahend;
+    exp2_vectors(p, n);
+    for (int i = 0; i < n; i++) {
+        store_aligned(s + i * lanes, p[i]);
+        sum = sum + p[i];
+    }
+    return sum;
+}
+
+static floats weights(float *s, int lanes, int keys, floats subtrahend)
+{
+    floats sum = broadcast(0.0f);
+    int key = 0;
+    for (; key + SIDE_BY_SIDE <= keys; key += SIDE_BY_SIDE)
+        sum = weights_step(s + key * lanes, lanes, subtrahend, sum, SIDE_BY_SIDE);
+    for (; key < keys; key++)
+        sum = weights_step(s + key * lanes, lanes, subtrahend, sum, 1);
+    return sum;
+}
+
+/* The lanes of a vector, `lane` on, of which s and rescale have the first. */
+static inline __attribute__((always_inline)) void softmax_lanes(float *s, int lanes, int keys,
+                                                                floats block_max,
+                                                                const struct state *st, int lane,
+                                                                float *rescale)
+{
+    const floats old_max = load_aligned(st->row_max + lane);
+    const floats new_max = max_without_nan(ceil_v(block_max), old_max);
+    const floats subtrahend = finite_max(new_max);
+    const floats factor = exp2_v(old_max - subtrahend);
+    const floats sum = weights(s, lanes, keys, subtrahend);
+    const floats old_sum = load_aligned(st->row_sum + lane);
+    store_aligned(st->row_max + lane, new_max);
+    store_aligned(st->row_sum + lane, fma_v(old_sum, factor, sum));
+    store_aligned(rescale, factor);
+}
+
+#endif

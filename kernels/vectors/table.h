@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of an instruction set, for its table.c: the shape of its tiles, which its header gives
+ * in constants, and the functions that entries.h declares.
+ */
+#ifndef ATTNKIT_TABLE_H
+#define ATTNKIT_TABLE_H
+
+#include "kernels/vectors/entries.h"
+
+const struct kernels KERNEL_TABLE = {
+    .name = KERNEL_NAME,
+    .vector = VECTOR,
+    .lanes = LANES,
+    .decode_rows = DECODE_ROWS,
+    .f32_decode_rows = F32_DECODE_ROWS,
+    .exp2 = KERNEL(exp2),
+    .widen = KERNEL(widen),
+    .unpack = KERNEL(unpack),
+    .widen_tile = KERNEL(widen_tile),
+    .narrow = KERNEL(narrow),
+#ifndef ATTNKIT_WITHOUT_APPEND
+    .rotate = KERNEL(rotate),
+#endif
+    .fill_pointers = KERNEL(fill_pointers),
+    .nonzero = KERNEL(nonzero),
+    .same_ids = KERNEL(same_ids),
+    .unmasked = KERNEL(unmasked),
+    .bias_line = KERNEL(bias_line),
+    .keep_line = KERNEL(keep_line),
+    .compact_line = KERNEL(compact_line),
+    .spread_line = KERNEL(spread_line),
+    .mean = KERNEL(mean),
+    .pack_q = KERNEL(pack_q),
+    .scores = KERNEL(scores),
+    .softmax = KERNEL(softmax),
+    .adjust = KERNEL(adjust),
+    .multiply = KERNEL(multiply),
+    .weighted_v = KERNEL(weighted_v),
+    .begin_total = KERNEL(begin_total),
+    .fold = KERNEL(fold),
+    .finish = KERNEL(finish),
+    .finish_total = KERNEL(finish_total),
+    .decode = KERNEL(decode),
+    .decode_finish = KERNEL(decode_finish),
+    .fold_row = KERNEL(fold_row),
+    .quotient_row = KERNEL(quotient_row),
+    .head_scores = KERNEL(head_scores),
+    .head_out = KERNEL(head_out),
+#ifndef ATTNKIT_WITHOUT_LINEAR
+    .matrix_rows = MATRIX_ROWS,
+    .f32_matrix_rows = F32_MATRIX_ROWS,
+    .widen_matrix = KERNEL(widen_matrix),
+    .product = KERNEL(product),
+    .few_product = KERNEL(few_product),
+#endif
+};
+
+#endif
