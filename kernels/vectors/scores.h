@@ -52,15 +52,20 @@ static inline __attribute__((always_inline)) void scores(const float *q_t, const
 void KERNEL(scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                     const struct rows *ahead)
 {
-    const int vectors = lanes / VECTOR;
-    if (vectors == VECTORS)
-        scores(q_t, k, keys, s, ahead, VECTORS);
-    else if (VECTORS > 3 && vectors == 3)
+    switch (lanes / VECTOR) {
+    case 4:
+        if (VECTORS == 4)
+            scores(q_t, k, keys, s, ahead, VECTORS);
+        break;
+    case 3:
         scores(q_t, k, keys, s, ahead, 3);
-    else if (vectors == 2)
+        break;
+    case 2:
         scores(q_t, k, keys, s, ahead, 2);
-    else
+        break;
+    default:
         scores(q_t, k, keys, s, ahead, 1);
+    }
 }
 
 #endif

@@ -56,15 +56,20 @@ static inline __attribute__((always_inline)) void weighted_v(const float *p, con
 void KERNEL(weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
                         int keys, float *o, const struct rows *ahead)
 {
-    const int vectors = lanes / VECTOR;
-    if (vectors == VECTORS)
-        weighted_v(p, rescale, v, keys, o, ahead, VECTORS);
-    else if (VECTORS > 3 && vectors == 3)
+    switch (lanes / VECTOR) {
+    case 4:
+        if (VECTORS == 4)
+            weighted_v(p, rescale, v, keys, o, ahead, VECTORS);
+        break;
+    case 3:
         weighted_v(p, rescale, v, keys, o, ahead, 3);
-    else if (vectors == 2)
+        break;
+    case 2:
         weighted_v(p, rescale, v, keys, o, ahead, 2);
-    else
+        break;
+    default:
         weighted_v(p, rescale, v, keys, o, ahead, 1);
+    }
 }
 
 #endif
