@@ -57,10 +57,8 @@ static inline __attribute__((always_inline)) void score_tile(const enum type typ
             store_scores(panel, r, first + 4 * group, s[r][group], scale_log2, scores);
 }
 
-static inline __attribute__((always_inline)) void score_keys(const enum type type,
-                                                             const struct panel *panel,
-
-                                                             struct scores *scores, const int rows)
+static inline __attribute__((always_inline)) void
+score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     const int groups = rows <= 2 ? MAX_GROUPS : MAX_GROUPS / 2;
     for (int key = 0; key < panel->most; key += 4 * groups)

@@ -45,8 +45,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     }
     const float32x4_t rescale = vld1q_f32(weights->rescale);
     float *const out = panel->block->st->out + panel->first * v->dim + c;
-    const int stored_rows = rows < panel->rows ? rows : panel->rows;
-    for (int r = 0; r < rows && r < stored_rows; r++)
+    for (int r = 0; r < rows && r < panel->rows; r++)
         for (int i = 0; i < vectors; i++) {
             float *o = out + r * v->dim + 4 * i;
             store_first(o, n, fma_lane(sum[r][i], load_first(o, n), rescale, r));

@@ -13,10 +13,9 @@
 
 static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
                                                               const struct rows *k, int first,
-                                                              float *s, const struct rows *ahead,
-                                                              const int height, const int vectors)
+                                                              float *s, const int height,
+                                                              const int vectors)
 {
-    (void)ahead; /* no machine to measure on */
     const int lanes = vectors * VECTOR;
     const float *key[MAX_HEIGHT];
     float32x4_t sum[MAX_HEIGHT][VECTORS];
@@ -41,4 +40,56 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
             vst1q_f32(s + i * lanes + j * VECTOR, sum[i][j]);
 }
 
-#include "kernels/vectors/scores.h"
+static inline __attribute__((always_inline)) void scores(const float *q_t, const struct rows *k,
+                                                         int keys, float *s, const int vectors)
+{
+    int height;
+    for (int key = 0; key < keys; key += height) {
+        height = panel_height(keys - key, vectors);
+        switch (height) {
+        case MAX_HEIGHT:
+            if (vectors == 1)
+                scores_tile(q_t, k, key, s, MAX_HEIGHT, 1);
+            break;
+        case 8:
+            scores_tile(q_t, k, key, s, 8, vectors);
+            break;
+        case 7:
+            scores_tile(q_t, k, key, s, 7, vectors);
+            break;
+        case 6:
+            scores_tile(q_t, k, key, s, 6, vectors);
+            break;
+        case 5:
+            scores_tile(q_t, k, key, s, 5, vectors);
+            break;
+        case 4:
+            scores_tile(q_t, k, key, s, 4, vectors);
+            break;
+        case 3:
+            scores_tile(q_t, k, key, s, 3, vectors);
+            break;
+        case 2:
+            scores_tile(q_t, k, key, s, 2, vectors);
+            break;
+        default:
+            scores_tile(q_t, k, key, s, 1, vectors);
+        }
+    }
+}
+
+void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                         const struct rows *ahead)
+{
+    (void)ahead; /* no machine to measure on */
+    switch (lanes / VECTOR) {
+    case 3:
+        scores(q_t, k, keys, s, 3);
+        break;
+    case 2:
+        scores(q_t, k, keys, s, 2);
+        break;
+    default:
+        scores(q_t, k, keys, s, 1);
+    }
+}
