@@ -5,7 +5,7 @@
     tests/emulators/bochs.py
 
 It is built once, from the source package of Debian trixie, which is known by its hash, with the corrections
-of bochs.patch. It lies in ~/.cache/attnkit (or under $XDG_CACHE_HOME): nothing is installed. Debian's own
+of bochs_corrections.py. It lies in ~/.cache/attnkit (or under $XDG_CACHE_HOME): nothing is installed. Debian's own
 package is not used because it is of another release, and is built with its debugger, which is slow.
 """
 
@@ -19,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import bochs_corrections
+
 NOT_AVAILABLE = 98
 SOURCE = "pool/main/b/bochs/bochs_3.0+dfsg.orig.tar.xz"
 SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
@@ -26,11 +28,12 @@ DEBIAN = "http://deb.debian.org/debian/"
 # Where a release is still to be had once the mirrors have gone on to the next.
 ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
 APT_HELPER = "/usr/lib/apt/apt-helper"
-PATCH = Path(__file__).resolve().parent / "bochs.patch"
+# Without --disable-show-ips a timer's signal handler writes to the log, which deadlocks with a message that the
+# machine is writing there.
 OPTIONS = ("--enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex --enable-amx "
-           "--enable-all-optimizations --disable-plugins --disable-docbook --with-nogui").split()
+           "--enable-all-optimizations --disable-plugins --disable-docbook --disable-show-ips --with-nogui").split()
 FLAGS = "-O2 -w"
-COMMANDS = ("g++", "make", "patch", "tar", "xz")
+COMMANDS = ("g++", "make", "tar", "xz")
 
 
 class NotAvailable(Exception):
@@ -44,7 +47,7 @@ def cache_folder():
 
 def path_of_bochs():
     """Where this version with these options and corrections lies, once it is built."""
-    recipe = " ".join([SHA256, FLAGS, *OPTIONS]).encode() + PATCH.read_bytes()
+    recipe = " ".join([SHA256, FLAGS, *OPTIONS]).encode() + Path(bochs_corrections.__file__).read_bytes()
     return cache_folder() / f"bochs-3.0-{hashlib.sha256(recipe).hexdigest()[:12]}"
 
 
@@ -83,10 +86,10 @@ def build(folder, target):
     missing = [command for command in COMMANDS if not shutil.which(command)]
     if missing:
         raise NotAvailable(f"to build Bochs, missing: {' '.join(missing)} "
-                           "(packages: g++ make patch tar xz-utils)")
+                           "(packages: g++ make tar xz-utils)")
     download(folder / "bochs.tar.xz")
     must_run(["tar", "-xf", "bochs.tar.xz", "--strip-components=1"], folder)
-    must_run(["patch", "-p1", "--forward", "-i", PATCH], folder)
+    bochs_corrections.apply(folder)
     ccache = ["ccache"] if shutil.which("ccache") else []
     compilers = [f"{variable}={' '.join([*ccache, compiler])}"
                  for variable, compiler in (("CC", "gcc"), ("CXX", "g++"))]

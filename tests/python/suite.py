@@ -56,7 +56,7 @@ def make_wheel(tap):
     if not tap.line("a virtual environment", ok, output):
         return None
     ok, output = run(PYTHON, "-m", "pip", "wheel", "--no-deps", ROOT, "-w", FOLDER / "wheel",
-                     f"-Cbuild-dir={FOLDER / 'meson'}")
+                     f"--config-settings=build-dir={FOLDER / 'meson'}")
     wheels = list((FOLDER / "wheel").glob("*.whl"))
     if not tap.line("pip builds a wheel", ok and len(wheels) == 1, output):
         return None

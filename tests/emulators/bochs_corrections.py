@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Bochs 3.0 computes wrongly, or does not report, and how bochs.py changes its source before building it.
+
+Each correction names a file, a place in it by two regular expressions, and which words become which there, and
+how many times. A count that is not met ends the build: a correction is never applied in part.
+"""
+
+import re
+from typing import NamedTuple
+
+SKYLAKE = "cpu/cpudb/intel/corei7_skylake-x.cc"
+LEAF_7 = r"::get_std_cpuid_leaf_7\("
+
+
+class Correction(NamedTuple):
+    file: str
+    start: str  # the place begins after the first match of this regular expression
+    end: str  # and ends before the next match of this one
+    old: str
+    new: str
+    times: int
+
+
+CORRECTIONS = (
+    # tdpbssd, tdpbsud and tdpbusd multiply bytes with a sign: of both tiles, the first, the second.
+    Correction("cpu/avx/amx.cc", r"DPBDSS\(", "return", "Bit8u", "Bit8s", 10),
+    Correction("cpu/avx/amx.cc", r"DPBDSU\(", ";", "Bit8u", "Bit8s", 5),
+    Correction("cpu/avx/amx.cc", r"DPBDUS\([^;]*;", ";", "Bit8u", "Bit8s", 5),
+    # AMX needs no leave in XCR0. Linux gives leave only on a CPU with XFD, which Bochs does not have.
+    Correction("cpu/proc_ctrl.cc", r"#if BX_SUPPORT_AMX\s+if", "clear_amx_ok",
+               "BX_XCR0_XTILECFG_MASK | BX_XCR0_XTILEDATA_MASK", "0", 1),
+    # CPUID leaf 7 of the Skylake-X reports the features that are added to the model.
+    Correction(SKYLAKE, LEAF_7, "x00000008", "eax = 0; /*", "eax = 1; /*", 1),
+    Correction(SKYLAKE, LEAF_7, "default:", "ecx = 0", "ecx = get_std_cpuid_leaf_7_ecx()", 1),
+    Correction(SKYLAKE, LEAF_7, "default:", "edx = 0", "edx = get_std_cpuid_leaf_7_edx()", 1),
+    Correction(SKYLAKE, rf"(?s:{LEAF_7}.*?default:)", "ebx", "= 0",
+               "= subfunction == 1 ? get_std_cpuid_leaf_7_subleaf_1_eax() : 0", 1),
+    # A difference of binary32 numbers with one exponent is flushed to 0 only below 2^-126.
+    Correction("cpu/softfloat3e/s_subMagsF32.c", "expZ = 0;", "softfloat_flushUnderflowToZero",
+               "&& sigDiff", "&& ((sigDiff << shiftDist) & 0x00800000) == 0", 1),
+)
+
+
+def correct(text, correction):
+    """The text of a file, corrected."""
+    start = re.search(correction.start, text)
+    end = start and re.compile(correction.end).search(text, start.end())
+    found = text[start.end():end.start()].count(correction.old) if end else 0
+    if found != correction.times:
+        raise ValueError(f"{correction.file}: '{correction.old}' stands {found} times where "
+                         f"{correction.times} were expected")
+    place = text[start.end():end.start()].replace(correction.old, correction.new)
+    return text[:start.end()] + place + text[end.start():]
+
+
+def apply(folder):
+    """Corrects the source in `folder`."""
+    for correction in CORRECTIONS:
+        path = folder / correction.file
+        path.write_text(correct(path.read_text(encoding="latin-1"), correction), encoding="latin-1")
