@@ -5,7 +5,7 @@
  * of one call over all keys, on either machine.
  *
  *   portable_state write FILE    the cache of the first keys, some queries and their state
- *   portable_state go_on FILE    continues from it, checks the result and prints a hash of it
+ *   portable_state go_on FILE    continues from the file, checks the result and prints its hash
  *   portable_state               both, in every pair of instruction sets that can run here
  *
  * Memory is written to the file unchanged. This is enough if both machines have the byte order that
@@ -107,7 +107,7 @@ static const char *check_header(const struct header *h)
         return "the file is from another version of attnkit"; /* the cache alone would be portable
                                                                */
     if (memcmp(h, &expected, sizeof *h) != 0)
-        return "the shapes in the file are not those of this program";
+        return "the shapes in the file differ from the shapes of this program";
     return NULL;
 }
 
@@ -154,7 +154,7 @@ static void load(FILE *file, struct cache *cache, struct queries *queries)
     get(file, queries->sum, sizeof queries->sum);
     get(file, queries->out, sizeof queries->out);
     if (fgetc(file) != EOF)
-        give_up("the file goes on after its end");
+        give_up("the file is longer than it should be");
 }
 
 /* ---------------------------------------------------------------------------------- the calls */
@@ -220,7 +220,7 @@ static void attend_part(const struct cache *cache, const float *q, int64_t first
     attend(&args, isa);
 }
 
-/* Numbers in place of a model's, which follow from their tensor and place. */
+/* Numbers that stand for a model's, computed from the tensor and the place in it. */
 enum what { Q, K, V };
 
 static void make_rows(enum what what, int64_t first, int64_t count, float *to)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit, and is loaded by a program of
-// ggml's that does not know it (GGML_BACKEND_PATH). It is an accelerator beside the CPU backend, in
-// whose buffers it works: nothing is copied. What it does not take it leaves to the CPU backend,
-// and says so, once for each reason, in ggml's log.
+// A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
+// load it (GGML_BACKEND_PATH), without a change of the program. It is an accelerator beside the CPU
+// backend and works in the buffers of the CPU backend, so nothing is copied. An op that it does not
+// support is left to the CPU backend. ggml's log then has the reason, each reason once.
 #define GGML_BACKEND_DL // before ggml's headers: the function that a program looks up, exported
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
@@ -36,7 +36,7 @@ constexpr char name[] = "ATTNKIT";
 
 // ------------------------------------------------------------------------------ computing an op
 
-// What a backend owns: a program has one for each of its contexts.
+// The data of a backend. A program has a backend for each of its contexts.
 struct state {
     explicit state(bool by_openmp) : threads(by_openmp)
     {
@@ -47,9 +47,10 @@ struct state {
     attnkit::workspace scratch;
 };
 
-// Up to so many multiply-adds, of all keys, visible or not: one thread. That is 256 keys, the
-// fewest of a cache of llama.cpp's, of 8 heads of 64 elements, in 2 to 17 us, where to begin and
-// end a team of OpenMP takes 1 to 4, and milliseconds if it has to wait for a processor.
+// An op with at most so many multiply-adds runs on one thread. Keys count whether visible or not.
+// The limit is 8 heads of 64 elements and 256 keys, the smallest cache of llama.cpp. One thread
+// takes 2 to 17 us for it. Starting and ending an OpenMP team takes 1 to 4 us, and milliseconds if
+// the team has to wait for a processor.
 constexpr double most_for_one = 0x1p18;
 
 double multiply_adds(const op_shape &shape)
@@ -93,7 +94,7 @@ ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph)
 
 // ------------------------------------------------------------------------------- which ops
 
-// A program asks many times: what is before the parentheses of a reason is said once.
+// A program asks many times. Reasons with the same text before the parentheses are logged once.
 bool takes(const ggml_tensor *op)
 {
     static std::mutex mutex;
@@ -153,7 +154,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
     const bool by_openmp = cpu_has_openmp();
     if (by_openmp && !knows_openmp())
         GGML_LOG_WARN("attnkit: ggml has OpenMP, which this backend was built without: its threads "
-                      "wait for those of ggml\n");
+                      "and the threads of ggml wait for each other\n");
     ggml_backend *const backend = new ggml_backend{};
     backend->guid = guid();
     backend->iface.get_name = [](ggml_backend_t) { return name; };
@@ -183,7 +184,7 @@ const char *description(ggml_backend_dev_t)
     return text.c_str();
 }
 
-// Its memory is the CPU backend's.
+// The device has no memory: tensors are in the memory of the CPU backend.
 void no_memory(ggml_backend_dev_t, size_t *free, size_t *total)
 {
     *free = *total = 0;
@@ -249,8 +250,8 @@ ggml_backend_reg_t registry()
 {
     static ggml_backend_reg made = make_registry();
     if (!is_built_for_this_ggml()) {
-        GGML_LOG_ERROR("attnkit: built for ggml %s, whose tensors are others than those of ggml %s "
-                       "here: build it with the sources of that one (docs/llamacpp.md)\n",
+        GGML_LOG_ERROR("attnkit: built for ggml %s, whose tensor struct differs in ggml %s, "
+                       "which is loaded here: build attnkit with its sources (docs/llamacpp.md)\n",
                        ATTNKIT_GGML_VERSION, ggml_version());
         return nullptr;
     }

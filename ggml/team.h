@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads that ops run on. Where ggml runs its own on OpenMP, a team of the same threads: two
-// pools side by side, of which one spins while the other works, slow each other down. Where it has
-// threads of its own, a pool that sleeps between ops.
+// The threads that ops run on. If ggml uses OpenMP, ops run on the same OpenMP threads. A second
+// pool would be slow, because the threads of one pool spin while the other pool works. If ggml has
+// a pool of its own, ops run on our pool, whose threads sleep between ops.
 #ifndef ATTNKIT_GGML_TEAM_H
 #define ATTNKIT_GGML_TEAM_H
 
@@ -23,7 +23,7 @@ class team
 
     void set_threads(int threads);
 
-    // How attnkit runs a call: on them, or on the thread that calls.
+    // How attnkit runs a call: on all threads of the team, or on the calling thread alone.
     attnkit_exec exec(bool by_all);
 
   private:

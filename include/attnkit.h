@@ -272,7 +272,7 @@ typedef struct attnkit_attention_args {
     attnkit_tensor out;
     attnkit_tensor lse;
 
-    attnkit_ints q_offsets; /* [batch], with ATTNKIT_ALIGN_OFFSETS, else none; + q_len < 2^63 */
+    attnkit_ints q_offsets; /* [batch], only with ATTNKIT_ALIGN_OFFSETS; offset + q_len < 2^63 */
 
     /* Optional groups (options.h), each NULL or a struct. */
     const struct attnkit_kv_storage *storage;    /* scales, pages, packed sequences */

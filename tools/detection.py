@@ -49,7 +49,7 @@ def fail(message):
 def read_options():
     options = argparse.ArgumentParser(prog="detection.py", description=__doc__.splitlines()[0])
     add = options.add_argument
-    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
     add("--runs", metavar="N", type=int, default=20, help="of each percentage; 20 by default")
     add("--percents", metavar="LIST", type=read_percents, default=[0, 1, 2, 3, 5],
         help="0,1,2,3,5 by default; one that is named twice gets twice the runs")
@@ -168,7 +168,7 @@ def summary(result, percent, names):
     slowed = sum(is_slowed(name, 1) for name in names)
     if slowed == 0 or slowed == len(names):
         fail(f"the points are {'nothing but prefill' if slowed else 'no point of prefill'}: "
-             "nothing to find, or nothing to find without cause")
+             "both points that are slowed and points that are not are needed")
     for point in points.values():
         if point["verdict"] not in TIMED:
             fail(f"{point['name']}: {point['verdict']}: {point.get('note', '')}")

@@ -46,7 +46,7 @@ static int64_t rows_of(const struct shape *s)
     return s->batch * s->q_len;
 }
 
-/* Returns the floats of x, which are also those of out. */
+/* Returns the number of floats of x. out has as many. */
 static size_t floats_of(const struct shape *s)
 {
     return (size_t)rows_of(s) * (size_t)s->d_model;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the key indices of a batch entry by listing its keys, which finds an index that two cells
- * have. Only if an index is wrong are the cells searched again, for the message.
+ * Checks the key indices of a batch entry by listing its keys. Two cells with the same index are
+ * found by this. Only if an index is wrong are the cells searched again, for the message.
  */
 #include "dispatch/attention/bind_cells.h"
 

@@ -40,7 +40,7 @@ static attnkit_status check_window(const struct request *r, char *message)
         if (fields[i].value < fields[i].smallest)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least %lld%s",
                           fields[i].name, (long long)fields[i].value, (long long)fields[i].smallest,
-                          fields[i].smallest < 0 ? ", which is no bound" : "");
+                          fields[i].smallest < 0 ? "; -1 is no bound" : "");
     return ATTNKIT_OK;
 }
 
@@ -153,15 +153,16 @@ static attnkit_status check_dropout(const attnkit_score_mods *s, char *message)
     return ATTNKIT_OK;
 }
 
-static attnkit_status check_score_functions(const struct request *r, char *message)
+static attnkit_status check_score_mods(const struct request *r, char *message)
 {
     const attnkit_score_mods *const s = r->scores;
     if (!(s->softcap >= 0.0 && isfinite(s->softcap)))
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "softcap is %g: must be positive and finite, or 0 for none", s->softcap);
     if (s->sinks && r->states->state_out.out)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "sinks is given, but state_out, too: a sink goes into a result");
+        return refuse(
+            message, ATTNKIT_BAD_ARGUMENT,
+            "sinks and state_out are both given: a state has no sinks, only a result has");
     const attnkit_status status = check_bias(r, message);
     return status == ATTNKIT_OK ? check_dropout(s, message) : status;
 }
@@ -206,11 +207,11 @@ static attnkit_status check_weights(const struct request *r, char *message)
         return status;
     if (s->state_in.out || s->state_out.out)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "weights is given, but %s, too: weights are those of all keys",
+                      "weights and %s are both given: weights need all keys in one call",
                       s->state_in.out ? "state_in" : "state_out");
     if (s->first_key != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "weights is given, but first_key is %lld: weights are those of all keys",
+                      "weights is given, but first_key is %lld: weights need all keys in one call",
                       (long long)s->first_key);
     if (r->core->kv_len > INT64_MAX / FLOAT)
         return refuse(message, ATTNKIT_OVERFLOW, "kv_len is %lld: too large for a row of weights",
@@ -226,7 +227,7 @@ attnkit_status attnkit_check_groups(const struct request *r, char *message)
     if (status == ATTNKIT_OK)
         status = check_masks(r, message);
     if (status == ATTNKIT_OK)
-        status = check_score_functions(r, message);
+        status = check_score_mods(r, message);
     if (status == ATTNKIT_OK)
         status = check_weights(r, message);
     return status == ATTNKIT_OK ? check_positions(r, message) : status;

@@ -4,7 +4,7 @@
  */
 #include "attnkit.h"
 
-#ifndef BUILD_NOTE /* what a build is that is not to be installed */
+#ifndef BUILD_NOTE /* marks the version of a build that must not be installed */
 #define BUILD_NOTE ""
 #endif
 

@@ -72,7 +72,7 @@ static void lower(const struct layer_request *r, const struct layer_plan *plan, 
         to->weights.weights = (attnkit_tensor){.data = ATTNKIT_LATER};
         to->weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
     }
-    struct request *const request = &to->request; /* its copies stay as they are */
+    struct request *const request = &to->request; /* only its pointers are set */
     request->core = &to->core;
     request->storage = &to->storage;
     request->pages = theirs->pages;
@@ -236,7 +236,7 @@ static attnkit_status plan_append(const struct layer_request *r, const attnkit_a
                                   char *message)
 {
     static const attnkit_pages no_pages;
-    struct append_request request; /* its copies stay as they are */
+    struct append_request request; /* only its pointers are set */
     struct append_plan append;
     char why[ATTNKIT_MESSAGE_SIZE];
     request.args = args;

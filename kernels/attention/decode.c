@@ -15,25 +15,25 @@
 
 enum { NEAR_BYTES = 1 << 19 }; /* what L2 keeps of K and V */
 
-/* What goes on for one item. The state is in scratch. */
+/* The walk over the keys of one item. The state is in scratch. */
 struct walk {
     int64_t batch, kv_head;
     int rows;
     bool far;   /* K and V most likely are neither in L1 nor in L2 */
-    bool large; /* nor would be if this head had been worked on before */
+    bool large; /* K and V would not be in L2 even if this head had just been computed */
     const float *q[MAX_DECODE_ROWS];
     void *out[MAX_DECODE_ROWS];
     float *lse[MAX_DECODE_ROWS];
     struct place place[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
-    struct visible visible;       /* to any row, by its index */
+    struct visible visible;       /* the visible keys of each row, by the index of the row */
     struct state chunk;           /* over the blocks of the latest chunk so far */
-    struct total total;           /* over the chunks before it */
-    bool is_used;                 /* the chunk's state holds something */
-    bool is_begun;                /* the total does */
+    struct total total;           /* the state over the chunks before it */
+    bool is_used;                 /* `chunk` has seen a key */
+    bool is_begun;                /* `total` has seen a chunk */
 };
 
-/* What walks that take turns share. */
+/* Scratch that is shared by walks that take turns. */
 struct common {
     struct row_room rows;
     float *lines; /* [rows][2][KEY_BLOCK]: what is added to scores, and factors of weights */
@@ -55,13 +55,13 @@ static int64_t line_floats(const struct attention *a, int rows)
     return a->extras.any || has_cells(a) ? 2 * rows * KEY_BLOCK : 0;
 }
 
-/* Floats of queries that are widened. */
+/* Returns the number of floats for widened queries. */
 static int64_t q_floats(const struct attention *a, int rows)
 {
     return a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
 }
 
-/* Without what comes after the walks. */
+/* The scratch of the walks, without the scratch that is needed after them. */
 static size_t walk_scratch(const struct attention *a, int rows, int items)
 {
     const int64_t doubles = items * attnkit_decode_total(a, rows),
@@ -118,7 +118,7 @@ static struct place first_place(const struct attention *a, const struct work_ite
     return place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
 }
 
-/* The total over the keys before these. */
+/* Begins with the total over earlier keys, which the caller gives as a state. */
 static void resume(const struct attention *a, struct walk *w)
 {
     for (int r = 0; r < w->rows; r++) {
@@ -130,7 +130,7 @@ static void resume(const struct attention *a, struct walk *w)
     w->is_begun = true;
 }
 
-/* Of K and V of a head. */
+/* Returns the bytes of K and V of a head. */
 static int64_t key_bytes(const struct attention *a)
 {
     return bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
@@ -161,8 +161,8 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     }
     w->visible = all_visible(visible_keys(a, item->batch, w->place[0].position),
                              visible_keys(a, item->batch, w->place[w->rows - 1].position));
-    /* Any rows before these have most likely brought the keys nearer, and few keys come sooner than
-     * they can be asked for. */
+    /* Earlier rows of the head have most likely brought the keys into L2. A few keys are read too
+     * soon for a prefetch to help. */
     w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
     w->large = last_end(w) > NEAR_BYTES / key_bytes(a);
     reset(&w->chunk, w->rows, a->value_dim);
@@ -252,13 +252,14 @@ static void look(struct masked_block *m)
             attnkit_see(m->a, m->kernels, &place[r], m->key, &m->seen[r]);
 }
 
-/* Rows that go through a tile together, because each sees the first keys of those that all of them
- * see, or all see the same. */
+/* Rows that go through a tile together. Either all of them see the same keys, or each row sees a
+ * prefix of the keys that the rows see together. */
 struct run {
     int first, end;        /* rows */
     struct key_set seen;   /* by any of them */
-    struct key_set listed; /* what the tile gets: keys that are seen, or whole tiles of them */
-    bool biased;           /* not all that is listed is seen, or scores are added to */
+    struct key_set listed; /* the keys that the tile reads: the seen keys, or whole tiles of K with
+                              seen keys */
+    bool biased;           /* some listed keys are not seen, or something is added to scores */
 };
 
 static bool can_join(struct key_set seen, struct key_set more)
@@ -284,7 +285,7 @@ static struct run run_from(const struct masked_block *m, int first)
     return run;
 }
 
-/* What a tile works with for a run. */
+/* The arguments of a tile for a run. */
 struct run_block {
     int32_t visible[MAX_DECODE_ROWS];
     float row_max[MAX_DECODE_ROWS], row_sum[MAX_DECODE_ROWS];
@@ -306,7 +307,8 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
     }
 }
 
-/* Row i of the run. A state of its own, because a tile takes those of whole vectors of rows. */
+/* Sets up row i of the run. The run has a copy of the state, because a tile reads the states of
+ * whole vectors of rows. */
 static void begin_row(const struct masked_block *m, const struct run *run, int i,
                       struct run_block *b)
 {
@@ -368,7 +370,7 @@ static void attend_masked_block(const struct attention *a, const struct kernels 
 
 /* --- The walk --------------------------------------------------------------------------------- */
 
-/* The block at key `first` of a walk; `next` is what comes after it in any walk. */
+/* Attends over the block at key `first` of a walk. `next` is the block to prefetch. */
 static void attend(const struct attention *a, const struct kernels *kernels, const struct walk *w,
                    int64_t first, struct key_range next, struct common *common)
 {
@@ -401,7 +403,7 @@ static struct key_range after_block(const struct walk *walks, int count, int i, 
     return (struct key_range){0};
 }
 
-/* Of the keys that any walk sees. */
+/* Returns the end of the keys that any walk sees. */
 static int64_t end_of_all(const struct walk *walks, int count)
 {
     int64_t end = 0;
@@ -444,8 +446,8 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
     return after_block(walks, count, count - 1, first);
 }
 
-/* A chunk of the keys, block by block in turns, so that what heads share of a page of memory is
- * near when they come to it. */
+/* Walks over a chunk of the keys, block by block. The walks take turns, so that heads whose keys
+ * share a page of memory use it while it is in a cache. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
                          struct walk *walks, int count, int64_t first, struct common *common)
 {
@@ -470,7 +472,7 @@ static void clear_total(const struct attention *a, const struct walk *w)
     }
 }
 
-/* The state of the chunk into the total. Rows of one chunk need no total to be finished. */
+/* Folds the state of the chunk into the total. Rows with a single chunk need no total. */
 static void fold_chunk(const struct attention *a, const struct kernels *kernels, struct walk *w)
 {
     if (!w->is_begun)
@@ -487,7 +489,7 @@ static void fold_chunk(const struct attention *a, const struct kernels *kernels,
 
 /* --- The end ----------------------------------------------------------------------------------
  *
- * What few calls need is not inlined, so that a call of few keys goes through fewer bytes of code.
+ * Code that few calls need is not inlined. A call of few keys then executes fewer bytes of code.
  */
 
 static struct total line_of(const struct attention *a, const struct walk *w, int row)
@@ -533,7 +535,7 @@ static __attribute__((noinline)) uint64_t finish_total(const struct attention *a
     return not_finite;
 }
 
-/* A result of another type is made in the state first, and rounded from there. */
+/* A result that is not binary32 is first written to the state, and then rounded. */
 static uint64_t finish_rows(const struct attention *a, const struct kernels *kernels,
                             const struct walk *w)
 {
@@ -630,7 +632,7 @@ static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
     return next;
 }
 
-/* The whole of `count` items, with room for their walks. */
+/* Computes `count` whole items. The stack has room for their walks. */
 static void decode(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *items, int count, struct walk *walks, char *scratch)
 {
@@ -676,7 +678,7 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
         decode_several(a, kernels, items, count, scratch);
 }
 
-/* With room for the walks. */
+/* Computes a chunk. The stack has room for the walks. */
 static void decode_chunk(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *items, int count, int64_t first, float *states,
                          int64_t step, struct walk *walks, char *scratch)

@@ -16,15 +16,15 @@ enum {
     MAX_ROWS = MAX_LANES / 4, /* a vector has at least 4 lanes */
 };
 
-/* What one item works with. Lanes are [row][head]; spare heads repeat the last one. */
+/* The data of one item. Lanes are [row][head]. Spare heads repeat the last head. */
 struct heads {
     const struct attention *a;
     const struct kernels *kernels;
     int heads, vector, rows, lanes;
-    int keys;   /* most that a row of any head sees, at least 1 */
-    bool mixed; /* whether some see fewer */
+    int keys;   /* the most keys that a row sees, at least 1 */
+    bool mixed; /* whether some rows see fewer keys */
     int64_t batch[MAX_VECTOR], kv_head[MAX_VECTOR];
-    int32_t seen[MAX_VECTOR]; /* keys that the last row sees, and so at least all others */
+    int32_t seen[MAX_VECTOR]; /* keys that the last row sees; no other row sees more */
     int32_t visible[MAX_LANES];
     const float *q[MAX_LANES];
     float *out[MAX_LANES];
@@ -33,7 +33,7 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    /* Of no columns. Behind its sums is scratch for rows that are computed again. */
+    /* Has no columns. Scratch for rows that are computed again follows row_sum. */
     struct state st;
 };
 
@@ -50,7 +50,7 @@ static float *take(char **scratch, int64_t lines, int lanes)
     return taken;
 }
 
-/* What the rows of a head see, and where its queries lie. */
+/* Sets the visible keys of a head's rows, and the addresses of its rows of Q, K, V and out. */
 static void begin_head(struct heads *w, int head)
 {
     const struct attention *a = w->a;
@@ -69,7 +69,8 @@ static void begin_head(struct heads *w, int head)
     }
 }
 
-/* Which heads they are: a division for each would take longer than its arithmetic. */
+/* Sets batch entry and KV head of each head, without divisions: a division would take longer than
+ * the arithmetic of a head. */
 static void place_heads(struct heads *w, const struct work_item *item)
 {
     w->batch[0] = item->batch;
@@ -106,8 +107,8 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     }
 }
 
-/* Rows of K, from `key` on, for each head; one that no row of the head sees may not be there, so
- * that another row stands for it. */
+/* The addresses of rows of K, from `key` on, for each head. A key that no row of the head sees may
+ * have no memory: then the address of another row stands in its place. */
 static void key_rows(const struct heads *w, int key, int keys, const float **rows)
 {
     const int64_t stride = w->a->k.stride.row;
@@ -121,7 +122,8 @@ static void key_rows(const struct heads *w, int key, int keys, const float **row
     }
 }
 
-/* The keys are shared out evenly among as few tiles as there may be. */
+/* Computes the scores in the smallest possible number of tiles, with about equal numbers of keys.
+ */
 static void score(const struct heads *w)
 {
     const int most = w->kernels->lanes / w->vector;
@@ -139,7 +141,8 @@ static void score(const struct heads *w)
     }
 }
 
-/* A sum may have overflowed. Where the sum of the weights is NaN all is NaN. */
+/* Computes rows again whose result is not finite: a sum may have overflowed. A row whose sum of
+ * weights is NaN stays NaN. */
 static __attribute__((cold, noinline)) void redo_rows(const struct heads *w, int head,
                                                       uint64_t not_finite)
 {
@@ -175,7 +178,7 @@ static void finish_lse(const struct heads *w)
     w->kernels->finish(&w->st, w->lanes, 0, w->lanes, out, lse);
 }
 
-/* What o is divided by, in place of l. */
+/* Turns row_sum into the divisors of the results. */
 static void make_divisors(const struct heads *w)
 {
     for (int lane = 0; lane < w->lanes; lane++)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the rows of a problem lie: query, output and log-sum-exp rows by their place, which follows
- * from their number in the group (see attention.h), K and V rows, and tiles of K, by the index of
- * the key.
+ * The addresses of rows. Rows of Q, of the output and of the log-sum-exp are found by their place,
+ * which is computed from the number of the row in its group (see attention.h). Rows of K and V, and
+ * tiles of K, are found by the index of the key.
  */
 #ifndef ATTNKIT_KEYS_H
 #define ATTNKIT_KEYS_H
 
 #include "kernels/attention/cells.h"
 
-/* A query row. Its own type, because of the division: once for a run of rows, not once for each row
- * and tensor. */
+/* The coordinates of a query row. They are kept in a struct because they cost a division, which is
+ * then made once for a run of rows, and not for each row and tensor. */
 struct place {
     int64_t batch, group_head, head, position; /* group_head: the first of the group */
     int64_t outer, row; /* in the tensors: batch entry and position, or where all are packed */
@@ -79,7 +79,8 @@ static inline struct key_row key_row_at(const struct cache *c, struct index at, 
                             (const float *)scales};
 }
 
-/* The row of a key, or the tile that has it. With cells it has one, of the entry that is listed. */
+/* The row of a key, or the tile that has it. With cells, the key
+ * must be in the entry that is listed, and have a cell. */
 static inline struct key_row key_row(const struct attention *a, const struct cache *c,
                                      int64_t batch, int64_t kv_head, int64_t key)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores to t where it takes more than a factor: a softcap, a bias, or both; see struct adjust.
+ * Turns scores into t where a softcap or a bias is given, or both; see struct adjust.
  * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows.
  *
  * A capped score takes some 25 operations, 12 of them multiply-adds, and a division, in a chain of
@@ -13,13 +13,13 @@ static inline floats magnitude(floats x)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
 
-/* y >= 0 or NaN with the sign of x. */
+/* y with the sign of x. y is at least 0, or NaN. */
 static inline floats with_sign_of(floats y, floats x)
 {
     return _mm256_or_ps(y, _mm256_and_ps(_mm256_set1_ps(-0.0f), x));
 }
 
-/* The minimum, or NaN where x is; y is none. */
+/* The minimum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats min_with_nan(floats x, floats y)
 {
     return _mm256_min_ps(y, x);
@@ -32,7 +32,7 @@ static inline floats power_of_two(floats rounded)
                                                 _mm256_set1_epi32(127 << 23)));
 }
 
-/* t, or -inf where the bias is. */
+/* t, or -inf where the bias is -inf. */
 static inline floats unless_masked(floats t, floats bias)
 {
     return select_v(equal_v(bias, minus_infinity()), minus_infinity(), t);

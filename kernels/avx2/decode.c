@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores
- * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
- * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
+ * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
+ * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
+ * the parent folder. Rows go in panels of at most 4 that share the loads of K and V.
  */
 #include "kernels/avx2/decode.h"
 
@@ -16,8 +16,8 @@ static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
     return _mm_max_ps(_mm_max_ps(m[0], m[1]), _mm_max_ps(m[2], m[3]));
 }
 
-/* The weights of VECTOR keys, a row in each vector, as their lines of `weights`, added to the sums
- * of the rows. */
+/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
+ * `weights` a line for each key. Returns the sums of the rows with these weights added. */
 static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_ROWS], __m128 sum)
 {
     const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);
@@ -52,7 +52,7 @@ static inline __m128 first_four(floats x)
     return _mm256_castps256_ps128(x);
 }
 
-/* All of V has been asked for before. */
+/* Nothing to do: all of V has been prefetched before. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     (void)scores;

@@ -5,8 +5,9 @@
  *
  * Tile of 4 keys x 3 vectors: 12 accumulators, 3 of q and 1 broadcast are 16 ymm. Per d it has 12
  * FMA, bound by the two FMA ports at 6 cycles, and 7 loads; a tile of 6 x 2 has 8, and was 1 to 3 %
- * slower. Rounds of 4 d have little more: 3 instructions a cycle are what a core gives that another
- * thread shares. Narrower panels, the last ones of an item, have 6 x 2 and 8 x 1.
+ * slower. The loop is unrolled by 4 d to have few other instructions: a core that
+ * another thread shares executes only 3 instructions a cycle. Narrower panels, the last ones of an
+ * item, have 6 x 2 and 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/vectors/scores_tile.h"

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: which weights are kept, by the random words of Philox, and the product of weights and
- * their factors. prefill.c and decode.c call the one for each query row and block, prefill.c the
- * other for each panel. Bound by the ports of vectors, 6 instructions for a round of 8 counters.
+ * their factors. prefill.c and decode.c call keep_line for each query row and block. prefill.c
+ * calls multiply for each panel. Bound by the ports of vectors, 6 instructions for a round of 8
+ * counters.
  *
- * A word is the low half of 64 bits, where a product takes it from and leaves it whatever the upper
- * half is, so that none is ever moved but by the shift that brings the high half of a product down.
+ * A word is the low half of a 64-bit lane. The multiplication reads only the low halves, so the
+ * upper halves need not be cleared. The only move is the shift that brings the high half of a
+ * product down.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/philox.h"
 
 enum {
     COUNTERS = VECTOR / 2, /* in a vector */
-    TOGETHER = 4,          /* vectors, to hide the latency of products: all there are */
+    TOGETHER = 4,          /* vectors of a block, all in flight to hide the latency of products */
 };
 
 typedef __m512i counters;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: t[r][key] = scale_log2 * chain over d of fma(q[r][d], k[key][d]), for K of
- * any type, which is widened as it is loaded. Called by decode.c. Types and rows are constants in
- * all that is inlined.
+ * any type, which is widened as it is loaded. Called by decode.c. Type and number of
+ * rows are constants of the inlined functions.
  *
  * Lanes are keys, K transposed in registers 4 keys x 4 d at a time so that a score stays one chain
  * over d. A tile is 16 keys for 1 or 2 rows, 8 for more. Registers: at most 8 sums, 4 of q and 8 of
@@ -14,7 +14,7 @@ enum {
     MAX_GROUPS = 4, /* of 4 keys, in a tile */
 };
 
-/* n elements, 4 or 1, from d on for 4 * groups keys from `first` on. */
+/* Adds elements d .. d + n - 1 of 4 * groups keys to the sums, from key `first` on. n is 4 or 1. */
 static inline __attribute__((always_inline)) void
 add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *panel, int first,
       int64_t d, const int n, const int groups, const int rows)
@@ -34,7 +34,7 @@ add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *pan
     }
 }
 
-/* 4 * groups keys from `first` on. */
+/* Computes the scores of 4 * groups keys from key `first` on. */
 static inline __attribute__((always_inline)) void score_tile(const enum type type,
                                                              const struct panel *panel, int first,
                                                              struct scores *scores,

@@ -10,7 +10,7 @@
  */
 #include "kernels/neon/neon.h"
 
-/* One key more for `height` columns of V, whose row has the first: 4 of them share a load. */
+/* Adds one key to the sums of `height` columns of V, from row[0] on. 4 columns share a load. */
 static inline __attribute__((always_inline)) void add_key(float32x4_t sum[][VECTORS],
                                                           const float *row, const float *p,
                                                           const int height, const int vectors)
@@ -54,7 +54,7 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
             vst1q_f32(o + i * lanes + j * VECTOR, sum[i][j]);
 }
 
-/* No machine to measure on. */
+/* Does nothing: no ARM machine was at hand on which prefetching could be measured. */
 static inline void prefetch_rows(const struct rows *rows, int64_t first, int64_t end)
 {
     (void)rows, (void)first, (void)end;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens to a softmax state after its blocks: the first chunk of a panel becomes its total,
- * later ones fold in, and a state or a total becomes the result, out = o / l + 0 and
- * lse = M ln 2 + log l. For panels, with rows across the lanes, and for decode, with a line per
- * row. Called at the end of a chunk and of an item. The state.c of an instruction set includes this
- * file after it has defined the operations on struct wide, VECTOR numbers of binary64.
+ * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, the
+ * states of later chunks are folded into it, and a state or a total becomes the result,
+ * out = o / l + 0 and lse = M ln 2 + log l. In panels rows are lanes, in decode each row has a line
+ * of memory. Called at the end of a chunk and of an item. The state.c of an instruction set
+ * includes this file after it has defined the operations on struct wide, VECTOR numbers of
+ * binary64.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H
@@ -24,12 +25,12 @@ void KERNEL(begin_total)(const struct total *total, const struct state *chunk, i
         store_wide(o + i, load_widened(chunk_o + i));
 }
 
-/* What l and o of some rows are multiplied by before they are added up. */
+/* Factors of l and o of some rows, of the total and of the chunk, before both are added. */
 struct factors {
     struct wide total, chunk;
 };
 
-/* Moves M on. */
+/* Replaces M by the larger maximum. Returns the factors for the old and the new sums. */
 static inline struct factors fold_max(float *row_max, const float *chunk_max)
 {
     const floats max = load_aligned(row_max), other = load_aligned(chunk_max);
@@ -109,7 +110,7 @@ uint64_t KERNEL(settle)(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* l, or 1 where it is 0, and what inverse_of gives. */
+/* l, or 1 where l is 0, and the result of inverse_of. */
 struct divisor {
     struct wide l, inverse;
 };
@@ -136,7 +137,7 @@ static inline floats wide_result(struct wide o, const struct divisor *d)
     return narrowed(x) + broadcast(0.0f);
 }
 
-/* Where o and l of a result are, and so whether they are binary32 or binary64. */
+/* Whether o and l are of a chunk, in binary32, or of a total, in binary64. */
 enum numbers {
     NARROW, /* o and l of a chunk */
     WIDE,   /* of a total */
@@ -272,7 +273,7 @@ static inline floats finish_row(const float *o, floats divisor, int64_t n, float
     return spoilt;
 }
 
-/* A call of its own, so that a call without lse has no frame to make. */
+/* Not inlined, so that a call without lse makes no stack frame. */
 static __attribute__((noinline)) void finish_row_lse(const struct state *st, int rows,
                                                      float *const *lse)
 {

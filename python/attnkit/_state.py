@@ -17,8 +17,8 @@ def _rows(q: Any) -> Tuple[int, ...]:
 
 
 class State:
-    """What the rows of q have seen so far. Each update goes on over the keys that follow, and result() gives
-    what attention over all of them gives, bit for bit. Every part but the last has a multiple of 512 keys.
+    """The softmax state of the rows of q over the keys so far. Each update adds the next part of the keys.
+    result() has the bits of one attention call over all keys. Every part but the last has a multiple of 512 keys.
     A state may go to another process or machine: arrays and from_arrays."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class State:
 
     @classmethod
     def from_arrays(cls, arrays: Any, keys: int) -> "State":
-        """A state of the arrays of another one, which had seen so many keys."""
+        """Makes a state from the arrays of another state. keys is the number of keys that the other has seen."""
         types = (numpy.float32, numpy.float64, numpy.float64)
         copies = tuple(numpy.array(array, order="C") for array in arrays)
         if len(copies) != 3 or any(array.dtype != type for array, type in zip(copies, types)):
@@ -52,11 +52,11 @@ class State:
         return state
 
     def update(self, q: Any, k: Any, v: Any, **options: Any) -> None:
-        """Goes on over the next part of the keys. q is that of all updates; shapes, options and exceptions
-        are those of attention(): mask, bias, causal, q_offsets, window, softcap, alibi_slopes, scale,
-        kv_lens, dropout, seeds and threads. Masks have the columns of this part. 'bottom-right' is of the
-        keys up to the end of this part; with parts of a longer whole, say q_offsets. Raises ValueError where
-        the keys so far are no multiple of 512."""
+        """Adds the next part of the keys. Every update gets the same q. Shapes, options and exceptions are as for
+        attention(): mask, bias, causal, q_offsets, window, softcap, alibi_slopes, scale,
+        kv_lens, dropout, seeds and threads. Masks have a column for each key of this part.
+        With 'bottom-right' the last row is at the last key of this part. Where more parts follow, give
+        q_offsets instead. Raises ValueError if the number of keys so far is not a multiple of 512."""
         if self._keys % CHUNK_KEYS:
             raise ValueError(f"the keys so far are {self._keys}: every part but the last has a multiple of "
                              f"{CHUNK_KEYS}")
@@ -70,7 +70,7 @@ class State:
     def result(self, dtype: Any = numpy.float32, *, sinks: Any = None, return_lse: bool = False,
                threads: Optional[int] = None) -> Any:
         """The result of all parts: [..., rows, value_dim] in float32, float16 or bfloat16 (of ml_dtypes),
-        with return_lse a tuple of it and lse. sinks as of attention()."""
+        with return_lse a tuple of the result and lse. sinks has the meaning that it has in attention()."""
         out = self.arrays[2]
         rows, value_dim = out.shape[:-1], out.shape[-1]
         no_key = (*rows[:-1], 0)

@@ -67,7 +67,7 @@ class call
     void read_storage(PyObject *cache);
     // Options and cache of a layer, whose shape attnkit knows.
     void read_layer(const layer_shape &shape, PyObject *const *values);
-    // Everything else: masks, score functions, states, threads.
+    // Everything else: masks, score mods, states, threads.
     void read_options(PyObject *const *values);
     // out, lse and weights; makes what is not given.
     void read_outputs(PyObject *const *values);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors against the oracle: E, which is promised to be at most 4 on the distributions of
- * settings.h, and shares of the derived bound.
+ * Errors against the oracle, in two measures: E, and the share of the derived bound.
+ * docs/semantics.md defines E, and promises at most 4 on the distributions of settings.h.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H
@@ -13,7 +13,7 @@
 
 /* The worst errors of all comparisons. */
 struct worst {
-    double e, own_e;          /* E, and E with the unit of each element, which is never less */
+    double e, own_e;          /* E; E with the unit of each element, which is at least E */
     double bound, lse_bound;  /* |error| / bound of the result, and of the LSE */
     int64_t elements, beyond; /* beyond: elements whose E exceeds MOST_E */
 };

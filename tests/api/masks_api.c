@@ -545,10 +545,8 @@ static void negative_windows_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"window.left is -2: must be at least -1, which is no bound",
-         {SET(groups.window.left, -2)}},
-        {"window.right is -3: must be at least -1, which is no bound",
-         {SET(groups.window.right, -3)}},
+        {"window.left is -2: must be at least -1; -1 is no bound", {SET(groups.window.left, -2)}},
+        {"window.right is -3: must be at least -1; -1 is no bound", {SET(groups.window.right, -3)}},
         {"window.right is -9223372036854775808: must be", {SET(groups.window.right, INT64_MIN)}},
         {"window.keep_first is -1: must be at least 0", {SET(groups.window.keep_first, -1)}},
     };
@@ -1230,8 +1228,8 @@ static void sinks_are_for_results(void **state)
     (void)state;
     struct call *c = made_call(make_state);
     give(c, SINKS);
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but state_out, too");
-    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks is given, but state_out, too");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks and state_out are both given");
+    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "sinks and state_out are both given");
     c = made_call(make_sinks);
     char *const before = c->q + MARGIN;
     c->groups.states.state_in =
@@ -1311,10 +1309,10 @@ static void weights_are_not_for_parts_of_the_keys(void **state)
     (void)state;
     struct call *c = made_call(make_weights);
     make_state(c);
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights is given, but state_out, too");
-    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights is given, but state_out, too");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights and state_out are both given");
+    expect_query_refusal(c, ATTNKIT_BAD_ARGUMENT, "weights and state_out are both given");
     const struct refusal table[] = {
-        {"weights is given, but state_in, too",
+        {"weights and state_in are both given",
          {SET(groups.states.state_in.max, 64), SET(groups.states.state_in.sum, 64),
           SET(groups.states.state_in.out, 64)}},
         {"weights is given, but first_key is 512",

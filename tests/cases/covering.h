@@ -27,10 +27,10 @@ struct axes all_axes(void);
  * the other axes, so that a case seldom costs more than `cost_limit` (case_cost). */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
-/* `count` cases that walk through the values of every axis in turn (1,742 take in all of head_dim).
- * The golden hashes of f32 are of these cases: another way to draw them would change the hashes.
- * Hardly any case costs more than `cost_limit`, a bound for emulators. Only every sixteenth, which
- * has 65 rows over 1,000 keys, may cost 16 times as much. */
+/* `count` cases that walk through the values of every axis in turn (1,742 cases contain all values
+ * of head_dim). The golden hashes of f32 are of these cases: another way to draw them would change
+ * the hashes. Hardly any case costs more than `cost_limit`, a bound for emulators. Only every
+ * sixteenth, which has 65 rows over 1,000 keys, may cost 16 times as much. */
 struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, double cost_limit);
 
 /* Pairs of values that occur in no case. */

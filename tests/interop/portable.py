@@ -58,7 +58,7 @@ def refusals(command, folder):
         "no header": (b"", "cut off"),
         "half of a header": (data[:HEADER // 2], "cut off"),
         "a byte too few": (data[:-1], "cut off"),
-        "a byte too many": (data + b"\0", "goes on after its end"),
+        "a byte too many": (data + b"\0", "longer than it should be"),
         "ends of lines changed": (data.replace(b"\r\n", b"\n", 1), "not a file of"),
         "the other byte order": (flipped, "other byte order"),
         "another version": (data[:VERSION] + b"\2" + data[VERSION + 1:], "version that is not known"),

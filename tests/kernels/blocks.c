@@ -58,7 +58,7 @@ static void draw_block(const struct block_format *f, uint16_t scale, uint64_t *r
         memcpy(block + f->minimum_at, &minimum, sizeof minimum);
 }
 
-/* With random integers and a random minimum. */
+/* Widens blocks with every bit pattern of a scale, random integers and a random minimum. */
 static void every_scale_of_a_block_widens(const struct kernels *kernels)
 {
     uint64_t random = 1;
@@ -78,7 +78,7 @@ static void every_scale_of_a_block_widens(const struct kernels *kernels)
     }
 }
 
-/* Every integer at every place. */
+/* Widens blocks with every integer at every place. */
 static void every_integer_widens(const struct kernels *kernels)
 {
     for (int b = 0; b < BLOCK_FORMATS; b++) {
@@ -138,7 +138,8 @@ static void groups_of_e4m3_have_their_scales(const struct kernels *kernels)
     }
 }
 
-/* To blocks of TYPE_Q8_0 that widen to the same numbers. No byte outside them is written. */
+/* Unpacks blocks to blocks of TYPE_Q8_0 that widen to the same numbers. No other byte is written.
+ */
 static void blocks_are_unpacked(const struct kernels *kernels)
 {
     uint64_t random = 1;
@@ -163,7 +164,7 @@ static void blocks_are_unpacked(const struct kernels *kernels)
         }
 }
 
-/* Rows at a stride that is no multiple of a block, and backwards. */
+/* Unpacks rows whose stride is not a multiple of a block, or is negative. */
 static void rows_are_unpacked_one_after_the_other(const struct kernels *kernels)
 {
     enum { ROWS = 5, DIM = 256, STRIDE = 200 };

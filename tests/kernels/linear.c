@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps: the packed matrix is what the header says it is, and y has the bits of the scalar
- * reference, which knows no packing: for all types, shapes around every cut, layouts with unmapped
- * pages next to rows, threads in any order; and a row of y has the bits that it has alone.
+ * Linear maps: the packed matrix has the bytes that the header describes, and y has the bits of the
+ * scalar reference, which does not pack. The tests cover all types, shapes around every block size,
+ * layouts with unmapped pages next to rows, and threads in any order. A row of y has the bits of a
+ * call with this row alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,7 +108,7 @@ static void types_and_layouts_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* Kinds that take other ways through the loops. */
+/* Kinds for which the loops take different branches. */
 static const struct linear_kind ways[] = {
     {.bias = true},
     {.y_type = ATTNKIT_BF16},

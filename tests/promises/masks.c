@@ -9,7 +9,7 @@
  * infinite where the oracle is. The reference alone is enough, because all instruction sets have
  * its bits.
  *
- * Integers of 32 bits in place of 64 change nothing in every tenth case.
+ * Every tenth case runs a second time with integers of 32 instead of 64 bits. No bit may change.
  *
  *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *

@@ -31,8 +31,8 @@ enum {
     VALUE_DIM = 12,
 };
 
-/* Bytes. AddressSanitizer gives every array of every inlined tile a place of its own, more than
- * 90 KiB of them in a decode tile that takes 8 KiB otherwise. */
+/* Bytes. AddressSanitizer gives every array of every inlined tile its own stack memory. A decode
+ * tile then takes more than 90 KiB, and 8 KiB otherwise. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SMALL_STACK = 256 * 1024 };
 #else

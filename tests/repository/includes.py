@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Reads every include of the tree: each room uses only the rooms below it, by a path from the top of the tree.
-Also counts the files of each folder, because nothing is found in a folder of many.
+Also counts the files of each folder, because in a folder of many files nothing is found.
 
     python3 tests/repository/includes.py
 """
@@ -66,13 +66,13 @@ def wrong(root, path, words):
     if target[0] in FORBIDDEN.get(room, ()):
         return f"{room}/ includes nothing of {target[0]}/"
     if room == "examples" and is_quoted:
-        return "an example includes the public header as <attnkit.h>, and the system's"
+        return "an example includes <attnkit.h> and headers of the system, and nothing else"
     ours, theirs = instruction_set(root, path.parts), instruction_set(root, target)
     if ours and theirs and ours != theirs:
-        return f"the tiles of {ours} include nothing of those of {theirs}"
+        return f"the tiles of {ours} include no file of the tiles of {theirs}"
     is_known = PUBLIC.fullmatch(name) or GENERATED.fullmatch(name)
     if is_quoted and not is_known and not is_by_path_from_the_top(root, name):
-        return "is no file of the tree by its path from the top"
+        return "is not the path of a file of the tree, from the top"
     return None
 
 
@@ -166,20 +166,20 @@ class Rules(unittest.TestCase):
     def test_an_example_includes_what_is_installed(self):
         self.passes("examples/a.c", "<attnkit.h>", "<attnkit/cache.h>", "<stdio.h>")
         self.fails("examples/b.c", '"attnkit.h"',
-                   "an example includes the public header as <attnkit.h>, and the system's")
+                   "an example includes <attnkit.h> and headers of the system, and nothing else")
         self.fails("examples/b.c", "<kernels/attention/keys.h>", "examples/ includes nothing of kernels/")
         self.fails("examples/b.c", '"examples/shared.h"', "examples/ includes nothing of examples/")
 
     def test_the_tiles_of_an_instruction_set_are_its_own(self):
         self.passes("kernels/avx2/a.c", '"kernels/avx2/avx2.h"', '"kernels/attention/keys.h"')
         self.fails("kernels/avx2/b.c", '"kernels/neon/neon.h"',
-                   "the tiles of avx2 include nothing of those of neon")
+                   "the tiles of avx2 include no file of the tiles of neon")
 
     def test_a_path_is_from_the_top(self):
         self.passes("bench/rows/a.c", '"bench/rows/rows.h"', '"tools/cli/tool.h"', '"roof_config.h"')
         for name in ("rows.h", "../rows/rows.h", "bench/../bench/rows/rows.h", "bench/rows/gone.h",
                      str(self.root / "bench/rows/rows.h")):
-            self.fails("bench/rows/b.c", f'"{name}"', "is no file of the tree by its path from the top")
+            self.fails("bench/rows/b.c", f'"{name}"', "is not the path of a file of the tree, from the top")
         self.fails("bench/rows/b.c", "ROWS",
                    "is neither a name in quotes nor one in angle brackets")
 

@@ -4,7 +4,7 @@
 earlier mains. The text that follows it on the page is its output.
 
     tests/repository/tutorial.py LIBRARY COMPILER...    shared library; how the build calls its compiler
-    tests/repository/tutorial.py --write LIBRARY COMPILER...    writes what they print into the page
+    tests/repository/tutorial.py --write LIBRARY COMPILER...    writes their output into the page
 """
 
 import re
@@ -29,17 +29,17 @@ def programs(page):
         kind, text = fence.groups()
         if kind == "text":
             if program is None:
-                sys.exit("tutorial.py: a text that follows no main")
+                sys.exit("tutorial.py: a block of output follows no main")
             found.append((program, fence))
             program = None
         elif program is not None:
-            sys.exit("tutorial.py: a main with no text of what it prints")
+            sys.exit("tutorial.py: a main has no block with its output")
         else:
             code += ("\n" if code else "") + text
             if MAIN.search(text):
                 program, code = code, MAIN.sub("", code)
     if program is not None or len(found) < 5:
-        sys.exit(f"tutorial.py: {len(found)} programs with what they print")
+        sys.exit(f"tutorial.py: {len(found)} programs with a block of output")
     return found
 
 

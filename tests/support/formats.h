@@ -36,8 +36,9 @@ bool is_nan(const struct format *f, uint16_t half);
  * keeps its bits. */
 uint32_t widened_bits(const struct format *f, uint16_t half);
 
-/* Whether x narrows to `half`: no neighbouring pattern is nearer, and none that is as near is even.
- * A NaN must keep its sign and the upper bits of its payload, and be quiet. */
+/* Whether x narrows to `half`: no neighbouring pattern is nearer to x. If a neighbour is equally
+ * near, `half` is the even one of the two. A NaN must keep its sign and the upper bits of its
+ * payload, and be quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
 /* Whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 is the n expected values narrowed, including the

@@ -23,7 +23,7 @@ struct npy {
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
     size_t bytes; /* size of data */
-    void *data;   /* never NULL, even if a size is 0; the caller's to npy_free */
+    void *data;   /* never NULL, even if a size is 0; the caller must npy_free it */
 };
 
 /* Which arrays a reader takes. */
@@ -55,7 +55,8 @@ struct npy_output {
     const struct npy *array; /* NULL: the file is `content` */
     const void *content;
     size_t content_bytes;
-    char path[PATH_ROOM]; /* absolute, links followed; this and what follows is npy_write's */
+    char
+        path[PATH_ROOM]; /* absolute, links followed; only npy_write uses this and the next field */
     char temporary[PATH_ROOM];
 };
 

@@ -8,7 +8,7 @@ import numpy as np
 from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, generator,
                      head_oracle, up_to)
 
-# Matrices as [outputs, inputs], and K and V of a cache, or None, as [1, heads, keys, dim].
+# Matrices are [outputs, inputs]. cache is None, or K and V of a cache as [1, heads, keys, dim].
 Weights = namedtuple("Weights", "q k v o cache")
 
 

@@ -111,7 +111,7 @@ def explanation(results):
     if results["roofs_missing"]:
         words = [f"No percents: the roofs come from attnkit bench, which says: "
                  f"{results['roofs_missing']}. Speeds instead."]
-    words.append("The last column is the speed of the faster attnkit by that of the best peer. Errors "
+    words.append("The last column is the speed of the faster attnkit by the speed of the best peer. Errors "
                  "are the largest absolute ones against a float64 oracle.")
     if any(r.get("disturbed") for e in results["workloads"] for r in e["results"].values()):
         words.append("~: other programs took the processor away meanwhile.")

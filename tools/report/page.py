@@ -85,8 +85,8 @@ def summary(machines):
     items = "".join(f'<div class="{kind}"><dt>{words}</dt><dd>{number}</dd></div>'
                     for words, number, kind in numbers)
     return (f"<header><h1>{TITLE}</h1><p class=\"muted\">{count(len(runs), 'run')} of "
-            f"<code>attnkit bench</code>, {days(runs)}. A percentage is the speed of a row in percent of the "
-            "multiply-adds, or for decode of the memory reads, that the same machine did beside it."
+            f"<code>attnkit bench</code>, {days(runs)}. A percentage is the speed of a row in percent of its "
+            "roof: the multiply-adds, or for decode the memory reads, of the same machine at the same time."
             f'</p><dl class="counts">{items}</dl></header>' + machine_table(machines))
 
 
@@ -135,7 +135,7 @@ def regression(change, say_machine):
 
 
 def able(machines):
-    """Rows that can be judged."""
+    """The number of rows that can be judged."""
     return sum(sum(p.undisturbed for p in series.points) >= changes.LEAST_RUNS
                for machine in machines for series in machine.series.values())
 
@@ -143,7 +143,7 @@ def able(machines):
 def judged(machines):
     rows = sum(len(machine.series) for machine in machines)
     return (f"{able(machines)} of {count(rows, 'row')} {'has' if able(machines) == 1 else 'have'} the "
-            f"{changes.LEAST_RUNS} undisturbed runs that it takes to tell a change from noise; one of less than "
+            f"{changes.LEAST_RUNS} undisturbed runs that are needed to tell a change from noise. A change of less than "
             f"{plots.percent(100 * changes.LEAST_STEP)} does not count.")
 
 
@@ -194,9 +194,9 @@ def rooflines(machine):
     cards = [card(f"<code>{escape(isa)}</code>", "", svg) for isa, svg in drawn if svg]
     if not cards:
         return ""
-    words = (f"The calls of the newest run on one thread, {code(machine.last.commit)}, under what the machine did "
-             "with nothing but multiply-adds, and with nothing but reading memory. What the caches hold can be "
-             "above the slope.")
+    words = (f"The calls of the newest run on one thread, {code(machine.last.commit)}, under the two roofs "
+             "of the machine: multiply-adds alone, and memory reads alone. Calls whose data the caches hold can "
+             "be above the slope.")
     return part("Rooflines", words, cards, "cards wide", family_key())
 
 
@@ -250,9 +250,9 @@ def of_peers(measured):
     cards = [peer_card(measured["columns"], entry) for entry in measured["workloads"]]
     threads = measured.get("threads", 1)
     return (f"<p class=\"muted\">{escape(measured['machine']['cpu'])}, {count(threads, 'thread')}, "
-            f"{escape(measured['date'][:10])}, by <code>tools/peers.py</code>: percent of the roof, of the "
-            "smallest call the time. The number at the right is the speed of the faster attnkit by that of the "
-            f"best other library.</p><div class=\"cards\">{''.join(cards)}</div>")
+            f"{escape(measured['date'][:10])}, by <code>tools/peers.py</code>: percent of the roof; for the "
+            "smallest call, its time. The number at the right is the speed of the faster attnkit, divided by the "
+            f"speed of the best other library.</p><div class=\"cards\">{''.join(cards)}</div>")
 
 
 def peer_card(columns, entry):
@@ -274,13 +274,14 @@ def section(heading, inside):
 
 def method():
     return section("How changes are found", (
-        "<p>For each row and machine alone: in the series of runs and in overlapping parts of it, of half the "
-        "length and so on, the split that separates two means best is a change if at most "
-        f"{plots.percent(100 * changes.LEVEL)} of {changes.PERMUTATIONS} random orders of the same runs have "
-        "one as good; then the same on either side. Medians that differ by less than "
+        "<p>Each row of each machine is judged alone. Candidates are the splits that separate two means best, in "
+        "the whole series of runs and in overlapping parts of it, of half the length, a quarter, and so on. A "
+        f"split is a change if at most {plots.percent(100 * changes.LEVEL)} of {changes.PERMUTATIONS} random "
+        "orders of the same runs have an equally good split. Then the runs on either side are split in the "
+        "same way. Medians that differ by less than "
         f"{plots.percent(100 * changes.LEAST_STEP)} are one level. Values far out are pulled in to Tukey’s "
-        "outer fences, disturbed runs are left out. Of a hundred rows without a change, one may be shown with "
-        "one.</p>"))
+        "outer fences, disturbed runs are left out. Of a hundred rows that did not change, about one is shown "
+        "as changed.</p>"))
 
 
 def page(machines, peers):

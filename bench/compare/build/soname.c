@@ -103,8 +103,8 @@ static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uin
                : NULL;
 }
 
-/* Returns the first string with this tag, or, unless `wanted` is NULL, the one equal to it. NULL if
- * there is none. */
+/* Returns the first string with this tag. If `wanted` is not NULL, the string must be equal to it.
+ * Returns NULL if there is none. */
 static char *find_string(const struct image *image, ElfW(Sxword) tag, const char *wanted)
 {
     const ElfW(Dyn) *const entries = dynamic_section(image);
@@ -128,7 +128,7 @@ static bool number_both(const struct image *library, const struct image *module,
         return complain("%s cannot be loaded: it is no shared library with a soname", side);
     char *const needed = find_string(module, DT_NEEDED, name);
     if (!needed)
-        return complain("the worker of %s was not linked with %s, which its library is", side,
+        return complain("the worker of %s was not linked with %s, the soname of its library", side,
                         name);
     snprintf(digits, sizeof digits, "%02d", number % 100);
     memcpy(name, digits, DIGITS);

@@ -12,7 +12,7 @@
 
 /* The user's choice of points. */
 struct choice {
-    const char *isa;    /* only its points; NULL: the best one's, and some of AVX2 and scalar */
+    const char *isa;    /* points of this one; NULL: of the best one, and some of AVX2 and scalar */
     bool quick;         /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };

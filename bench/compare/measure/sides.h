@@ -16,7 +16,8 @@ enum { COPIES = 8, MAX_ISAS = 8, SIDES_PROBLEM = 512 };
 
 /* Loads the copies that copies_make has made in `folder`, in the given order of sides. Checks that
  * they can be compared: each worker has our version and is bound to its own library. From now on
- * *busy is the side that is being loaded or called, or -1. Returns false if problem says why. */
+ * *busy is the side that is being loaded or called, or -1. Returns false on an error, and
+ * writes it to problem. */
 bool sides_load(const char *folder, const int order[SIDES], volatile int *busy,
                 char problem[SIDES_PROBLEM]);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 8 elements at a time. Bound
- * by loads and stores, but for the division of each element that becomes a byte.
- * Types with scales have functions of their own: a short row of the others then saves no registers.
+ * by loads and stores, except that narrowing to bytes is bound by a division for each element.
+ * Types with scales have functions of their own, so that short rows of other types need not save
+ * registers.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -18,8 +19,8 @@ static inline uint16_t f16_from_float(float x)
 }
 
 /* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
- * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here:
- * only then the sum carries into bit 14. */
+ * have numbers without a hidden bit. The NaN of E4M3 has all bits set except the
+ * sign. It becomes a NaN here: only then the sum carries into bit 14. */
 static inline __m256i f16_from_e4m3(__m128i bytes)
 {
     const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
@@ -83,7 +84,7 @@ static inline __m128i bf16_from_f32(__m256 x)
     return _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* To nearest, in -127 .. 127. */
+/* Rounds to the nearest integer, in -127 .. 127. */
 static inline __m128i bytes_from_f32(__m256 x)
 {
     const __m256i i32 = _mm256_cvtps_epi32(x);
@@ -104,7 +105,8 @@ static inline __m128i narrowed(const enum type type, __m256 x, float scale)
     }
 }
 
-/* The first n as elements `at` on of a row, and no byte behind them. */
+/* Stores the first n numbers as elements at .. at + n - 1 of a row, and writes no byte after them.
+ */
 static inline __attribute__((always_inline)) void
 store_elements(const enum type type, void *row, int64_t at, int64_t n, __m128i elements)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element to binary32, to TYPE_Q8_0 and, of two types,
- * back, 32 elements at a time: their integers become signed bytes in a ymm, by a shift, a table or
- * masks of bits, and then two zmm of binary32. Some 17 instructions for 32 elements, bound by the
- * two conversions and the two stores; two zmm are live, and the constants. As blocks of TYPE_Q8_0
- * the bytes are stored as they are, in some 9 instructions.
+ * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, and
+ * for two types also from binary32. 32 elements are converted at a time: their integers become
+ * signed bytes in a ymm, by a shift, a table or masks of bits, and then two zmm of binary32. Some
+ * 17 instructions for 32 elements, bound by the two conversions and the two stores; two zmm are
+ * live, and the constants. As blocks of TYPE_Q8_0 the bytes are stored as they are, in some 9
+ * instructions.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"
@@ -34,7 +35,8 @@ static inline __m256i quads(const char *from)
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-/* Of 2 bits: a byte goes to the lowest one of four, and shifts bring the others' bits there. */
+/* Integers of 2 bits of a unit, as bytes. Each byte is copied to four bytes, and shifts bring the
+ * bits of each element to the low end. */
 static inline __m256i pairs(const char *from)
 {
     const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
@@ -43,7 +45,7 @@ static inline __m256i pairs(const char *from)
     return _mm256_and_si256(all, _mm256_set1_epi8(3));
 }
 
-/* What the elements of a unit are before they are scaled, as signed bytes. */
+/* The integers of a unit, before they are scaled, as signed bytes. */
 static inline __attribute__((always_inline)) __m256i integers(const enum type type,
                                                               const char *block, int64_t unit)
 {
@@ -112,7 +114,7 @@ static inline __attribute__((always_inline)) __m512i integers_from(const enum ty
                                                                    const float *x, float factor)
 {
     const float zero = (float)zero_integer(type);
-    /* No product where there is no factor: that of an infinity and 0 is NaN. */
+    /* Without a factor nothing is multiplied: infinity times 0 would be NaN. */
     const __mmask16 is_told = factor == 0.0f ? 0 : 0xffff;
     const __m512 product = _mm512_maskz_mul_ps(is_told, _mm512_loadu_ps(x), _mm512_set1_ps(factor));
     const __m512i q = _mm512_cvttps_epi32(_mm512_add_ps(product, _mm512_set1_ps(zero + 0.5f)));

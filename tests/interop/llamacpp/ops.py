@@ -5,9 +5,9 @@ FLASH_ATTN_EXT must be supported, and pass.
 
     tests/interop/llamacpp/ops.py [BUILD] [--part N]
 
-The program does not count the cases that a backend does not support; this does. The first run fetches
+llama.cpp's test does not count cases that a backend does not support; this script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part
-it takes N cases, as many of each pair of types of K and V as there are, the cheap ones first.
+it runs N cases, about equally many for each pair of types of K and V, and cheap cases first.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def test(library, *options):
 
 
 def all_cases(library):
-    """(the parameters of a case, is it supported?) of each."""
+    """A list of (parameters, whether the case is supported), one for each case."""
     _, table, log = test(library, "support", "-o", OP, "--output", "csv")
     rows = csv.DictReader(io.StringIO(table))
     cases = [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
@@ -51,7 +51,7 @@ def cost(case):
 
 
 def part_of(cases, count):
-    """The same for every run: round the pairs of types, each time the next quarter of its cases."""
+    """Chooses `count` cases, the same in every run: a case of each pair of types in turns."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment with the packages of requirements.txt, in the user's cache folder: one for
-each version of that file and of Python.
-"""
+"""The virtual environment with the packages of requirements.txt. It lies in the user's cache folder. Each
+version of requirements.txt and of Python has its own."""
 
 import fcntl
 import hashlib
@@ -50,7 +49,7 @@ def make(venv):
     if not ok:
         fail(f"pip cannot install {REQUIREMENTS}", output,
              "The cases of ONNX come from these packages: the first run needs PyPI and a Python of\n"
-             "3.10 or later, and there is no test of them without.")
+             "3.10 or later, and without PyPI they cannot be tested.")
     (venv / STAMP).touch()
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns FlexAttention into Attention, for score mods that attnkit's options can express. A score mod is a
-graph; the few of ONNX's cases are recognised by their operators and constants."""
+graph. The few graphs in ONNX's cases are recognised by their operators and constants."""
 
 import numpy
 from onnx import helper, numpy_helper
@@ -22,11 +22,11 @@ def constant(graph, name):
 
 def require(graph, is_so):
     if not is_so:
-        raise Unsayable(f"{graph.name} is none of the known functions of the scores")
+        raise Unsayable(f"{graph.name} is not a score mod that this test knows")
 
 
 def queries_and_keys(graph):
-    """The names of the indices of rows and keys that the POSITIONS give, which are checked."""
+    """Checks the POSITIONS at the start of the graph. Returns the names of the row and the key index."""
     nodes = graph.node
     sizes = {}
     for gather in nodes[1:3]:
@@ -80,7 +80,7 @@ FUNCTIONS = {
 
 
 def attention(node, inputs):
-    """A node of Attention and its inputs, with the results of a node of FlexAttention."""
+    """Returns a node of Attention that computes the same as this node of FlexAttention, and its inputs."""
     attributes, bias = {}, None
     if any(array.dtype == numpy.float64 for array in inputs):
         raise Unsayable("attnkit has no tensors of float64")

@@ -233,7 +233,7 @@ static void describe_masks(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
-/* --- Score functions and weights -------------------------------------------------------------- */
+/* --- Score mods and weights ------------------------------------------------------------------- */
 
 enum { SCORE_SETS = 64 };
 

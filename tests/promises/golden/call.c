@@ -225,7 +225,7 @@ static void make_masks(struct golden_call *c)
     }
 }
 
-/* --- Score functions -------------------------------------------------------------------------- */
+/* --- Score mods ------------------------------------------------------------------------------- */
 
 static float draw_bias(enum golden_numbers numbers, int64_t kind, uint64_t *random)
 {

@@ -31,8 +31,10 @@ void layer_draw_shape(struct layer *l, const attnkit_layer_weights *shape, bool 
 /* Draws other weights of the same shape and types. */
 void layer_draw_alike(struct layer *l, const struct layer *like, uint64_t *random);
 
-/* Packs the weights, once; frees all. */
+/* Packs the weights. To be called once. */
 void layer_pack(struct layer *l);
+
+/* Frees the weights, packed or not. */
 void layer_free(struct layer *l);
 
 #endif
