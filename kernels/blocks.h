@@ -36,14 +36,14 @@ static inline int64_t fifth_bits_at(const enum type type)
     return has_minimum(type) ? 4 : 2;
 }
 
-/* Where the integers of unit `unit` begin. */
+/* The offset of the integers of unit `unit`. */
 static inline int64_t integers_at(const enum type type, int64_t unit)
 {
     return fifth_bits_at(type) + (has_fifth_bits(type) ? 4 : 0) +
            unit * UNIT * bits_of_integer(type) / 8;
 }
 
-/* What the 16 integers of TYPE_IQ4_NL stand for. */
+/* The values of the 16 integers of TYPE_IQ4_NL. */
 #define IQ4_NL_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 
 /* Whether there is a rule by which binary32 becomes this type, blocks or not. */
@@ -52,15 +52,15 @@ static inline bool can_be_written(enum type type)
     return !is_only_widened(type) || type == TYPE_Q4_0 || type == TYPE_Q5_0;
 }
 
-/* Of TYPE_Q4_0 and TYPE_Q5_0: the integer that is 0. The integers go from the
- * one that stands for the largest magnitude, 0, to twice this less 1. */
+/* The integer of TYPE_Q4_0 or TYPE_Q5_0 that means 0. Integer 0 means the largest magnitude. The
+ * largest integer is twice the result, less 1. */
 static inline int zero_integer(const enum type type)
 {
     return type == TYPE_Q4_0 ? 8 : 16;
 }
 
-/* What elements are multiplied by before they are rounded: 1 / scale, or 0 where no integer but 0
- * can be told, because the scale is 0, too small or not finite. */
+/* The factor of elements before they are rounded: 1 / scale. It is 0 where the scale is 0, too
+ * small or not finite, so that every integer becomes 0. */
 static inline float factor_of(float scale)
 {
     const float factor = 1.0f / scale;

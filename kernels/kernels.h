@@ -187,8 +187,8 @@ struct adjust {
     float to_cap, factor;
 };
 
-/* What is added to the scores of a query row in a block of keys. Of key i it is
- *   max(f32(number i * unit), least)       where there are numbers, of the caller; NaN stays NaN
+/* The numbers that are added to the scores of a query row in a block of keys. For key i the number
+ * is max(f32(number i * unit), least)       where there are numbers, of the caller; NaN stays NaN
  *   + f32(slope * f32(distance + i))       where there is a slope; the sum is at least -FLT_MAX
  * with every operation rounded, starting at +0 where there are no numbers; and -inf where the key
  * is not seen. */
@@ -212,18 +212,18 @@ static inline bool has_near_keys(const struct bias_line *what)
     return what->distance >= INT32_MIN && what->distance <= INT32_MAX - KEY_BLOCK;
 }
 
-/* f32(distance + i), of any. */
+/* f32(distance + i), for any distance. */
 static inline float key_distance(const struct bias_line *what, int i)
 {
     int64_t sum;
     return (float)(__builtin_add_overflow(what->distance, (int64_t)i, &sum) ? INT64_MAX : sum);
 }
 
-/* What dropout multiplies the weights of a query row by in a block of keys: 0 where the word of a
- * key is less than `dropped`, else `factor`. The words of four keys are what Philox4x32-10 makes of
- * a counter, with the halves of the seed as its key, the lower first. For keys j to j + 3 that is
- *   low 32 bits of j / 4, low 32 bits of the position, head,
- *   bits 32 - 47 of j / 4 and, shifted up by 16, of the position. */
+/* The factors by which dropout multiplies the weights of a query row in a block of keys: 0 where
+ * the word of a key is less than `dropped`, else `factor`. The words of four keys are what
+ * Philox4x32-10 makes of a counter, with the halves of the seed as its key, the lower first. For
+ * keys j to j + 3 that is low 32 bits of j / 4, low 32 bits of the position, head, bits 32 - 47 of
+ * j / 4 and, shifted up by 16, of the position. */
 struct keep_line {
     uint64_t seed, position;
     uint64_t first_key; /* its absolute index, a multiple of KEY_BLOCK */
@@ -298,7 +298,7 @@ struct product {
     struct next_tiles ahead; /* a hint: they are asked for meanwhile; tiles may do without */
 };
 
-/* Of the first input, output `out` on: up to the end of its tile. */
+/* The elements of the first input, from output `out` to the end of its tile. */
 static inline const float *matrix_at(const struct product *p, int64_t out)
 {
     const char *const tile = (const char *)p->w + out / TILE_KEYS * p->tile_step;

@@ -17,7 +17,7 @@ struct run_input {
 void attnkit_input_of_request(const struct request *r, struct run_input *input);
 void attnkit_input_of_run(const struct run_request *r, struct run_input *input);
 
-/* Where the tensors of a run lie. */
+/* The memory of the tensors of a run. */
 struct bound {
     struct memory memory[SLOTS];
     int count;

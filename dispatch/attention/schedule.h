@@ -34,7 +34,7 @@ struct range {
     int64_t first, end; /* items first .. end - 1, unless the name says otherwise */
 };
 
-/* Where cutting has arrived. The shares of threads 0, 1 and so on are consecutive and cost about
+/* The progress of cutting. The shares of threads 0, 1 and so on are consecutive and cost about
  * the same. */
 struct cut {
     double total, done; /* cost of all items, and of the items before `item` */

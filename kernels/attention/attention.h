@@ -44,10 +44,10 @@ struct mask {
     enum type type;  /* of numbers */
 };
 
-/* What the caller wants to know of a row's scores; the values are those of attnkit_weights. */
+/* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
-/* What a call asks for beyond a range of keys from the first one on and a scale. */
+/* The options of a call, beyond a scale and a range of keys that begins with the first key. */
 struct extras {
     bool any; /* of what follows but sinks and weights, which come after the walk over the keys */
     bool window;

@@ -52,7 +52,7 @@ static bool is_at_one_stride(const struct attention *a, const struct cache *c, i
            (first + first_of(keys)) / a->pages.size == (first + end_of(keys) - 1) / a->pages.size;
 }
 
-/* Where K or V of some keys comes from, and the rows it is brought to. */
+/* The source of K or V for some keys, and the rows that it is widened to. */
 struct widening {
     const struct attention *a;
     const struct kernels *kernels;
@@ -171,7 +171,8 @@ static bool is_readable(const struct cache *c)
            c->scale_group == c->dim;
 }
 
-/* What rows become for a decode tile that cannot: the fewer bytes, the more of them stay near. */
+/* The type to which rows are converted that a decode tile cannot read. A type with fewer bytes
+ * leaves more rows in the caches. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))

@@ -15,7 +15,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* What goes on for the row. The pointers are into scratch. */
+/* The computation of one row. The pointers point into scratch. */
 struct careful {
     const struct attention *a;
     const struct kernels *kernels;

@@ -43,8 +43,7 @@ static inline int64_t first_key_of(const struct attention *a, int64_t batch)
     return has_cells(a) ? a->cells.table->spans[batch].first_key : a->first_key;
 }
 
-/* Where the keys of the entry that is listed lie, which begin at key `first`, as they are counted
- * from key 0 on. */
+/* The cells of the keys of the listed entry, from key `first` on, counted from key 0. */
 static inline const int32_t *cells_from(const struct attention *a, int64_t first)
 {
     return a->cells.table->cell + first;

@@ -54,7 +54,7 @@ static inline int64_t column_of(int32_t cell, int64_t columns)
     return (uint32_t)cell < (uint64_t)columns ? cell : 0;
 }
 
-/* Of the keys of a block those whose cell has a column, and maybe some without a cell. */
+/* The keys of a block whose cell has a column. Keys without a cell may be among them. */
 static struct key_set have_columns(const int32_t *cell, int64_t columns, int64_t cells)
 {
     struct key_set s = key_set_of(0, KEY_BLOCK);
@@ -89,7 +89,7 @@ static bool lie_in_order(const struct attention *a, int64_t block, int64_t colum
            *cells_from(a, block) + KEY_BLOCK <= columns;
 }
 
-/* Of cells. Not inlined, so that calls without them go through fewer bytes of code. */
+/* The columns of cells. Not inlined, so that calls without cells execute fewer bytes of code. */
 static __attribute__((noinline)) struct columns
 columns_of_cells(const struct attention *a, const char *row, int64_t columns, int64_t block,
                  int bytes, char line[KEY_BLOCK * LARGEST_ELEMENT])
@@ -101,8 +101,8 @@ columns_of_cells(const struct attention *a, const char *row, int64_t columns, in
     return (struct columns){line, have_columns(cell, columns, a->kv_len)};
 }
 
-/* Where they lie, or else brought together in `line`. Of a row with so many columns of `bytes`
- * each, 1, 2 or 4. */
+/* The columns of a block, in place or copied to `line`. The row has `columns` columns of `bytes`
+ * bytes each: 1, 2 or 4. */
 static inline struct columns columns_at(const struct attention *a, const char *row, int64_t columns,
                                         int64_t block, const int bytes,
                                         char line[KEY_BLOCK * LARGEST_ELEMENT])
@@ -126,7 +126,8 @@ static const char *mask_row(const struct mask *m, const struct place *place)
 /* --- What a row sees --------------------------------------------------------------------------
  */
 
-/* What a mask lets through of what it says of these keys: all it has, or all but that. */
+/* The keys that a mask lets through. `said` has the keys that the mask names: they are let through,
+ * or, if the mask ignores them, all other keys. */
 static struct key_set let_through(const struct mask *m, struct key_set said, struct key_set keys)
 {
     if (m->ignores)

@@ -17,7 +17,7 @@ static inline int64_t sequence_rows(const struct attention *a, int64_t batch)
     return int_at(a->q_starts, batch + 1) - int_at(a->q_starts, batch);
 }
 
-/* With cells up to the last key that has one. */
+/* Returns the keys of a batch entry. With cells they end at the last key that has a cell. */
 static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
 {
     if (has_cells(a))
@@ -63,7 +63,7 @@ static inline int64_t causal_end(const struct attention *a, int64_t batch, int64
     return a->causal ? clamp(q_offset(a, batch) + position + 1, 0, keys) : keys;
 }
 
-/* What they see by their index. */
+/* The keys that rows at a position see by causality, window and columns. */
 static inline struct visible visible_keys(const struct attention *a, int64_t batch,
                                           int64_t position)
 {
@@ -82,7 +82,7 @@ static inline struct visible visible_keys(const struct attention *a, int64_t bat
     };
 }
 
-/* The end of these keys. */
+/* Returns the end of the visible keys. */
 static inline int64_t visible_end(const struct attention *a, int64_t batch, int64_t position)
 {
     if (!a->extras.any)
@@ -91,21 +91,21 @@ static inline int64_t visible_end(const struct attention *a, int64_t batch, int6
     return v.end > v.keep ? v.end : v.keep;
 }
 
-/* How many keys of the block that starts at key `block` a row with this end sees, which sees all
- * before it. */
+/* Returns how many keys of the block that starts at key `block` a row sees that sees all keys
+ * before `end`. */
 static inline int32_t visible_in_block(int64_t end, int64_t block)
 {
     const int64_t keys = end - block;
     return keys < 0 ? 0 : keys < KEY_BLOCK ? (int32_t)keys : KEY_BLOCK;
 }
 
-/* What several positions see, of which these are what the first and the last one see. */
+/* The keys that any of several positions sees, from the keys of the first and the last position. */
 static inline struct visible all_visible(struct visible first, struct visible last)
 {
     return (struct visible){last.keep, first.first, last.end};
 }
 
-/* Of `count` keys from `key` on those that lie in these ranges, as one range. */
+/* The visible keys among `count` keys from `key` on, as one range. */
 static inline struct key_range visible_part(struct visible v, int64_t key, int64_t count)
 {
     const int64_t last = v.end > v.keep ? v.end : v.keep;
@@ -115,7 +115,8 @@ static inline struct key_range visible_part(struct visible v, int64_t key, int64
     return (struct key_range){.first = v.first, .end = end};
 }
 
-/* What a row sees of a block, and whether anything but 0 is added to a score of it. */
+/* The keys of a block that a row sees, and whether something other than 0 is added to their scores.
+ */
 struct seen {
     struct key_set keys;
     bool biased;
@@ -132,12 +133,12 @@ bool attnkit_rows_differ(const struct attention *a);
 /* Whether heads of a position may differ in their bias lines. */
 bool attnkit_bias_lines_differ(const struct attention *a);
 
-/* What is added to the scores of a block, in log2 or, for scores that are not, as it is: -inf for
- * keys that the row does not see. */
+/* Makes the line that is added to the scores of a block, in log2 or in natural units. It is -inf
+ * for keys that the row does not see. */
 void attnkit_bias_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, struct key_set seen, bool in_log2, float line[KEY_BLOCK]);
 
-/* What the weights of a block are multiplied by: 0 where dropout drops them, else 1 / (1 - rate).
+/* Makes the factors of the weights of a block: 0 where dropout drops a weight, else 1 / (1 - rate).
  */
 void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, float line[KEY_BLOCK]);

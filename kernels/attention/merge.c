@@ -107,7 +107,7 @@ static void fold_part(const struct merge *m, const struct kernels *kernels, cons
     }
 }
 
-/* What no part at all comes to. */
+/* Sets the total of no keys. */
 static void begin_total(const struct tile *tile, struct columns columns, const struct total *total)
 {
     for (int r = 0; r < tile->rows; r++) {

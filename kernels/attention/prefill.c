@@ -34,7 +34,7 @@ struct panel {
     bool is_fresh;      /* the chunk's state holds nothing */
 };
 
-/* What one item works with. */
+/* The data of one item. */
 struct prefill {
     const struct attention *a;
     const struct kernels *kernels;
@@ -251,7 +251,8 @@ static void fold_chunk(const struct prefill *w, struct panel *p)
     p->is_fresh = true;
 }
 
-/* What the first panel to see a block brings nearer meanwhile: its V, and K of the next one. */
+/* Rows that the first panel that sees a block prefetches: V of the block, and K of the next block.
+ */
 struct ahead {
     const struct rows *v, *k; /* or NULL */
 };
@@ -286,7 +287,7 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
 /* --- With masks --------------------------------------------------------------------------------
  */
 
-/* What every row of the item sees of a block, and together. */
+/* Sets the keys of a block that each row of the item sees. Returns the keys that any row sees. */
 static struct key_set look(const struct prefill *w, int64_t block)
 {
     if (has_no_cells(w->a, block))
@@ -310,7 +311,7 @@ static struct key_set look(const struct prefill *w, int64_t block)
     return any;
 }
 
-/* What a panel sees of a block. */
+/* The keys of a block that a panel sees. */
 struct view {
     struct key_set keys; /* from the first to the last that a row sees, of those that are there */
     int first, count;    /* of them, among those that are there */

@@ -11,7 +11,7 @@
 
 #include "kernels/kernels.h"
 
-/* What o and l of a total are multiplied by when a state folds in, and what those of the state. */
+/* The factors of o and l of the total, and of the state that is folded into it. */
 struct factors {
     double total, state;
 };
@@ -44,7 +44,7 @@ static inline struct factors fold_sum(float *row_max, double *row_sum, float max
     return f;
 }
 
-/* What o is divided by. */
+/* The divisor of o. */
 static inline double divisor_of(double row_sum)
 {
     return row_sum == 0.0 ? 1.0 : row_sum;

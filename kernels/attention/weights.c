@@ -14,7 +14,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* What the rows of one call have in common. */
+/* Data that the rows of one call share. */
 struct weighing {
     const struct attention *a;
     const struct kernels *kernels;
@@ -160,7 +160,7 @@ static void weigh_block(const struct weighing *w, int64_t block, struct key_set 
     w->kernels->finish(&result, w->lanes, keys, w->rows, lines, NULL);
 }
 
-/* What stands for the value of a key that gets none. */
+/* The number that is written for a key without a weight. */
 static float no_value(const struct extras *x)
 {
     return x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;

@@ -165,8 +165,8 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const 
         x[i] = _mm256_mul_ps(p[i], shrunk_power_of_two(rounded[i]));
 }
 
-/* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score
- * have. */
+/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
+ * only in rows without a finite score. */
 static inline __m256 finite_max(__m256 row_max)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(row_max, broadcast(-INFINITY), _CMP_EQ_OQ), row_max);

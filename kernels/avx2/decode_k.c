@@ -89,7 +89,7 @@ static inline __attribute__((always_inline)) __m256 number_of_byte(const enum ty
     return _mm256_castsi256_ps(_mm256_xor_si256(placed, byte_zero));
 }
 
-/* What such a number is multiplied by, and what is then taken away from it. */
+/* Multiplies such a number by its scale, and for TYPE_Q8_0 then subtracts `zero`. */
 static inline __attribute__((always_inline)) __m256 scale_number(const enum type type, __m256 x,
                                                                  __m256 scale, __m256 zero)
 {
@@ -159,7 +159,7 @@ add_step(const enum type type, const struct panel *panel, const char *const *key
     }
 }
 
-/* What scale_number takes, for each vector of keys. */
+/* The arguments of scale_number for each vector of keys. */
 struct byte_scales {
     __m256 scale[MAX_TILE], zero[MAX_TILE];
 };

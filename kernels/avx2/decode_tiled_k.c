@@ -15,7 +15,7 @@ enum {
     MAX_VECTORS = 4, /* of keys, for 1 or 2 rows */
 };
 
-/* Where the next elements of a tile of K are, and their scales. */
+/* The address of the next elements of a tile of K, and of their scales. */
 struct k_tile {
     const char *k;
     const char *scales; /* of TYPE_I8 */
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* What elements are multiplied by, and of TYPE_Q8_0 what is then taken away. */
+/* The factors of elements, and for TYPE_Q8_0 the numbers that are then subtracted. */
 struct tile_scales {
     __m256 of[MAX_VECTORS];
     __m256 zero[MAX_VECTORS];

@@ -14,7 +14,7 @@ enum {
     STEP = 4, /* keys between prefetches */
 };
 
-/* What a tile has of V. */
+/* The columns of V in a tile. */
 struct columns {
     int64_t offset; /* of the bytes of a row that are its elements */
     int64_t scale;  /* TYPE_I8: the one; TYPE_Q8_0: where it is, in bytes after `offset` */
@@ -133,7 +133,7 @@ load_single(const enum type type, const struct key_rows *v, int key, const struc
     return scaled ? _mm256_mul_ps(x, load_scale(type, v, key, data, columns->scale)) : x;
 }
 
-/* What a tile of columns is the sum of, over the keys. */
+/* The terms whose sum over the keys is a tile of columns. */
 struct terms {
     const struct key_rows *v;
     const struct group_scales *scales;

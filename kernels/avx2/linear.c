@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH
     return !_mm256_testz_ps(nan, nan);
 }
 
-/* Of a register tile. */
+/* Settles the results of a register tile. */
 static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
                                                         int rows, int64_t out, int64_t outs)
 {
@@ -191,7 +191,7 @@ void attnkit_avx2_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* Where the next inputs of a tile are. */
+/* The address of the next inputs of a tile. */
 struct matrix_reader {
     const char *w;
     __m256 scale[TILE_VECTORS]; /* of TYPE_Q8_0 */

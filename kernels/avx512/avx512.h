@@ -154,8 +154,8 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
     }
 }
 
-/* What is subtracted for a maximum: 0 for one of -inf, which only rows without a finite score
- * have. */
+/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
+ * only in rows without a finite score. */
 static inline __m512 finite_max(__m512 row_max)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(row_max, broadcast(-INFINITY), _CMP_NEQ_UQ),

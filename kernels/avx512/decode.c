@@ -60,7 +60,7 @@ static inline __m128 first_four(floats x)
     return _mm512_castps512_ps128(x);
 }
 
-/* Of V what the scores have not asked for yet. */
+/* The rows of V that the scores have not prefetched. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     return scores->v;

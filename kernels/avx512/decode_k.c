@@ -154,7 +154,7 @@ static inline short f16_at(const char *const *key, int64_t at)
     return bits;
 }
 
-/* What the bytes of the keys of a tile are widened with. */
+/* The scales with which the bytes of the keys of a tile are widened. */
 struct scales {
     __m512 of[MAX_TILE];
     int64_t next; /* TYPE_I8: the element at which the next group begins */
@@ -286,7 +286,7 @@ static inline __attribute__((always_inline)) __m512 widen_element(const enum typ
 
 /* ------------------------------------------------------------------------------ prefetches */
 
-/* What is brought into the first cache ahead of its use. */
+/* The rows that are prefetched into L1. */
 enum hints {
     NOTHING_NEAR,
     K_NEAR,

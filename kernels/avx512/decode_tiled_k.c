@@ -15,7 +15,7 @@ enum {
     MAX_VECTORS = 4, /* of keys */
 };
 
-/* Where the next elements of a tile of K are, and their scales. */
+/* The address of the next elements of a tile of K, and of their scales. */
 struct k_tile {
     const char *k;
     const char *scales; /* of TYPE_I8 */

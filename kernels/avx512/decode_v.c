@@ -20,7 +20,7 @@ static inline int keys_of_step(const enum type type)
     return type == TYPE_Q8_0 ? MAX_STEP : 2;
 }
 
-/* What a tile has of V. */
+/* The columns of V in a tile. */
 struct columns {
     int64_t offset; /* of the bytes of a row that are its elements; TYPE_Q8_0: after the scale */
     int64_t scale;  /* of TYPE_I8 the one */

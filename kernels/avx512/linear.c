@@ -194,7 +194,7 @@ void attnkit_avx512_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* Where the next inputs of a tile are. */
+/* The address of the next inputs of a tile. */
 struct matrix_reader {
     const char *w;
     __m512 scale; /* of TYPE_Q8_0 */

@@ -10,7 +10,7 @@
 
 #include "kernels/cache/rope.h"
 
-/* What a thread works in: two for cos and sin that are computed, one for any row, two for tiles. */
+/* The scratch of a thread: two arrays for computed cos and sin, one for any row, two for tiles. */
 struct scratch {
     double *frequency; /* [pairs] */
     float *cos_sin;    /* [2][pairs], of one position */
@@ -127,7 +127,8 @@ void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key,
     }
 }
 
-/* Where a head's row goes: to a row of dst and its scales, or to places of `key` in a tile. */
+/* The destination of a head's row: a row of dst and its scales, or the places of `key` in a tile.
+ */
 struct target {
     char *dst, *scales;
     int64_t key;

@@ -17,7 +17,8 @@ struct append {
     const char *src;
     char *dst, *scales; /* scales for TYPE_I8 */
     bool tiled;         /* dst, as K in struct key_rows */
-    /* Of pages, where batch is, if paged; of tiles, where row is, if tiled. */
+    /* Field batch is the stride of pages if dst is paged; row is the stride of tiles if it is
+     * tiled. */
     struct strides src_stride, dst_stride, scale_stride;
     struct ints starts; /* or none: 0 */
     struct ints lens;   /* or none: len */

@@ -15,7 +15,7 @@ struct pages {
     int64_t count; /* of pages */
 };
 
-/* Where a row is along the axes of its tensor but for the head. */
+/* The index of a row along the axes of its tensor, without the head. */
 struct index {
     int64_t outer, row; /* outer: page or batch entry */
 };

@@ -94,7 +94,8 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
     return has_few_rows(l, kernels) || l->rows <= BLOCK_ROWS ? 0 : GATHER_PARTS;
 }
 
-/* What a thread works in. x comes last: a read beyond it leaves the workspace, which tests see. */
+/* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
+ * it. */
 struct scratch {
     float *w; /* a cut of a panel as binary32 */
     float *y; /* [rows][SUMS]: sums, and y where it is not binary32 */
@@ -264,7 +265,7 @@ static struct next_tiles next_cut(const struct linear *l, const struct part *par
     };
 }
 
-/* Where sums go after a cut, and y after the last one. */
+/* Sets the destination of a product: sums after a cut, y after the last cut. */
 static void set_y(const struct linear *l, const struct scratch *s, const struct part *part,
                   bool last, struct product *product)
 {

@@ -101,7 +101,7 @@ begin_tiles(const enum type type, const struct panel *panel, int first, struct k
     }
 }
 
-/* Where the elements end that share their scales with d, or all of them. */
+/* The end of the elements that share their scales with element d. Without scales it is the dim. */
 static inline int64_t end_of_group(const enum type type, const struct key_rows *k, int64_t d)
 {
     return type == TYPE_I8 ? d + k->scale_group : type == TYPE_Q8_0 ? d + Q8_BLOCK : k->dim;

@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum
     return isnan(vmaxvq_f32(most));
 }
 
-/* Of a register tile. */
+/* Settles the results of a register tile. */
 static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
                                                         int rows, int64_t out)
 {
@@ -207,7 +207,8 @@ next_input(const enum type type, struct matrix_reader *r, float32x4_t w[TILE_VEC
         w[j] = vmulq_f32(w[j], r->scale[j]);
 }
 
-/* Where the inputs end that share their scales with d, or all of them. */
+/* The end of the inputs that share their scales with input d. It is `dim` for types without scales.
+ */
 static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
 {
     return type == TYPE_Q8_0 ? d + Q8_BLOCK : dim;

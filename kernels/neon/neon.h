@@ -160,7 +160,8 @@ static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, c
         x[i] = vmulq_f32(p[i], shrunk_power_of_two(power[i]));
 }
 
-/* What is subtracted for a maximum of -inf, which only rows without a finite score have. */
+/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
+ * only in rows without a finite score. */
 static inline float32x4_t finite_max(float32x4_t row_max)
 {
     const uint32x4_t none = vceqq_f32(row_max, vdupq_n_f32(-INFINITY));

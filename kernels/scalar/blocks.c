@@ -32,7 +32,7 @@ static inline int packed_integer(const enum type type, const char *block, int64_
     return low | (int)fifth << 4;
 }
 
-/* What it stands for. */
+/* The integer that a packed integer means. */
 static inline int integer(const enum type type, int packed)
 {
     static const int8_t values[] = {IQ4_NL_VALUES};

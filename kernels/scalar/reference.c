@@ -13,7 +13,7 @@
 #include "kernels/attention/mask.h"
 #include "kernels/scalar/scalar.h"
 
-/* What a row is worked out with. */
+/* The buffers for one row. */
 struct buffers {
     double *total;           /* [value_dim], of all chunks so far */
     double *exact;           /* [value_dim], of a chunk: its o, or what stands for it */
@@ -149,7 +149,8 @@ static bool is_seen(const struct attention *a, struct place place, int64_t key)
            (column < x->bias.columns && bias_at(&x->bias, place, column) != -INFINITY);
 }
 
-/* What is added to a score: in log2 the factors of the head are what they are times log2 e. */
+/* The number that is added to a score. In log2, the factors of the head are multiplied by log2 e.
+ */
 static float bias_of(const struct attention *a, struct place place, int64_t key, bool in_log2)
 {
     const struct extras *const x = &a->extras;

@@ -115,7 +115,8 @@ static inline float scalar_tanh(float x)
     return copysignf(grown / (grown + 1.0f), x);
 }
 
-/* What is subtracted for a maximum of -inf, which only rows without a finite score have. */
+/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
+ * only in rows without a finite score. */
 static inline float finite_max(float row_max)
 {
     return row_max == -INFINITY ? 0.0f : row_max;

@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 
-/* Where the next element of all keys of a tile of K is, and what it is multiplied by. */
+/* The address of the next element of all keys of a tile of K, and the factor of the element. */
 struct tile_reader {
     const char *k;
     const float *scales;

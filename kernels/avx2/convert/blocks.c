@@ -39,7 +39,8 @@ static inline __m256i quads(const char *from)
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-/* Of 2 bits: a byte goes to the lowest one of four, and shifts bring the others' bits there. */
+/* Integers of 2 bits of a unit, as bytes. Each byte becomes the lowest of four bytes, and shifts
+ * bring the bits of the other elements to the other three. */
 static inline __m256i pairs(const char *from)
 {
     const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
@@ -48,7 +49,7 @@ static inline __m256i pairs(const char *from)
     return _mm256_and_si256(all, _mm256_set1_epi8(3));
 }
 
-/* What the elements of a unit are before they are scaled, as signed bytes. */
+/* The integers of a unit, before they are scaled, as signed bytes. */
 static inline __attribute__((always_inline)) __m256i integers(const enum type type,
                                                               const char *block, int64_t unit)
 {

@@ -35,8 +35,8 @@ static inline __m256i quads(const char *from)
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-/* Integers of 2 bits of a unit, as bytes. Each byte is copied to four bytes, and shifts bring the
- * bits of each element to the low end. */
+/* Integers of 2 bits of a unit, as bytes. Each byte becomes the lowest of four bytes, and shifts
+ * bring the bits of the other elements to the other three. */
 static inline __m256i pairs(const char *from)
 {
     const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));

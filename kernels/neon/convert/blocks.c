@@ -33,7 +33,8 @@ static inline __attribute__((always_inline)) uint8x16_t quads(const uint8_t *fro
     return half ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15));
 }
 
-/* Of 2 bits: each of 4 bytes goes to 4 places, and is shifted by a different number there. */
+/* Integers of 2 bits of half a unit, as bytes. Each of 4 bytes is copied to 4 bytes, and each copy
+ * is shifted by another number of bits. */
 static inline uint8x16_t pairs(const uint8_t *from)
 {
     const uint8x16_t own =
@@ -45,7 +46,7 @@ static inline uint8x16_t pairs(const uint8_t *from)
     return vandq_u8(vshlq_u8(spread, vcombine_s8(shift, shift)), vdupq_n_u8(3));
 }
 
-/* What the elements of half a unit are before they are scaled. */
+/* The integers of half a unit, before they are scaled. */
 static inline __attribute__((always_inline)) int8x16_t
 integers(const enum type type, const char *block, int64_t unit, int half)
 {
