@@ -38,4 +38,5 @@ static inline floats unless_masked(floats t, floats bias)
     return select_v(equal_v(bias, minus_infinity()), minus_infinity(), t);
 }
 
+/* Defines attnkit_avx2_adjust. */
 #include "kernels/vectors/adjust.h"

@@ -65,4 +65,5 @@ static inline void prefetch_in_softmax(struct ahead *ahead)
 }
 
 #include "kernels/vectors/decode/softmax.h"
+/* Defines attnkit_avx2_decode. */
 #include "kernels/vectors/decode/rows.h"

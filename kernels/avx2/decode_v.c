@@ -244,4 +244,5 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
     }
 }
 
+/* Defines attnkit_avx2_decode_v. */
 #include "kernels/vectors/decode/weigh_by_type.h"

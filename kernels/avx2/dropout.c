@@ -77,4 +77,5 @@ static inline void store_factors(const struct words *w, const struct keep_line *
     }
 }
 
+/* Defines attnkit_avx2_keep_line. */
 #include "kernels/vectors/dropout.h"

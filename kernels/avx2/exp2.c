@@ -3,4 +3,5 @@
  * y = 2^x over an array, and products of two arrays; bound by the polynomial, and by memory.
  */
 #include "kernels/avx2/avx2.h"
+/* Defines attnkit_avx2_exp2 and attnkit_avx2_multiply. */
 #include "kernels/vectors/arrays.h"

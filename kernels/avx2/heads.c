@@ -9,4 +9,5 @@
  * bound by the division.
  */
 #include "kernels/avx2/avx2.h"
+/* Defines attnkit_avx2_head_scores and attnkit_avx2_head_out. */
 #include "kernels/vectors/heads.h"

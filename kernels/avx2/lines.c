@@ -94,4 +94,5 @@ void attnkit_avx2_fill_pointers(const void *first, ptrdiff_t bytes, int count, v
     _mm256_maskstore_epi64((long long *)(void *)to, left, x);
 }
 
+/* Defines attnkit_avx2_bias_line and attnkit_avx2_mean. */
 #include "kernels/vectors/lines.h"

@@ -33,4 +33,5 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
         rotate_neighbours(x, cos, sin, i, pairs - i);
 }
 
+/* Defines attnkit_avx2_rotate. */
 #include "kernels/vectors/rope.h"

@@ -11,4 +11,5 @@
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/vectors/scores_tile.h"
+/* Defines attnkit_avx2_scores. */
 #include "kernels/vectors/scores.h"

@@ -22,4 +22,5 @@ static inline floats scale_seen(const float *at, floats factor, const int32_t *v
 }
 
 #include "kernels/vectors/softmax.h"
+/* Defines attnkit_avx2_softmax. */
 #include "kernels/vectors/softmax_panel.h"

@@ -98,4 +98,7 @@ static inline __m256d inverse_of_each(__m256d l)
                             usual);
 }
 
+/* Defines attnkit_avx2_begin_total, attnkit_avx2_fold, attnkit_avx2_fold_row, attnkit_avx2_settle,
+ * attnkit_avx2_finish, attnkit_avx2_finish_total, attnkit_avx2_decode_finish and
+ * attnkit_avx2_quotient_row. */
 #include "kernels/vectors/state.h"

@@ -11,4 +11,5 @@
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/vectors/weighted_tile.h"
+/* Defines attnkit_avx2_weighted_v. */
 #include "kernels/vectors/weighted_v.h"

@@ -39,4 +39,5 @@ static inline floats unless_masked(floats t, floats bias)
     return _mm512_mask_mov_ps(minus_infinity(), seen, t);
 }
 
+/* Defines attnkit_avx512_adjust. */
 #include "kernels/vectors/adjust.h"

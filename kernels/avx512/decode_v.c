@@ -236,4 +236,5 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
         weigh_columns(type, panel, weights, &ahead, false, rows);
 }
 
+/* Defines attnkit_avx512_decode_v. */
 #include "kernels/vectors/decode/weigh_by_type.h"

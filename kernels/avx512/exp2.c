@@ -3,4 +3,5 @@
  * y = 2^x over an array, and products of two arrays; bound by the polynomial, and by memory.
  */
 #include "kernels/avx512/avx512.h"
+/* Defines attnkit_avx512_exp2 and attnkit_avx512_multiply. */
 #include "kernels/vectors/arrays.h"

@@ -8,4 +8,5 @@
  * FMA. Result: 1 to 4 rows by up to 4 vectors of columns; bound by the division.
  */
 #include "kernels/avx512/avx512.h"
+/* Defines attnkit_avx512_head_scores and attnkit_avx512_head_out. */
 #include "kernels/vectors/heads.h"

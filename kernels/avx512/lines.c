@@ -68,4 +68,5 @@ void attnkit_avx512_fill_pointers(const void *first, ptrdiff_t bytes, int count,
     _mm512_mask_storeu_epi64(to, (__mmask8)((1 << count) - 1), x);
 }
 
+/* Defines attnkit_avx512_bias_line and attnkit_avx512_mean. */
 #include "kernels/vectors/lines.h"

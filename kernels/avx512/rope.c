@@ -35,4 +35,5 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
         rotate_neighbours(x, cos, sin, i, pairs - i);
 }
 
+/* Defines attnkit_avx512_rotate. */
 #include "kernels/vectors/rope.h"

@@ -12,4 +12,5 @@
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/vectors/scores_tile.h"
+/* Defines attnkit_avx512_scores. */
 #include "kernels/vectors/scores.h"

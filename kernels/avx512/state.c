@@ -93,4 +93,7 @@ static inline __m512d inverse_of_each(__m512d l)
     return _mm512_mask_div_pd(_mm512_set1_pd((double)NAN), usual, _mm512_set1_pd(1.0), l);
 }
 
+/* Defines attnkit_avx512_begin_total, attnkit_avx512_fold, attnkit_avx512_fold_row,
+ * attnkit_avx512_settle, attnkit_avx512_finish, attnkit_avx512_finish_total,
+ * attnkit_avx512_decode_finish and attnkit_avx512_quotient_row. */
 #include "kernels/vectors/state.h"

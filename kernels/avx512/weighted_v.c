@@ -13,4 +13,5 @@
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/vectors/weighted_tile.h"
+/* Defines attnkit_avx512_weighted_v. */
 #include "kernels/vectors/weighted_v.h"

@@ -61,4 +61,5 @@ static inline __attribute__((always_inline)) void softmax_rows(const struct pane
     vst1q_f32(weights->rescale, rescale);
 }
 
+/* Defines attnkit_neon_decode. */
 #include "kernels/vectors/decode/rows.h"

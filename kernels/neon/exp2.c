@@ -3,4 +3,5 @@
  * y = 2^x over an array, and products of two arrays; bound by the polynomial, and by memory.
  */
 #include "kernels/neon/neon.h"
+/* Defines attnkit_neon_exp2 and attnkit_neon_multiply. */
 #include "kernels/vectors/arrays.h"

@@ -9,4 +9,5 @@
  * read from where it lies; bound by the division.
  */
 #include "kernels/neon/neon.h"
+/* Defines attnkit_neon_head_scores and attnkit_neon_head_out. */
 #include "kernels/vectors/heads.h"

@@ -93,4 +93,5 @@ void attnkit_neon_fill_pointers(const void *first, ptrdiff_t bytes, int count, v
         vst1_u8(to, vreinterpret_u8_u64(vget_low_u64(x)));
 }
 
+/* Defines attnkit_neon_bias_line and attnkit_neon_mean. */
 #include "kernels/vectors/lines.h"

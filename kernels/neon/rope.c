@@ -26,4 +26,5 @@ static void rotate_interleaved(float *x, const float *cos, const float *sin, int
     }
 }
 
+/* Defines attnkit_neon_rotate. */
 #include "kernels/vectors/rope.h"

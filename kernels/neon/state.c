@@ -95,4 +95,7 @@ static inline float64x2_t inverse_of_each(float64x2_t l)
     return vbslq_f64(usual, vdivq_f64(vdupq_n_f64(1.0), l), vdupq_n_f64((double)NAN));
 }
 
+/* Defines attnkit_neon_begin_total, attnkit_neon_fold, attnkit_neon_fold_row, attnkit_neon_settle,
+ * attnkit_neon_finish, attnkit_neon_finish_total, attnkit_neon_decode_finish and
+ * attnkit_neon_quotient_row. */
 #include "kernels/vectors/state.h"

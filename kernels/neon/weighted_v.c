@@ -60,4 +60,5 @@ static inline void prefetch_rows(const struct rows *rows, int64_t first, int64_t
     (void)rows, (void)first, (void)end;
 }
 
+/* Defines attnkit_neon_weighted_v. */
 #include "kernels/vectors/weighted_v.h"

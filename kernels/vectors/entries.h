@@ -3,7 +3,8 @@
  * The declarations of the functions that an instruction set's files have for each other and for its
  * table; kernels.h has the contract of each. The header of an instruction set includes this file
  * after it has defined KERNEL, which makes KERNEL(exp2) for example attnkit_avx2_exp2, and
- * KERNEL_TABLE, the name of the table.
+ * KERNEL_TABLE, the name of the table. A file that gets a function from a shared header says so by
+ * its full name above the #include, so that a search for attnkit_avx2_exp2 finds the file.
  */
 #ifndef ATTNKIT_ENTRIES_H
 #define ATTNKIT_ENTRIES_H

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
 one that examples/attention.c compiles, that of attnkit.hpp the one in examples/attention.cpp, the
-places that state the version agree, README.md shows where things are before any long table, and every
-promise of docs/semantics.md names tests, which exist and are run."""
+places that state the version agree, README.md shows where things are before any long table, every promise of
+docs/semantics.md names tests, which exist and are run, and the full name of every kernel stands in
+the folder of its instruction set."""
 
 import re
 import sys
@@ -52,13 +53,26 @@ def wrong_order(readme):
             for table in tables if table.count("\n") - 2 > ROWS]
 
 
+def unnamed_kernels():
+    """Functions of kernels/vectors/entries.h whose full name a search in kernels/ would not find."""
+    entries = re.findall(r"\bKERNEL\((\w+)\)\(", read("kernels/vectors/entries.h"))
+    folders = [path.parent for path in (ROOT / "kernels").glob("*/table.c")]
+    wrong = [] if len(entries) > 30 and len(folders) >= 3 else ["kernels/: entries or folders are missing"]
+    for folder in folders:
+        text = "".join(path.read_text() for path in folder.rglob("*.[ch]"))
+        names = [f"attnkit_{folder.name}_{entry}" for entry in entries]
+        wrong += [f"{name} stands in no file of kernels/{folder.name}/" for name in names
+                  if not re.search(rf"\b{name}\b", text)]
+    return wrong
+
+
 def main():
     example, readme, header = read("examples/attention.c"), read("README.md"), read("include/attnkit.h")
     wrong = []
     blocks = re.findall(r"```c\n(.*?)```", readme, re.S)
     if len(blocks) != 1 or textwrap.indent(blocks[0], "    ") not in example:
         wrong.append("the C example of README.md is not the one in examples/attention.c")
-    wrong += wrong_order(readme)
+    wrong += wrong_order(readme) + unnamed_kernels()
     comment = re.sub(r"^ \* ?", "", header.split("*/")[0], flags=re.M)
     body = re.search(r"^    attnkit_attention_args args = .*?free\(exec.workspace\);\n", comment,
                      re.S | re.M)

@@ -173,4 +173,5 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     _mm_storeu_si128((__m128i *)(block + integers_at(type, 0)), packed);
 }
 
+/* Defines attnkit_avx2_widen_blocks, attnkit_avx2_unpack and attnkit_avx2_narrow_blocks. */
 #include "kernels/vectors/blocks.h"

@@ -143,4 +143,5 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     _mm_storeu_si128((__m128i *)(block + integers_at(type, 0)), _mm512_cvtepi32_epi8(packed));
 }
 
+/* Defines attnkit_avx512_widen_blocks, attnkit_avx512_unpack and attnkit_avx512_narrow_blocks. */
 #include "kernels/vectors/blocks.h"

@@ -173,4 +173,5 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     vst1q_u8((uint8_t *)block + integers_at(type, 0), packed);
 }
 
+/* Defines attnkit_neon_widen_blocks, attnkit_neon_unpack and attnkit_neon_narrow_blocks. */
 #include "kernels/vectors/blocks.h"

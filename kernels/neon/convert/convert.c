@@ -177,4 +177,5 @@ store_elements(const enum type type, void *row, int64_t at, int n, uint64x1_t el
     memcpy((char *)row + bytes_of(type, at), &elements, (size_t)bytes_of(type, n));
 }
 
+/* Defines attnkit_neon_widen and attnkit_neon_narrow. */
 #include "kernels/vectors/convert.h"
