@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors against the oracle, in two measures: E, and the share of the derived bound.
- * docs/semantics.md defines E, and promises at most 4 on the distributions of settings.h.
+ * Errors against the oracle, in two measures: E, which tests/oracle/oracle.h defines, and the share
+ * of the derived bound. docs/promises.md promises an E of at most 4 on the distributions of
+ * settings.h.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H

@@ -47,6 +47,12 @@ static int case_step(void)
     return is_sampled_run() ? 4 : 1;
 }
 
+/* Whether a sampled run leaves out case n: it takes every third. */
+static bool is_left_out(int n)
+{
+    return is_sampled_run() && n % 3 != 0;
+}
+
 /* --- Orders ------------------------------------------------------------------------------------
  *
  * The index of the key of a cell of entry b, or -1.
@@ -316,6 +322,8 @@ static void order_of_cells_changes_no_bit(void **state)
     for (int k = 0; k < CASES; k += case_step())
         for (int n = 0; n < ROW_COUNTS; n++)
             for (int o = k % 2; o < ORDERS; o += is_sampled_run() ? 4 : 2) {
+                if (is_left_out(k / case_step() + n + o / 2))
+                    continue;
                 struct call *const dense = new_call(k, row_counts[n]);
                 find_cells(&orders[o], &cells);
                 struct call *const c = in_cells(dense, &cells);
@@ -378,6 +386,8 @@ static void order_of_cells_changes_no_bit_of_any_type(void **state)
     static struct cells cells;
     for (int i = 0; i < 4 * ROW_COUNTS; i++)
         for (int o = 0; o < ORDERS; o++) {
+            if (is_left_out(i + o))
+                continue;
             struct call *const dense = new_call(i % KINDS, row_counts[i % ROW_COUNTS]);
             attnkit_kv_storage *const s = &dense->groups.storage;
             convert(dense, &dense->args.k, &s->k_scales, types[i / 3], DIM, &s->k_scale_group);
@@ -420,6 +430,8 @@ static void weights_are_by_cell(void **state)
     static struct cells cells;
     for (int i = 0; i < 4 * ORDERS; i++)
         for (int n = 0; n < ROW_COUNTS; n++) {
+            if (is_left_out(i + n))
+                continue;
             const struct order *const order = &orders[i / 4];
             const int kind = i * 5 % KINDS;
             struct call *const dense = new_call(kind, row_counts[n]);
@@ -703,6 +715,8 @@ static void threads_and_plans_change_no_bit(void **state)
     static struct cells cells;
     for (int o = 0; o < ORDERS; o++)
         for (int n = 0; n < ROW_COUNTS; n++) {
+            if (is_left_out(o + n))
+                continue;
             struct call *const dense = new_call(KIND_CAUSAL, row_counts[n]);
             find_cells(&orders[o], &cells);
             struct call *const c = in_cells(dense, &cells);
