@@ -65,23 +65,20 @@ void compute(state &s, const ggml_tensor *op)
     op_shape shape;
     describe(op, shape);
     const attnkit_exec exec = s.threads.exec(multiply_adds(shape) > most_for_one);
-    const planned &found = s.plans.find(shape, exec.threads);
+    const planned &found = s.plans.find(shape, exec);
     attnkit_attention_group_data groups;
     found.plan.run(addresses(op, found.slopes, groups), s.scratch, exec);
-}
-
-bool is_to_compute(const ggml_tensor *node)
-{
-    return (node->flags & GGML_TENSOR_FLAG_COMPUTE) && node->op == GGML_OP_FLASH_ATTN_EXT;
 }
 
 ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph)
 {
     state &s = *static_cast<state *>(backend->context);
     try {
-        for (int i = 0; i < ggml_graph_n_nodes(graph); i++)
-            if (is_to_compute(ggml_graph_node(graph, i)))
-                compute(s, ggml_graph_node(graph, i));
+        for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+            const ggml_tensor *const node = ggml_graph_node(graph, i);
+            if (node->op == GGML_OP_FLASH_ATTN_EXT && (node->flags & GGML_TENSOR_FLAG_COMPUTE))
+                compute(s, node);
+        }
     } catch (const std::bad_alloc &) {
         GGML_LOG_ERROR("attnkit: no memory for the workspace of FLASH_ATTN_EXT\n");
         return GGML_STATUS_ALLOC_FAILED;
@@ -152,7 +149,7 @@ ggml_guid_t guid()
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
 {
     const bool by_openmp = cpu_has_openmp();
-    if (by_openmp && !knows_openmp())
+    if (by_openmp && !knows_openmp)
         GGML_LOG_WARN("attnkit: ggml has OpenMP, which this backend was built without: its threads "
                       "and the threads of ggml wait for each other\n");
     ggml_backend *const backend = new ggml_backend{};
@@ -164,7 +161,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
     };
     backend->iface.graph_compute = compute_graph;
     backend->device = device;
-    backend->context = new state(by_openmp && knows_openmp());
+    backend->context = new state(by_openmp && knows_openmp);
     return backend;
 }
 
@@ -184,19 +181,12 @@ const char *description(ggml_backend_dev_t)
     return text.c_str();
 }
 
-// The device has no memory: tensors are in the memory of the CPU backend.
-void no_memory(ggml_backend_dev_t, size_t *free, size_t *total)
-{
-    *free = *total = 0;
-}
-
 void properties(ggml_backend_dev_t device, ggml_backend_dev_props *props)
 {
     *props = ggml_backend_dev_props{};
     props->name = name;
     props->description = description(device);
     props->type = GGML_BACKEND_DEVICE_TYPE_ACCEL;
-    props->caps.buffer_from_host_ptr = true;
     props->caps.mmap_support = true;
 }
 
@@ -205,14 +195,13 @@ ggml_backend_device_i device_interface()
     ggml_backend_device_i made = {};
     made.get_name = [](ggml_backend_dev_t) { return name; };
     made.get_description = description;
-    made.get_memory = no_memory;
+    made.get_memory = [](ggml_backend_dev_t, size_t *free, size_t *total) {
+        *free = *total = 0; // tensors are in the memory of the CPU backend
+    };
     made.get_type = [](ggml_backend_dev_t) { return GGML_BACKEND_DEVICE_TYPE_ACCEL; };
     made.get_props = properties;
     made.init_backend = init_backend;
     made.get_buffer_type = [](ggml_backend_dev_t) { return ggml_backend_cpu_buffer_type(); };
-    made.buffer_from_host_ptr = [](ggml_backend_dev_t, void *memory, size_t size, size_t) {
-        return ggml_backend_cpu_buffer_from_ptr(memory, size);
-    };
     made.supports_op = supports_op;
     made.supports_buft = [](ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
         return ggml_backend_buft_is_host(type);

@@ -8,6 +8,8 @@
 
 #include <attnkit.hpp>
 
+#include <ggml-impl.h>
+
 #include <cmath>
 #include <cstring>
 
@@ -30,18 +32,6 @@ constexpr struct {
     {GGML_TYPE_Q2_0, ATTNKIT_Q2_0},
 };
 
-// The parameters of the op, as ggml_flash_attn_ext() stores them.
-struct op_params {
-    float scale, max_bias, softcap;
-};
-
-op_params params_of(const ggml_tensor *op)
-{
-    op_params params;
-    std::memcpy(&params, op->op_params, sizeof params);
-    return params;
-}
-
 bool find_type(ggml_type wanted, attnkit_type &type)
 {
     for (const auto &row : types)
@@ -63,15 +53,9 @@ bool repeats(int64_t size, int64_t wanted)
     return size == wanted || size == 1;
 }
 
-bool has_adjacent_elements(const ggml_tensor *t)
+attnkit_tensor strided(attnkit_type type, int64_t batch, int64_t head, int64_t row)
 {
-    return t->nb[0] == ggml_type_size(t->type);
-}
-
-attnkit_tensor strided(const void *later, attnkit_type type, int64_t batch, int64_t head,
-                       int64_t row)
-{
-    return attnkit_tensor{later, {batch, head, row}, type, ATTNKIT_STRIDED};
+    return attnkit::strided(attnkit::tensor(ATTNKIT_LATER, type), batch, head, row);
 }
 
 // "K [128, 96, 8, 1] of q4_1"
@@ -96,7 +80,7 @@ void must(bool holds, const char *otherwise)
 
 void check_rows(const char *name, const ggml_tensor *t)
 {
-    if (!has_adjacent_elements(t))
+    if (t->nb[0] != ggml_type_size(t->type))
         refuse(std::string("the elements of a row of ") + name + " are not adjacent");
 }
 
@@ -107,7 +91,7 @@ attnkit_tensor describe_cache(const char *name, const ggml_tensor *t, int64_t he
     if (!find_type(t->type, type))
         refuse(std::string("attnkit has no ") + name + " of " + ggml_type_name(t->type));
     check_rows(name, t);
-    return strided(ATTNKIT_LATER, type, t->nb[3], stride(t, 2, heads), t->nb[1]);
+    return strided(type, t->nb[3], stride(t, 2, heads), t->nb[1]);
 }
 
 void describe_tensors(const ggml_tensor *op, attnkit_attention_args &args)
@@ -121,8 +105,8 @@ void describe_tensors(const ggml_tensor *op, attnkit_attention_args &args)
          "K and V have different numbers of heads, neither of which is 1");
     check_rows("q", q);
     check_rows("the result", op);
-    args.q = strided(ATTNKIT_LATER, ATTNKIT_F32, q->nb[3], q->nb[2], q->nb[1]);
-    args.out = strided(ATTNKIT_LATER, ATTNKIT_F32, op->nb[3], op->nb[1], op->nb[2]);
+    args.q = strided(ATTNKIT_F32, q->nb[3], q->nb[2], q->nb[1]);
+    args.out = strided(ATTNKIT_F32, op->nb[3], op->nb[1], op->nb[2]);
     args.k = describe_cache("K", k, args.kv_heads);
     args.v = describe_cache("V", v, args.kv_heads);
 }
@@ -135,23 +119,22 @@ void describe_mask(const ggml_tensor *mask, op_shape &shape)
     must(repeats(mask->ne[2], args.q_heads) && repeats(mask->ne[3], args.batch),
          "the mask repeats otherwise than for all heads or all sequences");
     check_rows("the mask", mask);
-    shape.scores.bias = strided(ATTNKIT_LATER, ATTNKIT_F16, stride(mask, 3, args.batch),
+    shape.scores.bias = strided(ATTNKIT_F16, stride(mask, 3, args.batch),
                                 stride(mask, 2, args.q_heads), mask->nb[1]);
 }
 
 void describe_scores(const ggml_tensor *op, op_shape &shape)
 {
     const ggml_tensor *const mask = op->src[3], *const sinks = op->src[4];
-    const op_params params = params_of(op);
-    shape.args.scale = params.scale;
-    shape.scores.softcap = params.softcap;
-    shape.max_bias = params.max_bias > 0 ? params.max_bias : 0;
+    shape.args.scale = ggml_get_op_params_f32(op, 0);
+    shape.max_bias = std::fmax(ggml_get_op_params_f32(op, 1), 0.0f);
+    shape.scores.softcap = ggml_get_op_params_f32(op, 2);
     if (shape.max_bias > 0)
         shape.scores.bias_scales = static_cast<const float *>(ATTNKIT_LATER);
     if (sinks) {
-        must(sinks->type == GGML_TYPE_F32 && sinks->ne[0] == shape.args.q_heads &&
-                 has_adjacent_elements(sinks),
-             "the sinks are not adjacent f32, one for each head");
+        must(sinks->type == GGML_TYPE_F32 && sinks->ne[0] == shape.args.q_heads,
+             "the sinks are not f32, one for each head");
+        check_rows("the sinks", sinks);
         shape.scores.sinks = static_cast<const float *>(ATTNKIT_LATER);
     }
     must(mask || shape.max_bias == 0, "max_bias without a mask");

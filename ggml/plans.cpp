@@ -8,36 +8,20 @@
 namespace attnkit_ggml
 {
 
-namespace
-{
-
-attnkit_exec exec_of(int64_t threads)
-{
-    attnkit_exec exec = attnkit::make<attnkit_exec>();
-    exec.threads = threads;
-    return exec;
-}
-
-bool is_for(const planned &kept, const op_shape &shape, int64_t threads)
-{
-    return kept.threads == threads && std::memcmp(&kept.shape, &shape, sizeof shape) == 0;
-}
-
-} // namespace
-
-planned::planned(const op_shape &op, int64_t most)
-    : shape(op), threads(most), slopes(attnkit_ggml::slopes(op)), plan(arguments(op), exec_of(most))
+planned::planned(const op_shape &op, const attnkit_exec &exec)
+    : threads(exec.threads), slopes(attnkit_ggml::slopes(op)), plan(arguments(op), exec)
 {
     std::memcpy(&shape, &op, sizeof shape); // a copy may leave the padding out
 }
 
-const planned &plans::find(const op_shape &shape, int64_t threads)
+const planned &plans::find(const op_shape &shape, const attnkit_exec &exec)
 {
     for (const auto &kept : kept_)
-        if (kept && is_for(*kept, shape, threads))
+        if (kept && kept->threads == exec.threads &&
+            std::memcmp(&kept->shape, &shape, sizeof shape) == 0)
             return *kept;
     std::unique_ptr<planned> &place = kept_[oldest_];
-    place.reset(new planned(shape, threads));
+    place.reset(new planned(shape, exec));
     oldest_ = (oldest_ + 1) % kept_.size();
     return *place;
 }

@@ -19,7 +19,7 @@ namespace attnkit_ggml
 {
 
 struct planned {
-    planned(const op_shape &op, int64_t threads);
+    planned(const op_shape &op, const attnkit_exec &exec);
 
     op_shape shape;
     int64_t threads;
@@ -30,8 +30,8 @@ struct planned {
 class plans
 {
   public:
-    // For so many threads; the reference holds until the next call. Throws attnkit::error.
-    const planned &find(const op_shape &shape, int64_t threads);
+    // The reference holds until the next call. Throws attnkit::error.
+    const planned &find(const op_shape &shape, const attnkit_exec &exec);
 
   private:
     std::array<std::unique_ptr<planned>, 4> kept_;

@@ -112,15 +112,6 @@ void run_by_openmp(void *threads, int64_t count, pool::function task, void *task
 
 } // namespace
 
-bool knows_openmp()
-{
-#ifdef _OPENMP
-    return true;
-#else
-    return false;
-#endif
-}
-
 team::team(bool by_openmp) : by_openmp_(by_openmp)
 {
 }

@@ -32,8 +32,11 @@ class team
     std::unique_ptr<pool> pool_; // not with OpenMP, and not before it is needed
 };
 
-// Whether this file was compiled with OpenMP.
-bool knows_openmp();
+#ifdef _OPENMP
+constexpr bool knows_openmp = true;
+#else
+constexpr bool knows_openmp = false;
+#endif
 
 } // namespace attnkit_ggml
 

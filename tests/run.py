@@ -398,11 +398,12 @@ def llamacpp_test(program, *options):
 
 
 def suite_llamacpp():
-    """The backend for ggml: every case of llama.cpp's own test of attention, odd ones, whole models."""
+    """The backend for ggml: every case of llama.cpp's own test of attention, odd ones, whole models, a server."""
     llamacpp_test("ops.py")
     llamacpp_test("odd.py")
     llamacpp_test("models.py")
     llamacpp_test("sequences.py")
+    llamacpp_test("server.py")
 
 
 def suite_llamacpp_part():

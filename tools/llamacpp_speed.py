@@ -3,11 +3,12 @@
 """llama.cpp with the backend for ggml beside the same llama.cpp without, -fa on and off: a table.
 
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
+    tools/llamacpp_speed.py --write     also puts it and a plot in docs/llamacpp.md and README.md
 
 A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes
 16 behind a cache of some depth. The candidates are processes of their own that take turns; the table has
 medians of processor time for one thread, and of the clock for several. docs/llamacpp.md says how to get
-the backend.
+the backend. Where this Python has no matplotlib, --write continues in the environment of tools/peers.py.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "llamacpp"))
 
 import builds  # noqa: E402
+import environment  # noqa: E402
+import speed_table  # noqa: E402
 
 # Title -> with the backend, -fa on.
 CANDIDATES = {"fa off": (False, 0), "fa on": (False, 1), "attnkit": (True, 1)}
@@ -78,21 +81,26 @@ def parse():
     add("--kv", type=lambda text: text.split(","), default=["f16", "q8_0"], help="types of the cache")
     add("--layers", type=int, default=2)
     add("--rounds", type=int, default=7)
+    add("--write", action="store_true", help="the table and a plot into the pages")
     return parser.parse_args()
 
 
 def main():
     options = parse()
+    if options.write:
+        environment.take_matplotlib(options.build / "peers-venv")
     program = builds.model_program(options.build, "tools/llamacpp/speed.cpp")
     library = builds.backend(options.build)
-    print("| KV | threads | depth | | " + " | ".join(f"{title}, ms" for title in CANDIDATES) + " | faster |")
-    print("| --- | ---: | ---: | --- |" + " ---: |" * (len(CANDIDATES) + 1))
+    print(speed_table.heading(), flush=True)
+    rows = []
     for kv, threads, depth in itertools.product(options.kv, options.threads, options.depths):
         measured = measure(program, library, (options.layers, depth, threads, kv), options.rounds)
         for what, of_each in measured.items():
-            stock = min(time for title, time in of_each.items() if title != "attnkit")
-            shown = " | ".join(f"{of_each[title]:.3f}" if title in of_each else "" for title in CANDIDATES)
-            print(f"| {kv} | {threads} | {depth} | {what} | {shown} | {stock / of_each['attnkit']:.2f}x |", flush=True)
+            rows.append(speed_table.Row(kv, threads, depth, what, of_each))
+            print(rows[-1].line(), flush=True)
+    if options.write:
+        import speed_pages  # needs what may be in the environment alone
+        speed_pages.write(rows)
 
 
 if __name__ == "__main__":

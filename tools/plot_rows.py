@@ -13,7 +13,6 @@ import argparse
 import datetime
 import importlib.util
 import json
-import os
 import random
 import subprocess
 import sys
@@ -151,13 +150,10 @@ def title(results):
 
 def take_matplotlib(options):
     """Continues in a Python that has matplotlib."""
-    if importlib.util.find_spec("matplotlib"):
-        return
-    if options.no_venv:
+    if options.no_venv and not importlib.util.find_spec("matplotlib"):
         sys.exit(f"plot_rows.py: {sys.executable} has no matplotlib: leave out --no-venv, or take a "
                  "Python that has it (Debian: python3-matplotlib)")
-    python = environment.complete(options.venv or options.build / "peers-venv", [])
-    os.execv(python, [python, *sys.argv])
+    environment.take_matplotlib(options.venv or options.build / "peers-venv")
 
 
 def main():

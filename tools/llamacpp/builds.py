@@ -59,6 +59,10 @@ def model_program(build, source):
     return made
 
 
+def llama_server():
+    return llamacpp.built("llama-server") / "llama-server"
+
+
 def attnkit_library(build):
     return build / "dispatch" / "libattnkit.a"
 

@@ -77,6 +77,25 @@ void describe(gguf_context *metadata, const std::string &architecture, const des
         gguf_set_val_f32(metadata, (architecture + "." + key).c_str(), value);
 }
 
+// The tokens of a text are its bytes.
+void describe_vocabulary(gguf_context *metadata)
+{
+    std::string names[random_vocabulary];
+    const char *tokens[random_vocabulary];
+    int32_t types[random_vocabulary];
+    for (int byte = 0; byte < random_vocabulary; byte++) {
+        char name[8];
+        std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
+        names[byte] = name;
+        tokens[byte] = names[byte].c_str();
+        types[byte] = LLAMA_TOKEN_TYPE_BYTE;
+    }
+    gguf_set_val_str(metadata, "tokenizer.ggml.model", "llama");
+    gguf_set_arr_str(metadata, "tokenizer.ggml.tokens", tokens, random_vocabulary);
+    gguf_set_arr_data(metadata, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, types,
+                      random_vocabulary);
+}
+
 gguf_context *describe(const std::string &architecture, uint32_t layers)
 {
     const auto found = architectures.find(architecture);
@@ -84,7 +103,7 @@ gguf_context *describe(const std::string &architecture, uint32_t layers)
         fail("no architecture " + architecture);
     gguf_context *const metadata = gguf_init_empty();
     gguf_set_val_str(metadata, "general.architecture", architecture.c_str());
-    gguf_set_val_str(metadata, "tokenizer.ggml.model", "none");
+    describe_vocabulary(metadata);
     describe(metadata, architecture, common);
     describe(metadata, architecture, found->second);
     gguf_set_val_u32(metadata, (architecture + ".block_count").c_str(), layers);

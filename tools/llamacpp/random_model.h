@@ -10,7 +10,7 @@
 
 #include <string>
 
-constexpr int random_vocabulary = 256; // tokens are bytes
+constexpr int random_vocabulary = 256; // the tokens of a text are its bytes
 
 // Ends the program with a message.
 [[noreturn]] void fail(const std::string &what);

@@ -2,6 +2,8 @@
 """The virtual environment of tools/peers.py, tools/plot_rows.py and tests/interop/pytorch, with the requested
 packages of requirements.txt."""
 
+import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -95,3 +97,10 @@ def complete(venv, only, advice=advice_without):
     make(venv)
     install(venv, requirements(only), advice)
     return str(venv / "bin" / "python")
+
+
+def take_matplotlib(venv):
+    """Continues in a Python that has matplotlib: that of the environment, where this one has none."""
+    if not importlib.util.find_spec("matplotlib"):
+        python = complete(venv, [])
+        os.execv(python, [python, *sys.argv])

@@ -17,10 +17,11 @@ from pathlib import Path
 
 REQUIREMENT = re.compile(r"^llama-cpp-python==(\S+) --hash=sha256:(\w+)", re.M)
 INSIDE = "vendor/llama.cpp"  # of the sdist
-# Nothing but the libraries. The others of llama.cpp's programs need the network while they are built.
+# Their targets need no network while they are built: no OpenSSL, no pages of the server.
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_CCACHE=OFF",
-           "-DLLAMA_BUILD_COMMON=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_TOOLS=OFF",
-           "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_APP=OFF"]
+           "-DLLAMA_BUILD_COMMON=ON", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
+           "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF",
+           "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF"]
 
 
 def say(text):
@@ -102,7 +103,7 @@ def unpack(file, made):
 
 
 def built(target, name="stock", options=()):
-    """The folder with the shared libraries: target is ggml, or llama, which brings that along."""
+    """The folder with what was made: target is ggml, llama, which brings that along, or llama-server."""
     sources, build = source(), folder() / f"build-{name}"
     with alone(f"build-{name}"):
         stamp = build / f"{target}.built"

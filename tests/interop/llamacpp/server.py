@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""llama-server, stock and unpatched, with the command of docs/llamacpp.md: a completion over HTTP, of a model
+with random weights, whose attention the backend for ggml computes, beside a server without the backend.
+
+    tests/interop/llamacpp/server.py [BUILD]     prints TAP
+"""
+
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "llamacpp"))
+
+import builds  # noqa: E402
+
+PAGE = builds.ROOT / "docs" / "llamacpp.md"
+PROMPT = PAGE.read_text()[:600]  # bytes are tokens: more than a block of keys
+TOKENS = 8
+WAIT = 300  # seconds, for a server that starts on a busy machine
+CLOSE = 0.02  # of the logarithm of a probability: K, V and their sums are f16 in one of both
+
+
+def documented_options():
+    """Those between llama-server and the dots, of the command in the page."""
+    return re.search(r"GGML_BACKEND_PATH=\S+ llama-server (.*) \.\.\.$", PAGE.read_text(), re.M)[1].split()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """A process that answers, and its log."""
+
+    def __init__(self, folder, model, options, **environment):
+        self.port, self.path = free_port(), folder / "log"
+        self.log = open(self.path, "w", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [builds.llama_server(), "--model", model, "--host", "127.0.0.1", "--port", str(self.port), "--ctx-size",
+             "2048", "--threads", "2", "--log-verbosity", "5", *options],
+            env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "GGML_SCHED_DEBUG": "1", **environment},
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT)
+        end = time.monotonic() + WAIT
+        while not self.answers("health"):
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.end()
+                sys.exit(f"server.py: llama-server did not start\n{self.said()[-3000:]}")
+            time.sleep(0.2)
+
+    def answers(self, what):
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            return self.ask(what)
+        return None
+
+    def ask(self, what, **request):
+        data = json.dumps(request).encode() if request else None
+        head = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{self.port}/{what}", data, head),
+                                    timeout=WAIT) as answer:
+            return json.load(answer)
+
+    def said(self):
+        return self.path.read_text(encoding="utf-8", errors="replace")
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+
+def completion(folder, model, options, **environment):
+    """What the server answers, and its log."""
+    server = Server(folder, model, options, **environment)
+    try:
+        answer = server.ask("completion", prompt=PROMPT, n_predict=TOKENS, temperature=0, ignore_eos=True, n_probs=20,
+                            return_tokens=True)
+    finally:
+        server.end()
+    return answer, server.said()
+
+
+def difference(answer, other):
+    """The largest one of logarithms of probabilities of the first token, of those tokens that both name."""
+    first, second = ({row["id"]: row["logprob"] for row in a["completion_probabilities"][0]["top_logprobs"]}
+                     for a in (answer, other))
+    both = first.keys() & second.keys()
+    return max(abs(first[i] - second[i]) for i in both) if len(both) >= 10 else float("inf")
+
+
+def check(number, name, ok, said):
+    print(("" if ok else said + "\n") + f"{'ok' if ok else 'not ok'} {number} - server: {name}", flush=True)
+    return ok
+
+
+def main():
+    build = Path(sys.argv[1] if len(sys.argv) > 1 else builds.ROOT / "build")
+    program = builds.model_program(build, "tests/interop/llamacpp/model_file.cpp")
+    library = str(builds.backend(build))
+    options = documented_options()
+    with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder) / "model.gguf"
+        status, _, log = builds.output(program, model)
+        if status:
+            sys.exit(f"server.py: no model\n{log}")
+        ours, log = completion(Path(folder), model, options, GGML_BACKEND_PATH=library)
+        stock, stock_log = completion(Path(folder), model, options)
+    print("1..3")
+    ok = check(1, "the documented command computes attention by attnkit",
+               "loaded ATTNKIT backend" in log and "SPLIT #1: ATTNKIT" in log and "left to the CPU" not in log,
+               log[-3000:])
+    ok &= check(2, "without the variable nothing does", "ATTNKIT" not in stock_log, stock_log[-3000:])
+    ok &= check(3, "it answers as without", len(ours["tokens"]) == len(stock["tokens"]) == TOKENS and
+                difference(ours, stock) < CLOSE, f"{ours}\n{stock}"[:3000])
+    print(f"# server: probabilities differ by {difference(ours, stock):.2e}, tokens are "
+          f"{'the same' if ours['tokens'] == stock['tokens'] else 'others'}")
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
