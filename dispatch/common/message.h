@@ -10,8 +10,16 @@
 
 #include "attnkit.h"
 
+/* The conversions that vsnprintf knows. MinGW has two of them, and its compiler takes the name
+ * `printf` for the one of Windows, which lacks %zu; its <stdio.h> names the one in use. */
+#if defined(__MINGW_PRINTF_FORMAT)
+#define PRINTF_FORMAT __MINGW_PRINTF_FORMAT
+#else
+#define PRINTF_FORMAT printf
+#endif
+
 /* Writes the message, if the caller wants one, and returns the status. */
-__attribute__((format(printf, 3, 4))) static inline attnkit_status
+__attribute__((format(PRINTF_FORMAT, 3, 4))) static inline attnkit_status
 refuse(char *message, attnkit_status status, const char *format, ...)
 {
     if (message) {
