@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks addresses and lengths of a run. Costs some nanoseconds for each tensor if the lengths are
- * the planned ones. Writes only the problem, which is on the stack of the call.
+ * Checks addresses and lengths of an attention run. The checks cost some nanoseconds for each
+ * tensor if the lengths are the planned lengths. They write only the problem, which is on the stack
+ * of the call.
  */
 #include "dispatch/attention/bind.h"
 
@@ -210,8 +211,8 @@ static attnkit_status bind_memory(const struct attention_plan *plan, const struc
     return status;
 }
 
-/* Whether a scale is NaN, or may become infinite times log2 e. Only comparisons, because the
- * rounding mode is still the caller's here. */
+/* Returns whether a scale is NaN, or may become infinite when multiplied by log2 e. Uses only
+ * comparisons, because the caller's rounding mode is still in force here. */
 static bool any_is_huge(const float *scales, int64_t heads)
 {
     bool any = false;

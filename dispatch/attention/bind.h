@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inputs of a run, its lengths and addresses, and their checks. A run of a plan and a single
- * call share them.
+ * The inputs of an attention run, which are lengths and addresses, and the checks of these inputs.
+ * A run of a plan and a single call share the checks.
  */
 #ifndef ATTNKIT_BIND_H
 #define ATTNKIT_BIND_H
@@ -13,7 +13,7 @@ struct run_input {
     const void *memory[SLOTS]; /* NULL: nothing in this slot */
 };
 
-/* Sets the input from the structs of a single call, or from those of a run. */
+/* Sets the input from the structs of a single call, or from the structs of a planned run. */
 void attnkit_input_of_request(const struct request *r, struct run_input *input);
 void attnkit_input_of_run(const struct run_request *r, struct run_input *input);
 
@@ -23,16 +23,16 @@ struct bound {
     int count;
 };
 
-/* Makes `a`, a copy of plan->a, the problem of this run. Checks lengths and addresses. */
+/* Checks lengths and addresses and writes them to `a`. The caller has copied plan->a to `a`. */
 attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
                                              const struct run_input *input, struct attention *a,
                                              struct bound *bound, char *message);
 
-/* Checks the values in the arrays of lengths and in the block table. Costs a step for each batch
- * entry and for each page that holds keys. */
+/* Checks the values in the arrays of lengths and in the block table. The checks cost a step for
+ * each batch entry and for each page that holds keys. */
 attnkit_status attnkit_check_attention_arrays(const struct attention *a, char *message);
 
-/* Does both, and checks that outputs overlap nothing. */
+/* Calls both functions above, and checks that outputs overlap nothing. */
 attnkit_status attnkit_bind_attention(const struct attention_plan *plan,
                                       const struct run_input *input, struct attention *a,
                                       struct bound *bound, char *message);

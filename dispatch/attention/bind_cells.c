@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the key indices of a batch entry by listing its keys. Two cells with the same index are
- * found by this. Only if an index is wrong are the cells searched again, for the message.
+ * Checks the key indices of a batch entry by listing its keys. Listing also finds two cells with
+ * the same index. Only if an index is wrong, the cells are searched again, to name the cell in the
+ * message.
  */
 #include "dispatch/attention/bind_cells.h"
 
@@ -78,7 +79,7 @@ attnkit_status attnkit_bind_cells(struct attention *a, const struct kernels *ker
 {
     attnkit_status status = ATTNKIT_OK;
     a->cells.table = attnkit_begin_cells(a, memory);
-    for (int64_t b = a->batch - 1; status == ATTNKIT_OK && b >= 0; b--) /* 0 is listed last */
+    for (int64_t b = a->batch - 1; status == ATTNKIT_OK && b >= 0; b--) /* entry 0 is listed last */
         status = bind_entry(a, kernels, b, message);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options, shape, storage and states of an attention call. The other groups are checked in
- * check_groups.c.
+ * Checks options, shape, storage and states of an attention call. check_groups.c checks the other
+ * groups.
  */
 #include "dispatch/attention/check.h"
 
@@ -81,7 +81,7 @@ static attnkit_status check_dims(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
     const int64_t all = args->batch | args->q_heads | args->kv_heads | args->q_len | args->kv_len |
-                        args->value_dim; /* negative if one of them is */
+                        args->value_dim; /* negative if any is negative */
     const attnkit_status status =
         all < 0 || args->head_dim < 1 ? refuse_dims(args, message) : ATTNKIT_OK;
     if (status != ATTNKIT_OK)
@@ -235,7 +235,7 @@ static attnkit_status check_states(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* Refuses what cells exclude: other orders of keys, and calls over part of the keys. */
+/* Refuses options that cells exclude: other orders of keys, and calls over a part of the keys. */
 static attnkit_status check_what_cells_exclude(const struct request *r, char *message)
 {
     const struct {
@@ -256,7 +256,7 @@ static attnkit_status check_what_cells_exclude(const struct request *r, char *me
     return ATTNKIT_OK;
 }
 
-/* Checks the fields of cells, which hold keys in any order. */
+/* Checks the fields that describe cells. Cells hold keys in any order. */
 static attnkit_status check_cells(const struct request *r, char *message)
 {
     const int64_t stride = r->storage->key_index_stride, kv_len = r->core->kv_len;

@@ -25,13 +25,13 @@ static inline bool is_tiled(const struct request *r)
     return r->core->k.layout & ATTNKIT_TILED;
 }
 
-/* Whether the outputs have no rows. */
+/* Returns whether the outputs have no rows. */
 static inline bool has_no_rows(const struct request *r)
 {
     return r->core->batch == 0 || r->core->q_heads == 0 || r->core->q_len == 0;
 }
 
-/* Columns of a mask: the caller's number, or kv_len if it is 0. */
+/* Returns the columns of a mask: the caller's number, or kv_len if the number is 0. */
 static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
 {
     return columns ? columns : r->core->kv_len;
@@ -39,7 +39,7 @@ static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
 
 attnkit_status attnkit_check_request(const struct request *r, char *message);
 
-/* Checks visibility, score mods and weights: the part in check_groups.c. */
+/* Checks visibility, score mods and weights. Defined in check_groups.c. */
 attnkit_status attnkit_check_groups(const struct request *r, char *message);
 
 #endif

@@ -18,7 +18,8 @@ _Static_assert((int)WEIGHTS_NONE == ATTNKIT_WEIGHTS_NONE &&
 
 enum { FLOAT = sizeof(float) }; /* bytes */
 
-/* Whether the call has no scores. Then mask, bias and weights are not touched and may be NULL. */
+/* Returns whether the call has no scores. In a call without scores mask, bias and weights are not
+ * touched and may be NULL. */
 static bool has_no_scores(const struct request *r)
 {
     return has_no_rows(r) || r->core->kv_len == 0;
@@ -55,11 +56,11 @@ static attnkit_status check_segments(const struct request *r, char *message)
                   v->q_segment_ids ? "q_segment_ids" : "kv_segment_ids");
 }
 
-/* A mask and its fields. */
+/* A mask as the caller gives it, and the names of its fields. */
 struct given_mask {
     const char *name, *type_name, *kind_name, *columns_name;
     const attnkit_tensor *tensor;
-    attnkit_type type; /* the only one allowed */
+    attnkit_type type; /* the only type allowed */
     attnkit_mask_kind kind;
     int64_t columns;
 };

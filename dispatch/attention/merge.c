@@ -14,7 +14,7 @@
 
 enum {
     ELEMENT = sizeof(float), /* bytes; every tensor but out is f32 */
-    MOST_SHARES = 1024,      /* further threads have nothing to do */
+    MOST_SHARES = 1024,      /* more threads have nothing to do */
 };
 
 /* A call that has passed every check. */
@@ -84,7 +84,8 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
 /* The tensors of a call: the outputs, then out and lse of one part at a time. */
 enum { OUT, LSE, OUTPUTS, PART_OUT = OUTPUTS, PART_LSE, TENSORS };
 
-/* A tensor of binary32 rows of the call's shape. The type of out may be set afterwards. */
+/* Returns a tensor of binary32 rows with the call's shape. The caller may change the type of out
+ * afterwards. */
 static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, int64_t dim)
 {
     return (struct tensor){
@@ -95,7 +96,7 @@ static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, 
     };
 }
 
-/* Plans the tensors. An absent lse has no rows, and its strides are not looked at. */
+/* Plans the tensors. An absent lse has no rows, and its strides are not read. */
 static attnkit_status plan_tensors(const attnkit_merge_args *args, struct merge *m,
                                    struct tensor tensors[TENSORS], char *message)
 {
@@ -141,7 +142,8 @@ static attnkit_status bind_part(const struct merge *m, const struct tensor tenso
     return attnkit_check_overlaps(memory, TENSORS, message);
 }
 
-/* Checks the memory of a part. Its name is only written for the message of a refusal. */
+/* Checks the memory of a part. The name of the part is only written for the message of a
+ * refusal. */
 static attnkit_status check_part(const struct merge *m, struct tensor tensors[TENSORS],
                                  int64_t part, struct memory memory[TENSORS], char *message)
 {

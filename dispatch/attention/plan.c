@@ -186,7 +186,8 @@ static void set_problem(const struct request *r, struct attention *a)
     };
 }
 
-/* Bytes of the workspace for work stealing and for the tables of cells of all threads. */
+/* Returns the bytes of the workspace for work stealing and for the tables of cells of all
+ * threads. */
 static size_t shared_bytes(const struct attention_plan *plan)
 {
     size_t bytes;

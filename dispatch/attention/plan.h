@@ -66,10 +66,11 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The problem. Its addresses come from planning and only say NULL or not; runs set theirs. */
+    /* The problem. Of the addresses given at planning only NULL or not NULL counts. Each run sets
+     * its own addresses. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
-    bool single; /* the plan of a single call: its memory and lengths are the planned ones */
+    bool single; /* the plan of a single call: its run has the planned memory and lengths */
     int64_t threads;
     struct schedule schedule;
     struct steal steal;
@@ -85,7 +86,7 @@ attnkit_status attnkit_make_attention_plan(const struct request *r, const struct
                                            int64_t threads, struct attention_plan *plan,
                                            char *message);
 
-/* Lists the tensors and sets the strides of plan->a: the part in plan_tensors.c. */
+/* Lists the tensors and sets the strides of plan->a. Defined in plan_tensors.c. */
 attnkit_status attnkit_plan_attention_tensors(const struct request *r, struct attention_plan *plan,
                                               char *message);
 

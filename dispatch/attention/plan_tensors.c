@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans the tensors of an attention call: their shapes, strides and bytes. Lists only tensors that
- * the call has, outputs first.
+ * Plans the tensors of an attention call: their shapes, strides and bytes. Only tensors that the
+ * call has are listed, outputs first.
  */
 #include "dispatch/attention/check.h"
 #include "dispatch/attention/plan.h"

@@ -18,7 +18,7 @@ static const struct version weights_version = VERSION_OF(attnkit_weights_out, fl
 static const struct version data_version = VERSION_OF(attnkit_attention_data, groups);
 static const struct version group_data_version = VERSION_OF(attnkit_attention_group_data, weights);
 
-/* Reads a group. *group is `none` if the caller has not given it. */
+/* Reads a group of options. Sets *group to `none` if the caller has not given the group. */
 static attnkit_status read_group(const struct version *v, const void *theirs, void *copy,
                                  const void *none, const void **group, char *message)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The structs of an attention call as this version of the library knows them: the caller's own
- * where they have the same size, else copies. Where the caller has given no group, the pointer
- * leads to one whose fields are all 0.
+ * structs if they have the same size, else copies. If the caller has not given a group, its pointer
+ * leads to a struct whose fields are all 0.
  */
 #ifndef ATTNKIT_REQUEST_H
 #define ATTNKIT_REQUEST_H
@@ -19,7 +19,7 @@ struct request {
     const attnkit_states *states;
     const attnkit_weights_out *weights;
 
-    /* Room for copies. */
+    /* Copies of structs that have another size. */
     struct {
         attnkit_attention_args core;
         attnkit_kv_storage storage;
@@ -35,7 +35,7 @@ struct request {
 attnkit_status attnkit_read_request(const attnkit_attention_args *args, struct request *r,
                                     char *message);
 
-/* The structs of a run, in the same way. */
+/* The structs of a planned run, read in the same way. */
 struct run_request {
     const attnkit_attention_data *core;
     const attnkit_attention_group_data *groups;

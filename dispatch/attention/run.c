@@ -18,8 +18,9 @@ char *attnkit_cells_of(const struct attention_plan *plan, char *workspace, int64
     return workspace + plan->steal.bytes + (size_t)thread * plan->cell_bytes;
 }
 
-/* Returns the problem for one thread. With cells it is a copy in `own` with the thread's own table,
- * which is empty unless binding has used it. */
+/* Returns the problem for one thread. With cells, every thread has its own table. The thread whose
+ * memory has the table that binding filled uses the problem as it is. Every other thread gets a
+ * copy of the problem in `own`, with an empty table. */
 static const struct attention *problem_of(const struct attention_run *run, int64_t thread,
                                           struct attention *own)
 {
@@ -59,7 +60,7 @@ static void run_stealing(void *arg, int64_t thread)
     fp_modes_end(callers);
 }
 
-/* Whether work stealing is worth two barriers to threads of the caller. */
+/* Returns whether work stealing is worth the two barriers that it costs threads of the caller. */
 static bool is_worth_meeting(const struct attention_run *run)
 {
     const fp_modes callers = fp_modes_begin();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs a problem whose arguments have all been checked, on the caller's threads and in the caller's
- * workspace. Nothing can fail here.
+ * workspace. A run cannot fail.
  */
 #ifndef ATTNKIT_ATTENTION_RUN_H
 #define ATTNKIT_ATTENTION_RUN_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An item is a block of query rows of one batch entry and KV head that share a walk over the keys.
- * The size of items depends on the instruction set, and their distribution on the number of
- * threads. The bits of the result depend on neither.
+ * Work items and the shares of threads. An item is a block of query rows of one batch entry and KV
+ * head that share a walk over the keys. The size of items depends on the instruction set, and the
+ * distribution of items depends on the number of threads. The bits of the result depend on neither
+ * of them.
  */
 #include "dispatch/attention/schedule.h"
 
@@ -23,7 +24,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Whether a call with few rows and keys may put several heads into a vector. */
+/* Returns whether a call with few rows and keys may put several heads into a vector. */
 static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
     return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts.data &&
@@ -47,8 +48,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     return (struct rest){rest - decode_rows, decode_rows};
 }
 
-/* Returns the most decode rows of any item. Lengths of packed sequences are not known here, so
- * their bound is the most that a decode tile takes. */
+/* Returns the most decode rows of any item. The lengths of packed sequences are not known here, so
+ * their bound is the most rows that a decode tile takes. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
@@ -60,9 +61,9 @@ static int64_t distance(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* Whether the rows of all heads of a key lie together, as in token-major tensors. Heads then share
- * pages of virtual memory. If heads were walked one after the other, each would find the TLB
- * without its pages. */
+/* Returns whether the rows of all heads of a key lie together, as in token-major tensors. Heads
+ * then share pages of virtual memory. If heads were walked one after the other, the pages of each
+ * head would no longer be in the TLB. */
 static bool heads_share_pages(const struct attention *a)
 {
     const struct strides k = a->k.stride, v = a->v.stride;
@@ -70,8 +71,8 @@ static bool heads_share_pages(const struct attention *a)
            (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
 }
 
-/* Bytes of scratch for each thread. They grow with rows and keys, so that a workspace for the
- * longest call serves shorter ones. */
+/* Returns the bytes of scratch for each thread. The bytes grow with rows and keys, so that a
+ * workspace for the longest call serves shorter calls. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
@@ -112,7 +113,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
 {
     struct work_item item = {0};
     int64_t head = 0;
-    if (index > 0) { /* a small call has only item 0, and divisions take as long as some keys */
+    if (index > 0) { /* a small call has only item 0, and divisions take as long as a few keys */
         head = index / s->items_per_head * s->heads_per_item;
         item.batch = head / a->kv_heads;
         item.kv_head = head % a->kv_heads;
@@ -131,7 +132,8 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     return item;
 }
 
-/* The cost of an item in (row, key) pairs. Packing and writing a row costs about row_cost keys. */
+/* Returns the cost of an item in (row, key) pairs. Packing and writing a row costs about row_cost
+ * keys. */
 static double cost(const struct attention *a, struct work_item item)
 {
     const double row_cost = 16;
@@ -161,7 +163,7 @@ static int64_t owner_of(const struct schedule *s, double done, double item_cost,
     if (total == 0) /* no item has rows */
         return 0;
     const int64_t owner = (int64_t)((done + item_cost / 2) / total * (double)s->threads);
-    return owner < s->threads ? owner : s->threads - 1; /* rounding can reach threads */
+    return owner < s->threads ? owner : s->threads - 1; /* rounding can give s->threads */
 }
 
 struct cut attnkit_begin_cut(const struct attention *a, const struct schedule *s)
@@ -211,13 +213,14 @@ double attnkit_imbalance(const struct attention *a, const struct schedule *s)
     return largest / total * (double)s->threads;
 }
 
-/* Whether all rows of an item are in decode tiles. */
+/* Returns whether all rows of an item are in decode tiles. */
 static bool is_decode(const struct work_item *item)
 {
     return item->panel_rows == 0 && item->decode_rows > 0;
 }
 
-/* Runs an item of several heads. If they fill at most a quarter of a vector, one by one is faster.
+/* Runs an item of several heads. If the heads fill at most a quarter of a vector, running them one
+ * by one is faster.
  */
 static void run_heads(const struct attention *a, const struct kernels *kernels,
                       const struct work_item *item, char *scratch)

@@ -7,7 +7,7 @@
 
 #include "kernels/attention/attention.h"
 
-/* n / size for n >= 0, rounded up. */
+/* Returns n / size, rounded up, for n >= 0. */
 static inline int64_t divide_up(int64_t n, int64_t size)
 {
     return n / size + (n % size > 0);
@@ -16,9 +16,9 @@ static inline int64_t divide_up(int64_t n, int64_t size)
 struct schedule {
     const struct kernels *kernels;
     int rows_per_item;
-    int64_t items_per_head; /* for each batch entry and KV head; some may have no rows if packed */
-    int heads_per_item;     /* 1; with few rows and keys a vector of heads, with all rows */
-    int walks;              /* most decode items that take turns: 1 or MAX_WALKS */
+    int64_t items_per_head; /* of a batch entry and KV head; if packed, some have no rows */
+    int heads_per_item;     /* 1, or kernels->vector heads with all rows if rows and keys are few */
+    int walks;              /* most decode items of a group: 1 or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
     int64_t threads; /* threads with something to do, at most items */
@@ -34,8 +34,8 @@ struct range {
     int64_t first, end; /* items first .. end - 1, unless the name says otherwise */
 };
 
-/* The progress of cutting. The shares of threads 0, 1 and so on are consecutive and cost about
- * the same. */
+/* The progress of cutting items into shares. The shares of threads 0, 1 and so on are consecutive
+ * and cost about the same. */
 struct cut {
     double total, done; /* cost of all items, and of the items before `item` */
     int64_t item, thread;
@@ -48,18 +48,18 @@ struct range attnkit_next_share(const struct attention *a, const struct schedule
 /* Returns the items of one thread. */
 struct range attnkit_share(const struct attention *a, const struct schedule *s, int64_t thread);
 
-/* Returns the cost of the largest share over the cost of an equal share: 1 is even. NaN if there is
- * nothing to do. */
+/* Returns the cost of the largest share divided by the cost of an equal share. The result is 1 if
+ * all shares cost the same, and NaN if there is nothing to do. */
 double attnkit_imbalance(const struct attention *a, const struct schedule *s);
 
-/* Items that are worked on together: one, or several decode items of a batch entry whose heads
+/* Items that are worked on together: one item, or several decode items of a batch entry whose heads
  * share pages of virtual memory. */
 struct group {
     struct work_item item[MAX_WALKS];
     int count;
 };
 
-/* Sets the group that begins with the first of `items`. It ends within them. */
+/* Sets *group to the group that begins with the first of `items`. The group ends within `items`. */
 void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
                    struct group *group);
 

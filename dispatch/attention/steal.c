@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads claim groups of items from the queues of their shares, and then units of the tail: a unit
- * is a chunk of the keys of a group. Units are claimed in order. The state of a unit waits in a
- * slot of a ring until all earlier units of its group have been joined. The thread that finishes
- * the next unit in order joins it and all finished units after it.
+ * Work stealing. Each thread's share of the items is a queue. Threads first claim groups of items
+ * from the queues. Then they claim units of the tail. A unit is one chunk of the keys of a group.
+ * Units are claimed in order. The state of a unit waits in a slot of a ring until all earlier units
+ * of its group have been joined. The thread that finishes the next unit in order joins it and all
+ * finished units after it.
  *
  * Shared memory holds struct tail, the queues, the groups of the tail, totals for as many groups as
  * there are threads, the slots, and a word for each slot.
@@ -17,10 +18,10 @@ enum {
     CACHE_LINE = 64,
     LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
-    SLOT_BYTES = 1 << 16, /* slots for each thread, unless two states need more */
-    MANY_ITEMS = 8,       /* with so many for each thread, no item is split */
+    SLOT_BYTES = 1 << 16, /* of slots for each thread, more if two states need more */
+    MANY_ITEMS = 8,       /* with this many for each thread, no item is split */
     CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
-    MOST_LOOKS = 1 << 18, /* looks for a free slot before a thread leaves: some 10 ms */
+    MOST_LOOKS = 1 << 18, /* vain looks for a free slot before a thread leaves: some 10 ms */
 };
 
 /* A group of the tail, whose items are worked on chunk by chunk. */
@@ -34,7 +35,7 @@ struct tail {
     _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one are claimed */
     _Alignas(CACHE_LINE) int64_t queues;
     int64_t groups, units, slots;
-    int64_t state_floats, total_doubles; /* state and total of the largest group */
+    int64_t state_floats, total_doubles; /* of the largest group: its state and its total */
 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -52,7 +53,7 @@ static int64_t whole_lines(int64_t n, int64_t line)
     return divide_up(n, line) * line;
 }
 
-/* Floats of the state of an item with these rows. */
+/* Returns the floats of the state of an item with these numbers of rows. */
 static int64_t item_floats(const struct attention *a, const struct kernels *kernels, int panel_rows,
                            int decode_rows)
 {
@@ -61,7 +62,7 @@ static int64_t item_floats(const struct attention *a, const struct kernels *kern
                        LINE_FLOATS);
 }
 
-/* Doubles of the total of an item with these rows. */
+/* Returns the doubles of the total of an item with these numbers of rows. */
 static int64_t item_doubles(const struct attention *a, const struct kernels *kernels,
                             int panel_rows, int decode_rows)
 {
@@ -70,7 +71,8 @@ static int64_t item_doubles(const struct attention *a, const struct kernels *ker
                        LINE_DOUBLES);
 }
 
-/* Upper bounds for the bytes of state and total of a group, however its rows are divided. */
+/* Upper bounds for the bytes of a group's state and total, for any division of its rows into panel
+ * rows and decode rows. */
 struct group_bytes {
     int64_t state, total;
 };
@@ -97,14 +99,14 @@ struct steal attnkit_steal(const struct attention *a, const struct kernels *kern
         return steal;
     if (chunks > 1) {
         if (__builtin_mul_overflow(s->items, chunks, &units))
-            units = INT64_MAX; /* more than there are threads */
+            units = INT64_MAX; /* more units than threads */
         steal.threads = smaller(threads, units);
         steal.splits = s->items / MANY_ITEMS < threads;
         const struct group_bytes group = most_bytes(a, kernels, s);
         each += group.total + CACHE_LINE + larger(SLOT_BYTES, 2 * group.state);
         each += MANY_ITEMS * (int64_t)sizeof(struct split_group);
     }
-    steal.bytes = SIZE_MAX; /* attnkit_workspace_bytes refuses it */
+    steal.bytes = SIZE_MAX; /* attnkit_workspace_bytes refuses this size */
     if (!__builtin_mul_overflow(steal.threads, each, &bytes) &&
         !__builtin_add_overflow(bytes, sizeof(struct tail), &bytes))
         steal.bytes = (size_t)bytes;
@@ -145,7 +147,8 @@ static double *totals_of(const struct thread *t)
     return (double *)(void *)(groups_of(t) + MANY_ITEMS * t->steal->threads);
 }
 
-/* Returns the total of a group. Group i - threads had the same memory before, see can_begin. */
+/* Returns the memory for the total of a group. Group i uses the memory of group i - threads again,
+ * see can_begin. */
 static double *total_of(const struct thread *t, int64_t group)
 {
     return totals_of(t) + group % t->steal->threads * t->tail->total_doubles;
@@ -161,8 +164,8 @@ static float *slot_state(const struct thread *t, int64_t unit)
     return slots_of(t) + unit % t->tail->slots * t->tail->state_floats;
 }
 
-/* Returns the word of the slot of a unit. It holds the unit's number while the slot is free for the
- * unit, and ~number once the state of the unit is in the slot. */
+/* Returns the word of the slot of a unit. The word holds the unit's number while the slot is free
+ * for the unit. It holds ~number once the state of the unit is in the slot. */
 static _Atomic int64_t *slot_word(const struct thread *t, int64_t unit)
 {
     float *const words = slots_of(t) + t->tail->slots * t->tail->state_floats;
@@ -181,8 +184,8 @@ static bool is_there(const struct thread *t, int64_t unit)
 
 /* --- Units ------------------------------------------------------------------------------------ */
 
-/* The chunks of an item's keys that a row of it may see: the first `keep`, and first .. end - 1,
- * which come later. */
+/* The chunks of keys that some row of an item may see: chunks 0 .. keep - 1, and chunks first ..
+ * end - 1 after them. */
 struct chunks {
     int64_t keep, first, end;
 };
@@ -197,7 +200,8 @@ static struct chunks chunks_of(const struct attention *a, const struct work_item
     return (struct chunks){keep, first, larger(first, divide_up(v.end, CHUNK_KEYS))};
 }
 
-/* Returns the number of units of an item: its chunks, but 1 if it has rows and no chunks. */
+/* Returns the number of units of an item: one for each of its chunks. An item with rows but without
+ * chunks has one unit. */
 static int64_t units_of(const struct attention *a, const struct work_item *item)
 {
     if (item->panel_rows + item->decode_rows == 0)
@@ -227,8 +231,9 @@ static int64_t group_before(const struct thread *t, int64_t end)
     return end - 1;
 }
 
-/* Returns the number of groups in the tail: all if whole items do not balance, else one for each
- * thread, so that there is work left for the others while one thread is still at its own items. */
+/* Returns the most groups that the tail may have. If whole items do not balance, the tail has all
+ * groups. Otherwise it has one group for each thread, so that there is work left for the other
+ * threads while one thread is still at its own items. */
 static int64_t groups_to_split(const struct thread *t)
 {
     if (!t->steal->splits)
@@ -263,7 +268,8 @@ static int64_t begin_groups(const struct thread *t)
     return first;
 }
 
-/* Makes as many slots as there is memory for: one for each unit, or at least two for each thread.
+/* Makes as many slots as there is memory for, but not more than units. There is memory for at least
+ * two slots for each thread.
  */
 static void begin_slots(const struct thread *t, const char *shared)
 {
@@ -337,7 +343,7 @@ static int64_t group_of_unit(const struct thread *t, int64_t unit)
     return i;
 }
 
-/* Whether the memory for the total of a group is free. */
+/* Returns whether the memory for the total of a group is free. */
 static bool can_begin(const struct thread *t, int64_t group)
 {
     const int64_t before = group - t->steal->threads;
@@ -345,9 +351,9 @@ static bool can_begin(const struct thread *t, int64_t group)
            atomic_load(&groups_of(t)[before].joined) == groups_of(t)[before].units.end;
 }
 
-/* Claims units of one group, fewer of them towards the end so that threads finish at about the same
- * time. Returns an empty range if all units are claimed, or if there is no room yet for the next
- * unit's state. */
+/* Claims units of one group. Claims get smaller towards the end, so that threads finish at about
+ * the same time. Returns an empty range if all units are claimed, or if there is no free slot yet
+ * for the state of the next unit. */
 static struct range claim_units(const struct thread *t)
 {
     struct tail *const tail = t->tail;
@@ -407,8 +413,9 @@ static bool next_is_there(const struct thread *t, struct split_group *g)
     return next < g->units.end && is_there(t, next);
 }
 
-/* Joins finished units of a group, from the next one in order on, as far as their slots are
- * consecutive in memory. After the last unit of the group it writes the result. */
+/* Joins finished units of a group in order, from the first unit that has not been joined. Stops at
+ * the end of the ring, because the slots of one call must be consecutive in memory. After the last
+ * unit of the group it writes the result. */
 static void join_some(const struct thread *t, int64_t number, const struct group *group)
 {
     struct split_group *const g = groups_of(t) + number;
@@ -438,8 +445,9 @@ static void join_some(const struct thread *t, int64_t number, const struct group
         atomic_store(slot_word(t, unit), unit + t->tail->slots);
 }
 
-/* Joins the finished units of a group, unless another thread is doing it. That thread looks again
- * after it has cleared `joining`, so it finds the states of this thread, too. */
+/* Joins the finished units of a group, unless another thread is joining units of the group. The
+ * other thread looks again after it has cleared `joining`, so it also finds the states of this
+ * thread. */
 static void join_units(const struct thread *t, int64_t number, const struct group *group)
 {
     struct split_group *const g = groups_of(t) + number;
@@ -454,8 +462,8 @@ static void join_units(const struct thread *t, int64_t number, const struct grou
 
 /* Works on units until all are claimed. A thread that finds no free slot spins, because the oldest
  * unit is most likely nearly finished, and because a call makes no system calls. After MOST_LOOKS
- * looks without progress it leaves. The threads that still work free their slots themselves, so the
- * last one finishes all units. */
+ * looks without progress the thread leaves. The threads that still work free slots themselves, so
+ * the last of them finishes all units. */
 static void work_on_tail(const struct thread *t)
 {
     int64_t claimed = 0, before = 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work stealing. A thread that has finished its share of the items takes items from the shares of
- * others, because cores may differ in speed or be busy with other programs. The last items are in
- * no share: about one for each thread, or all items if whole items do not balance. All threads work
- * on them chunk by chunk of their keys. The states of the chunks are joined in index order, so the
- * bits are the same as on one thread, and there may be more threads than items.
+ * others, because cores may differ in speed or be busy with other programs. The last items, about
+ * one for each thread, are in no share. If whole items do not balance, no item is in a share. All
+ * threads work on the items outside the shares, one chunk of the keys at a time. The states of the
+ * chunks are joined in index order, so the bits are the same as on one thread, and there may be
+ * more threads than items.
  */
 #ifndef ATTNKIT_STEAL_H
 #define ATTNKIT_STEAL_H
@@ -20,16 +21,19 @@ struct steal {
 struct steal attnkit_steal(const struct attention *a, const struct kernels *kernels,
                            const struct schedule *s, int64_t threads);
 
-/* Whether shares of whole items cost about the same. Depends on the lengths of sequences. */
+/* Returns whether shares of whole items cost about the same. The answer depends on the lengths of
+ * the sequences. */
 bool attnkit_goes_round(const struct attention *a, const struct schedule *s,
                         const struct steal *steal);
 
-/* Fills `shared`, before any thread begins. It has steal->bytes bytes, aligned to a cache line. */
+/* Fills `shared`, before any thread calls attnkit_steal_run. `shared` has steal->bytes bytes,
+ * aligned to a cache line. */
 void attnkit_steal_begin(const struct attention *a, const struct kernels *kernels,
                          const struct schedule *s, const struct steal *steal, char *shared);
 
 /* Runs a thread's share, and then work that no other thread has begun. `scratch` is s->scratch
- * bytes of its own. When all threads have returned, all items are done. A further run does nothing.
+ * bytes that only this thread uses. When all threads have returned, all items are done. Running a
+ * thread again does nothing.
  */
 void attnkit_steal_run(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, const struct steal *steal, int64_t thread,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of an append: the caller's structs read, a plan of shapes, types and strides, memory
- * bound to the plan, and the run. The public calls do all steps. A layer plans once, binds all its
- * parts before it runs the first, and then runs without checks.
+ * The steps of an append: reading the caller's structs, planning shapes, types and strides, binding
+ * memory to the plan, and running. The public calls do all steps. A layer plans once and binds all
+ * its parts before it runs the first part. Its runs of parts make no checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H
@@ -12,7 +12,7 @@
 #include "kernels/cache/append.h"
 
 /* The caller's structs as this version of the library knows them, copied if they have another size.
- * Absent pages and an absent rotation are structs whose fields are all 0. */
+ * If pages or rotation are absent, the pointer leads to a struct whose fields are all 0. */
 struct append_request {
     const attnkit_append_args *args;
     const attnkit_pages *pages;
@@ -22,12 +22,12 @@ struct append_request {
     attnkit_rotation rotation_copy;
 };
 
-/* Reads a rotation, also for layers. NULL means no rotation. */
+/* Reads the rotation of an append or of a layer. NULL means no rotation. */
 attnkit_status attnkit_read_rotation(const attnkit_rotation *theirs, attnkit_rotation *copy,
                                      const attnkit_rotation **rotation, char *message);
 
-/* Checks a rotation for rows of `dim` elements. Compares numbers, so the caller's floating-point
- * modes must have been set aside. */
+/* Checks a rotation for rows of `dim` elements. The check compares floating-point numbers, so the
+ * caller's floating-point modes must have been set aside. */
 attnkit_status attnkit_check_rotation(const attnkit_rotation *rotation, int64_t dim, char *message);
 
 attnkit_status attnkit_read_append(const attnkit_append_args *args, struct append_request *r,
@@ -58,8 +58,8 @@ struct append_plan {
     struct tensor tensors[APPEND_TENSORS];
 };
 
-/* Fills the plan, except the header. Reads nothing through the pointers of args; of the optional
- * pointers it only matters which are NULL. */
+/* Fills the plan, except the header. Reads nothing through the pointers of args. For optional
+ * pointers it only matters whether they are NULL. */
 attnkit_status attnkit_append_plan_init(const struct append_request *r, int64_t threads,
                                         struct append_plan *plan, char *message);
 
@@ -75,13 +75,13 @@ struct append_memory {
     int count;
 };
 
-/* Checks the inputs of a run, except its workspace, and sets the problem `a`. The plan is not
+/* Checks the inputs of a run, except its workspace, and sets the problem `a`. The plan must not be
  * empty. */
 attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct append_input *input,
                                    struct append *a, struct append_memory *memory, char *message);
 
-/* Checks the positions of batch entry b: not negative, and within the tables of cos and sin if
- * there are any. Part of attnkit_append_bind. */
+/* Checks that the positions of batch entry b are not negative, and that they are within the tables
+ * of cos and sin if there are tables. attnkit_append_bind makes this check, too. */
 attnkit_status attnkit_check_append_positions(const struct append *a, int64_t table_positions,
                                               int64_t b, char *message);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks types, scales, pages and tiles of a cache. Block tables cost a step for each page of a
- * batch entry, everything else constant time.
+ * Checks types, scales, pages and tiles of a cache. Checking a block table costs a step for each
+ * page of a batch entry. The other checks take constant time.
  */
 #include "dispatch/cache/cache.h"
 

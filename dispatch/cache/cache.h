@@ -18,7 +18,8 @@ int64_t attnkit_alignment(enum type type);
 /* Returns the name that attnkit.h gives to a type of K and V. */
 const char *attnkit_type_name(attnkit_type type);
 
-/* Checks that a type is ATTNKIT_F32, F16 or BF16: each element is rounded by itself. */
+/* Checks that a type is ATTNKIT_F32, F16 or BF16. In these types each element is rounded by
+ * itself. */
 attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *message);
 
 /* A row of `dim` elements and its scales, with the names of the public fields. */
@@ -33,7 +34,7 @@ struct stored_row {
 attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *message);
 
 /* Reads the caller's pages as this version of the library knows them, into `copy` if their size
- * differs. If theirs is NULL, all fields are 0. */
+ * differs. If theirs is NULL, all fields of *pages are 0. */
 attnkit_status attnkit_read_pages(const attnkit_pages *theirs, attnkit_pages *copy,
                                   const attnkit_pages **pages, char *message);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns the public arguments of an append into its plan: checks shapes, types, strides and the
- * rotation, and measures the workspace. Costs some nanoseconds for each tensor.
+ * rotation, and measures the workspace. Planning costs some nanoseconds for each tensor.
  */
 #include "dispatch/cache/append_plan.h"
 
@@ -205,7 +205,8 @@ static void set_rotation(const attnkit_rotation *rotation, struct append *a)
     a->base = rotation->base == 0.0 ? DEFAULT_BASE : rotation->base;
 }
 
-/* Sets the caller's floating-point modes aside, because the base is compared. */
+/* Checks the rotation and adds it to the plan. Sets the caller's floating-point modes aside,
+ * because the check compares the base with other numbers. */
 static attnkit_status plan_rotation(const attnkit_rotation *rotation, struct append *a,
                                     char *message)
 {
@@ -233,7 +234,7 @@ static struct tensor *add(struct append_plan *plan, int slot, const char *name, 
     return t;
 }
 
-/* Plans dst, or dst_scales, which only has other rows. */
+/* Plans dst or dst_scales. They differ only in the bytes of their rows. */
 static attnkit_status plan_output(const attnkit_tensor *theirs, const struct append_plan *plan,
                                   struct tensor *t, char *message)
 {
@@ -369,7 +370,7 @@ static attnkit_status plan_workspace(struct append_plan *plan, char *message)
                                    &plan->header.workspace_size, message);
 }
 
-/* Clears the addresses of planning: a run has its own. */
+/* Clears the addresses given at planning, because each run has its own addresses. */
 static void forget_addresses(struct append *a)
 {
     a->cos = a->sin = NULL;

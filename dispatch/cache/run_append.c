@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a planned append. Its memory is checked and bound before anything is written. Then threads
- * share out the rows. Checks cost a step for each batch entry and for each page that is written.
+ * Runs a planned append. All memory is checked and bound before anything is written. Then threads
+ * share out the rows. The checks cost a step for each batch entry and for each page that is
+ * written.
  */
 #include "dispatch/cache/append_plan.h"
 
@@ -48,7 +49,7 @@ static void count_rows(const struct append_input *input, const struct tensor *t,
     }
 }
 
-/* Whether src and dst may be the same tensor: row i of src is then row i of dst. */
+/* Returns whether src and dst may be the same tensor, so that row i of src is row i of dst. */
 static bool may_be_in_place(const struct append_plan *plan)
 {
     const uint32_t elsewhere = 1u << APPEND_STARTS | 1u << APPEND_BLOCK_TABLE;
@@ -143,7 +144,8 @@ attnkit_status attnkit_check_append_positions(const struct append *a, int64_t ta
     return ATTNKIT_OK;
 }
 
-/* Returns the number of entries to check. Without arrays all entries are alike, so one is enough.
+/* Returns the number of entries to check. Without arrays all entries are alike, so checking one
+ * entry is enough.
  */
 static int64_t entries_to_check(const struct append *a)
 {

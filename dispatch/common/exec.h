@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a call is run: reads attnkit_exec, finds scratch in its workspace, runs the shares of its
- * threads. All public calls that take an attnkit_exec use it.
+ * How a call is run. This file reads attnkit_exec, finds scratch in its workspace, and runs the
+ * shares of its threads. All public calls that take an attnkit_exec use it.
  */
 #ifndef ATTNKIT_EXEC_H
 #define ATTNKIT_EXEC_H
 
 #include "attnkit.h"
 
-/* Checks `theirs` (NULL: one thread, no workspace) and fills in the defaults. */
+/* Checks `theirs` and copies it to *ours with defaults filled in. NULL means one thread and no
+ * workspace. */
 attnkit_status attnkit_read_exec(const attnkit_exec *theirs, attnkit_exec *ours, char *message);
 
 /* Checks that a plan for `planned` threads is enough for exec->threads. */
 attnkit_status attnkit_check_planned_threads(const attnkit_exec *exec, int64_t planned,
                                              char *message);
 
-/* Sets *bytes to the size of a workspace with `shared` bytes in all and `scratch` bytes for each
- * thread, both multiples of 64, and with room to align any pointer. */
+/* Sets *bytes to the size of a workspace with `shared` bytes for all threads together and `scratch`
+ * bytes for each thread. Both numbers are multiples of 64. The size includes room to align any
+ * pointer. */
 attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,
                                        size_t *bytes, char *message);
 

@@ -2,9 +2,9 @@
  *
  * The caller's floating-point modes, set aside while kernels run: rounding to nearest, subnormals
  * kept, no traps. Otherwise the bits would depend on the modes that a host program has set. A
- * compiler does not know that arithmetic depends on the modes. Both functions are barriers for
- * memory, so arithmetic that loads its operands and stores its results between them stays between
- * them.
+ * compiler does not know that arithmetic depends on the modes. Therefore both functions are
+ * barriers for memory: arithmetic stays between the two calls if it loads its operands and stores
+ * its results between them.
  */
 #ifndef ATTNKIT_FP_MODES_H
 #define ATTNKIT_FP_MODES_H

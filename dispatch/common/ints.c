@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the width of an array of integers. The calls check its address and values.
+ * Checks the width of an array of integers. The public calls check the array's address and values.
  */
 #include "dispatch/common/ints.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Refusing a call: a status with a message that names the argument and its value.
+ * Refusing a call: a refusal is a status and a message that names the argument and its value.
  */
 #ifndef ATTNKIT_MESSAGE_H
 #define ATTNKIT_MESSAGE_H
@@ -10,8 +10,9 @@
 
 #include "attnkit.h"
 
-/* The conversions that vsnprintf knows. MinGW has two of them, and its compiler takes the name
- * `printf` for the one of Windows, which lacks %zu; its <stdio.h> names the one in use. */
+/* The format that vsnprintf takes, for the compiler's check. MinGW has two versions of vsnprintf.
+ * Its compiler takes the name `printf` for the version of Windows, which lacks %zu. Its <stdio.h>
+ * names the version in use. */
 #if defined(__MINGW_PRINTF_FORMAT)
 #define PRINTF_FORMAT __MINGW_PRINTF_FORMAT
 #else

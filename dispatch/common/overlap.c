@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overlap of strided tensors. Almost always their address ranges are apart. If not, the rows of one
- * may lie at the same place in every gap of the other, as scales beside their elements do: then
- * they are apart modulo the common period of the strides. Otherwise each row of one is looked up in
- * the lattice of the other.
+ * Finds out whether strided tensors overlap. Almost always their address ranges are apart. If the
+ * ranges overlap, the rows of one tensor may lie at the same place in every gap of the other
+ * tensor, as scales beside their elements do. Such rows are apart modulo the common period of the
+ * strides. Otherwise each row of one tensor is looked up in the lattice of the other tensor.
  */
 #include "dispatch/common/overlap.h"
 
@@ -72,7 +72,8 @@ bool attnkit_layout(struct layout *l, const void *data, const int64_t count[3],
     return true;
 }
 
-/* Whether a row of the first `dims` dimensions of l, moved to `first`, has a byte in [lo, hi). */
+/* Returns whether a row of a layout has a byte in [lo, hi). The layout has the first `dims`
+ * dimensions of l, and its first row is at `first`. */
 static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t lo, uintptr_t hi)
 {
     int64_t span = l->row_bytes;
@@ -80,7 +81,7 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
         span += (l->count[i] - 1) * l->stride[i];
     if (first >= hi || first + (uintptr_t)span <= lo)
         return false;
-    if (dims <= 0) /* not ==: gcc 14 would warn of rows before the array */
+    if (dims <= 0) /* with == gcc 14 would warn of elements before the array */
         return true;
     const int64_t stride = l->stride[dims - 1], count = l->count[dims - 1];
     const int64_t inner = span - (count - 1) * stride;
@@ -93,7 +94,8 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
     return false;
 }
 
-/* Returns the number of rows, at most INT64_MAX: interleaved dimensions can have more. */
+/* Returns the number of rows, or INT64_MAX if there are more. Interleaved dimensions can have
+ * more. */
 static int64_t rows_in(const struct layout *l)
 {
     int64_t rows = 1;
@@ -123,7 +125,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return a;
 }
 
-/* Returns the greatest common divisor of all strides of both; 0 if they have no strides. */
+/* Returns the greatest common divisor of all strides of both layouts, or 0 if they have no
+ * strides. */
 static int64_t common_period(const struct layout *a, const struct layout *b)
 {
     int64_t period = 0;
@@ -134,7 +137,8 @@ static int64_t common_period(const struct layout *a, const struct layout *b)
     return period;
 }
 
-/* Whether rows of both are apart modulo their common period. Then they are apart everywhere. */
+/* Returns whether the rows of both layouts are apart modulo their common period. If they are, they
+ * are apart everywhere. */
 static bool apart_in_period(const struct layout *a, const struct layout *b)
 {
     const int64_t period = common_period(a, b);

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of `row_bytes` at first + sum of index[i] * stride[i], 0 <= index[i] < count[i]. */
+/* The rows of a tensor. Each row has row_bytes bytes and lies at first + the sum of index[i] *
+ * stride[i], with 0 <= index[i] < count[i]. */
 struct layout {
     uintptr_t first;
     int64_t row_bytes; /* 0: no bytes at all */
@@ -18,16 +19,17 @@ struct layout {
     int64_t span;      /* bytes from the first row to the end of the last */
 };
 
-/* Brings a tensor of 3 dimensions into this form: without dimensions of count 1 or stride 0, and
- * without dimensions that only continue the row. Returns false if the tensor does not fit the
+/* Sets *layout to the layout of a tensor of 3 dimensions. Leaves out dimensions of count 1 or
+ * stride 0, and dimensions that only continue the row. Returns false if the tensor does not fit the
  * address space. Sets *repeats to false only if each dimension lies within one stride of the next,
- * so that no two rows share a byte. Rows that interleave without sharing a byte count as repeats;
- * no layout in use has them. */
+ * so that no two rows share a byte. Rows that interleave without sharing a byte count as repeats.
+ * No layout in use has interleaved rows. */
 bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 
-/* Whether two tensors share a byte. Exact, also if the rows of one lie in the gaps of the other. If
- * their strides settle nothing, it costs a step for each row of the tensor with fewer rows. */
+/* Returns whether two tensors share a byte. The answer is exact, also if the rows of one tensor lie
+ * in the gaps of the other. If the strides do not settle the answer, the call costs a step for each
+ * row of the tensor with fewer rows. */
 bool attnkit_layouts_overlap(const struct layout *a, const struct layout *b);
 
 #endif

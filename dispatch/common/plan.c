@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header of plans: written once, and checked by every run, which costs some nanoseconds.
+ * Writes the header of a plan, once, and checks it in every run. The check costs some nanoseconds.
  */
 #include "dispatch/common/plan.h"
 
@@ -9,7 +9,7 @@
 #include "dispatch/common/message.h"
 #include "dispatch/cpu/isa.h"
 
-/* Its address identifies the copy of the library, and mostly the process. */
+/* A variable whose address identifies the copy of the library, and in most cases the process. */
 static const char this_library;
 
 static const char *const names[] = {"attnkit_attention_plan", "attnkit_append_plan",

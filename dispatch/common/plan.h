@@ -14,7 +14,8 @@ enum { PLAN_ALIGNMENT = 16 }; /* bytes */
 enum plan_kind { PLAN_OF_ATTENTION, PLAN_OF_APPEND, PLAN_OF_LINEAR, PLAN_OF_LAYER };
 
 struct plan_header {
-    const void *library; /* an address in the library that wrote the plan and alone may run it */
+    const void *library; /* an address in the library that wrote the plan; only this library may
+                          * run it */
     uint32_t kind;
     int32_t isa;           /* index in the list of attnkit_isas */
     size_t workspace_size; /* bytes that any run needs; 0 where there is nothing to do */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread's share of the work. Other threads take from it, too, once they have finished theirs.
+ * A thread's share of the work. Other threads take work from it, too, once they have finished their
+ * own shares.
  */
 #ifndef ATTNKIT_QUEUE_H
 #define ATTNKIT_QUEUE_H

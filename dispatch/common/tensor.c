@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks strides, addresses and overlaps of tensors. Costs some nanoseconds for each tensor, and
- * more (see overlap.c) if address ranges overlap.
+ * Checks strides, addresses and overlaps of tensors. The checks cost some nanoseconds for each
+ * tensor. They cost more if address ranges overlap (see overlap.c).
  */
 #include "dispatch/common/tensor.h"
 
@@ -39,7 +39,7 @@ static bool is_empty(const int64_t count[3], int64_t row_bytes)
 }
 
 /* Sets *span to the bytes of a tensor with these dimensions, and *below to its bytes before the
- * address. Returns false if they exceed 63 bits. */
+ * address. Returns false if one of the two exceeds 63 bits. */
 static bool measure(const struct tensor *t, const int64_t count[3], int64_t *below, int64_t *span)
 {
     *below = *span = 0;
@@ -63,7 +63,8 @@ static attnkit_status refuse_strides(const struct tensor *t, attnkit_status stat
                   (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2], why);
 }
 
-/* Checks the strides of an output: each spans all bytes of the dimensions with smaller strides. */
+/* Checks the strides of an output: each stride spans all bytes of the dimensions with smaller
+ * strides. */
 static attnkit_status check_nesting(const struct tensor *t, char *message)
 {
     char why[ATTNKIT_MESSAGE_SIZE];
@@ -197,7 +198,7 @@ bool attnkit_memory_overlaps(const struct memory *a, const struct memory *b)
     return attnkit_layouts_overlap(&la, &lb);
 }
 
-/* Whether every row of `input` is the row of `output` with the same indices. */
+/* Returns whether every row of `input` is the row of `output` with the same indices. */
 static bool same_rows(const struct memory *input, const struct memory *output)
 {
     const struct tensor *const a = input->tensor, *const b = output->tensor;

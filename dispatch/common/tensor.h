@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tensor of a public call, in two steps. A plan holds its shape and checked strides. A run adds
- * an address: both together are memory, which must overlap no output. All calls share these checks
- * and their messages.
+ * The tensors of public calls and their checks. A plan holds the shape and the checked strides of a
+ * tensor. A run adds an address. Tensor and address together are called memory, which must overlap
+ * no output. All calls share these checks and their messages.
  */
 #ifndef ATTNKIT_TENSOR_H
 #define ATTNKIT_TENSOR_H
@@ -16,7 +16,7 @@
 /* A tensor without an address. The caller of attnkit_plan_tensor fills in the fields above stride.
  */
 struct tensor {
-    const char *name; /* of the public field */
+    const char *name; /* name of the public field */
     int64_t count[3]; /* batch entries or pages, heads, rows or tiles */
     int64_t row_bytes;
     int32_t alignment; /* bytes; the address and the strides are multiples of it */
@@ -28,10 +28,10 @@ struct tensor {
     int64_t span;      /* bytes from the first row to the end of the last; 0: no rows */
 };
 
-/* Turns a tensor of rows into one of tiles. The last tile may be partly empty. */
+/* Turns a tensor of rows into a tensor of tiles. The last tile may be partly empty. */
 void attnkit_lay_in_tiles(struct tensor *t);
 
-/* Checks that layout has no bits but `known`. */
+/* Checks that `layout` has no bits but the bits in `known`. */
 attnkit_status attnkit_check_layout(const char *name, uint32_t layout, uint32_t known,
                                     char *message);
 
@@ -47,26 +47,27 @@ struct memory {
     const void *data;
     int64_t count[3];
     uintptr_t first, end; /* first byte, and end of the last; equal if there are no bytes */
-    /* An output that may be this same tensor, row i being row i of both; or NULL. */
+    /* NULL, or an output that may be this same tensor, with the same row at each index. */
     const struct memory *in_place;
 };
 
-/* Check for NULL, alignment and the end of the address space. attnkit_bind takes all planned rows,
- * attnkit_bind_part the dimensions in `count`, which are at most the planned ones. */
+/* Bind a tensor to an address. Check for NULL, alignment and the end of the address space.
+ * attnkit_bind binds all planned rows. attnkit_bind_part binds the dimensions in `count`, which are
+ * at most the planned dimensions. */
 attnkit_status attnkit_bind(struct memory *m, const struct tensor *t, const void *data,
                             char *message);
 attnkit_status attnkit_bind_part(struct memory *m, const struct tensor *t, const int64_t count[3],
                                  const void *data, char *message);
 
-/* Checks that outputs overlap nothing. Outputs must come first in `memory`. Each is compared with
- * all tensors after it. */
+/* Checks that outputs overlap nothing. Outputs must come first in `memory`. Each output is compared
+ * with all tensors after it. */
 attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *message);
 
 /* Checks that the workspace shares no byte with these tensors. */
 attnkit_status attnkit_check_workspace_apart(const struct memory *memory, int n,
                                              const void *workspace, size_t size, char *message);
 
-/* Whether two tensors share a byte. */
+/* Returns whether two tensors share a byte. */
 bool attnkit_memory_overlaps(const struct memory *a, const struct memory *b);
 
 static inline struct strides strides_of(const struct tensor *t)

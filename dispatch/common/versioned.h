@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reading and filling public structs, which begin with their size. An older caller's struct is
- * shorter: the fields it lacks are zero. A newer caller's is longer: fields that this library does
- * not know must be zero.
+ * shorter: the fields that it lacks count as zero. A newer caller's struct is longer: the fields
+ * that this library does not know must be zero.
  */
 #ifndef ATTNKIT_VERSIONED_H
 #define ATTNKIT_VERSIONED_H
@@ -16,14 +16,15 @@ enum {
     LARGEST_STRUCT = 4096, /* bytes; a larger size is a mistake, not a newer version */
 };
 
-/* The versions of a public struct. `first` is its size in 0.1.0, the smallest that a caller can
- * have. It never changes. */
+/* The versions of a public struct. `first` is the size of the struct in 0.1.0, the smallest size
+ * that a caller can have. `first` never changes. `known` is the size in this library. */
 struct version {
     const char *name;
     size_t first, known; /* bytes */
 };
 
-/* A struct whose last field in 0.1.0 is `last`. Later fields must not use the padding after it. */
+/* The versions of a struct whose last field in 0.1.0 is `last`. Later fields must not use the
+ * padding after it. */
 #define VERSION_OF(type, last)                                                                     \
     {                                                                                              \
 #type, offsetof(type, last) + sizeof(((type *)0)->last), sizeof(type)                      \
@@ -39,8 +40,8 @@ static inline attnkit_status check_size(const struct version *v, size_t theirs, 
         v->name, theirs, v->name, v->known, v->first, LARGEST_STRUCT);
 }
 
-/* Sets *read to a struct of v->known bytes with the caller's fields: `theirs` if it has this size,
- * else a copy in `room`, which is v->known bytes. */
+/* Sets *read to a struct of v->known bytes with the caller's fields: *read is `theirs` if it has
+ * this size, else a copy in `room`. `room` has v->known bytes. */
 static inline attnkit_status read_struct(const struct version *v, const void *theirs, void *room,
                                          const void **read, char *message)
 {
@@ -63,8 +64,8 @@ static inline attnkit_status read_struct(const struct version *v, const void *th
     return ATTNKIT_OK;
 }
 
-/* Fills the caller's struct from ours, except its size. If it is longer than ours, the rest becomes
- * 0. */
+/* Fills the caller's struct from ours, except its size. If the caller's struct is longer than ours,
+ * the rest of it becomes 0. */
 static inline attnkit_status write_struct(const struct version *v, void *theirs, const void *ours,
                                           char *message)
 {

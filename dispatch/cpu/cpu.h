@@ -25,7 +25,8 @@ struct cpu {
     uint32_t usable; /* features whose registers the operating system saves */
 };
 
-/* Asks the machine. Takes up to a microsecond, so the caller should keep the answer. */
+/* Asks the machine for its features. The call takes up to a microsecond, so the caller should keep
+ * the answer. */
 struct cpu attnkit_cpu(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of instruction sets, which of them this machine can run, and the choice. The only global
- * state are the machine's features and the choice. Each is determined once and then kept. Two
- * threads that determine it at the same time get the same result.
+ * The list of instruction sets, the check which of them this machine can run, and the choice of
+ * one. The only global state is the machine's features and the choice. Both are determined once and
+ * then kept. Two threads that determine them at the same time get the same result.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -39,7 +39,7 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 #define KERNELS_NEON NULL
 #endif
 
-/* From worst to best. */
+/* The instruction sets, from worst to best. */
 static const struct isa isas[] = {
     {"scalar", "any CPU", 0, &attnkit_scalar},
     {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
@@ -92,8 +92,9 @@ static const char *why(const struct isa *isa)
     return "CPU and operating system have what it needs";
 }
 
-/* Callers that took the name from attnkit_isa_get pay for no strcmp, whose time depends on where
- * the linker has put the two names. */
+/* Returns the instruction set with this name, or NULL. Addresses are compared first, so that
+ * callers that took the name from attnkit_isa_get pay for no strcmp. The time of a strcmp depends
+ * on where the linker has put the two names. */
 static const struct isa *find(const char *name)
 {
     for (int i = 0; i < ISA_COUNT; i++)
@@ -120,7 +121,7 @@ static const char *environment(void)
 {
 #if defined(__GLIBC__)
     const char *name = secure_getenv("ATTNKIT_ISA");
-#elif defined(_WIN32) /* has no programs that run with the rights of another user */
+#elif defined(_WIN32) /* Windows has no programs that run with the rights of another user */
     const char *name = getenv("ATTNKIT_ISA");
 #else
     const bool trusted = getuid() == geteuid() && getgid() == getegid();
@@ -129,9 +130,10 @@ static const char *environment(void)
     return name && name[0] ? name : NULL;
 }
 
-/* Returns the choice for calls that name no instruction set, made once: an index, +
- * FROM_ENVIRONMENT if ATTNKIT_ISA names it. If ATTNKIT_ISA names one that cannot run, sets
- * *bad_name to its value and makes no choice. */
+/* Returns the choice for calls that name no instruction set. The choice is made once. It is an
+ * index, plus FROM_ENVIRONMENT if ATTNKIT_ISA names the instruction set. If ATTNKIT_ISA names an
+ * instruction set that cannot run, sets *bad_name to the value of ATTNKIT_ISA and makes no
+ * choice. */
 static int automatic(const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;
@@ -149,7 +151,7 @@ static int automatic(const char **bad_name)
     return choice;
 }
 
-/* Writes the names of all that can run here, such as "scalar, avx2". */
+/* Writes the names of all instruction sets that can run here, such as "scalar, avx2". */
 static void list_possible(char *text, size_t size)
 {
     size_t used = 0;

@@ -28,8 +28,8 @@ int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* Picks the instruction set with this name. If it is NULL, picks the one in ATTNKIT_ISA, or else
- * the best. */
+/* Picks the instruction set with this name. If the name is NULL, picks the instruction set in
+ * ATTNKIT_ISA, or the best one if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 #endif

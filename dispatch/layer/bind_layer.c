@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks addresses and lengths of a layer run: each tensor once, before anything is written. The
- * workspace is used only after it has been found to overlap no tensor of the caller. Costs some
- * nanoseconds for each tensor, and for each pair of an output and a tensor.
+ * Checks addresses and lengths of a layer run. Each tensor is checked once, before anything is
+ * written. The workspace is used only after it has been found to overlap no tensor of the caller.
+ * The checks cost some nanoseconds for each tensor, and for each pair of an output and a tensor.
  */
 #include <string.h>
 
@@ -36,7 +36,8 @@ static attnkit_status check_lengths(const struct layer_plan *plan, const struct 
     return status;
 }
 
-/* Sets the lengths of a run. Products cannot overflow, because no length exceeds the planned one.
+/* Sets the lengths of a run. Products cannot overflow, because no length exceeds the planned
+ * length.
  */
 static void set_lengths(const struct layer_plan *plan, const struct layer_input *input,
                         struct layer_lengths *l)
@@ -122,7 +123,7 @@ static attnkit_status bind_own(const struct layer_run *run, int first, int end,
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
-/* Whether the layer provides the tensor of a slot, in its workspace. */
+/* Returns whether the layer provides the tensor of a slot, in its workspace. */
 static bool is_ours(const struct layer_options *has, enum slot slot)
 {
     return slot == SLOT_Q || slot == SLOT_OUT || (slot == SLOT_WEIGHTS && has->owns_weights) ||
@@ -154,7 +155,7 @@ static attnkit_status check_ours(const struct layer_options *has, const struct r
     return ATTNKIT_OK;
 }
 
-/* Fills the inputs of attention: the caller's, and the tensors in the workspace. */
+/* Fills the inputs of attention: the caller's inputs, and the tensors in the workspace. */
 static void fill_input(const struct layer_run *run, const struct run_input *theirs,
                        struct run_input *input)
 {
@@ -185,7 +186,8 @@ static struct strides token_major(int64_t rows, int64_t heads, int64_t dim)
     return (struct strides){rows * row, dim * FLOAT, row};
 }
 
-/* Sets strides in the workspace, where rows are dense for the lengths of this run. */
+/* Sets the strides of the tensors in the workspace. Their rows are dense for the lengths of this
+ * run. */
 static void set_workspace_strides(struct layer_run *run)
 {
     const struct layer *const l = &run->plan->layer;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the values in the arrays of a layer run: lengths, block tables, positions, cells. Costs a
- * step for each batch entry, for each page that holds keys, and for each cell. Writes the number of
- * keys of each entry, new ones included, to the workspace for attention.
+ * Checks the values in the arrays of a layer run: lengths, block tables, positions, cells. The
+ * checks cost a step for each batch entry, for each page that holds keys, and for each cell. The
+ * number of keys of each entry, new keys included, is written to the workspace, where attention
+ * reads it.
  */
 #include "dispatch/attention/bind_cells.h"
 #include "dispatch/attention/run.h"
@@ -30,7 +31,7 @@ static attnkit_status set_kv_lens(const struct layer_run *run, char *message)
 }
 
 /* Checks positions. Rows of q and new keys have the same positions, so one check serves both.
- * Without arrays all entries are alike, and one of them is checked. */
+ * Without arrays all entries are alike, and only one entry is checked. */
 static attnkit_status check_positions(const struct layer_run *run, char *message)
 {
     const struct ints starts = run->attention.q_starts;
@@ -52,7 +53,8 @@ attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnk
     return attnkit_bind_cells(a, run->kernels, memory, message);
 }
 
-/* Not inlined, so that a layer without cells does not pay for the copy. */
+/* Checks cells on a copy of the problem. Not inlined, so that a layer without cells does not pay
+ * for the copy. */
 static __attribute__((noinline)) attnkit_status check_cells(const struct layer_run *run,
                                                             const attnkit_exec *exec, char *message)
 {

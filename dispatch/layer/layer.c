@@ -51,9 +51,9 @@ static void input_of_request(const struct layer_request *r, struct layer_input *
     attnkit_input_of_request(&r->attention, &input->attention);
 }
 
-/* Makes a plan from the caller's structs, and unless it is NULL the input of a single call. Options
- * such as scale need arithmetic, so the caller's floating-point modes are set aside. Not inlined,
- * so that copies of the structs have left the stack when kernels run. */
+/* Makes a plan from the caller's structs. Also makes the input of a single call, unless `input` is
+ * NULL. Options such as scale need arithmetic, so the caller's floating-point modes are set aside.
+ * Not inlined, so that copies of the structs have left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status
 plan_args(const attnkit_layer_args *args, const attnkit_exec *exec, struct layer_plan *plan,
           struct layer_input *input, const struct kernels **kernels, char *message)
@@ -118,8 +118,8 @@ attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t *bytes, cha
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-/* Checks the arrays. With threads of the caller thread 0 does it, and the others read its verdict
- * after a barrier. */
+/* Checks the arrays. On threads of the caller, thread 0 checks them, and the other threads read its
+ * verdict after a barrier. */
 static attnkit_status check_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                    char *message)
 {
@@ -169,7 +169,7 @@ attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec 
 
 static const struct version data_version = VERSION_OF(attnkit_layer_data, mean_weights);
 
-/* Refuses lengths of attention: its batch and q_len are the layer's. */
+/* Refuses batch and q_len of attention, because the layer has its own batch and q_len. */
 static attnkit_status check_attention_lengths(const attnkit_attention_data *a, char *message)
 {
     if (!a->batch && !a->q_len)

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where results of the parts of a layer lie in its workspace. The bytes grow with the rows.
+ * Where the results of the parts of a layer lie in its workspace. The bytes that they take grow
+ * with the rows.
  */
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"
 
 enum { FLOAT = sizeof(float) /* bytes */ };
 
-/* Memory and the bytes taken of it. If memory is NULL, bytes are only counted. */
+/* Memory and the bytes that have been taken from it. If memory is NULL, bytes are only counted. */
 struct taking {
     char *memory;
     int64_t taken;
 };
 
-/* Takes bytes, rounded up to whole cache lines. Returns NULL if they are not wanted. */
+/* Takes bytes, rounded up to whole cache lines. Returns NULL if the bytes are not wanted. */
 static void *take(struct taking *from, bool wanted, int64_t bytes)
 {
     const int64_t first = from->taken;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls that pack the weights of a layer, and the reader of packed weights. They begin
- * with a description of 128 bytes. All parts are in the byte order of the machine.
+ * The public calls that pack the weights of a layer, and the reader of packed weights. Packed
+ * weights begin with a description of 128 bytes. All parts are in the byte order of the machine.
  */
 #include "dispatch/layer/layer.h"
 
@@ -14,7 +14,8 @@
 #include "dispatch/common/versioned.h"
 #include "dispatch/linear/pack.h"
 
-/* The first 8 bytes are a magic number. It changes with the layout of the packed weights. */
+/* The description of packed weights. Its first 8 bytes are a magic number, which changes with the
+ * layout of the packed weights. */
 struct description {
     char name[8];
     int64_t d_model, d_key, d_value, d_out;

@@ -14,11 +14,11 @@
 #include "dispatch/layer/layer.h"
 #include "dispatch/linear/linear_plan.h"
 
-/* The structs of a call as this version knows them. */
+/* The structs of a call as this version of the library knows them. */
 struct layer_request {
     const attnkit_layer_args *core;
     const attnkit_rotation *rotation;
-    struct request attention; /* its core is all 0 if the caller gives none */
+    struct request attention; /* its core is all 0 if the caller gives no attention */
     attnkit_attention_args no_attention;
     attnkit_layer_args copy;
     attnkit_rotation rotation_copy;
@@ -49,7 +49,7 @@ enum own_tensor {
 /* Which options a layer has. Without key, key and value are x. */
 struct layer_options {
     bool has_key, has_value; /* key, value are not x */
-    bool projects_keys;      /* it makes new keys and values */
+    bool projects_keys;      /* the layer makes new keys and values */
     bool has_cache;
     bool appends;        /* new keys go to the cache */
     bool rotates;        /* q and new keys are rotated */
@@ -61,7 +61,7 @@ struct layer_options {
     bool has_mean;
     bool has_positions; /* rotation has positions */
     bool has_tables;    /* rotation has cos and sin */
-    bool narrow_cached; /* `cached` is of int32_t */
+    bool narrow_cached; /* `cached` has integers of 32 bits */
 };
 
 /* Lengths of a run, or the upper bounds of a plan. */
@@ -72,7 +72,8 @@ struct layer_lengths {
     int64_t q_rows, k_rows; /* rows of all batch entries */
 };
 
-/* Whether keys go through an append: to the cache, or with rotation within the workspace. */
+/* Returns whether new keys go through an append. The append writes to the cache, or, with rotation,
+ * to other rows of the workspace. */
 static inline bool attnkit_appends_keys(const struct layer_options *has)
 {
     return has->projects_keys && (has->rotates || has->appends);
@@ -87,14 +88,14 @@ static inline int64_t attnkit_room_for_keys(const struct layer_options *has,
     return has->has_kv_starts ? l->k_rows : l->key_len;
 }
 
-/* Whether there are no rows of outputs and no new keys for the cache. */
+/* Returns whether there are no rows of outputs and no new keys for the cache. */
 static inline bool attnkit_layer_is_empty(const struct layer_options *has,
                                           const struct layer_lengths *l)
 {
     return l->batch == 0 || (l->q_len == 0 && !(has->appends && l->key_len > 0));
 }
 
-/* A planned part. It has no tensors of its own: they lie in the workspace, or are the layer's. */
+/* A planned linear map. It holds no tensors: they lie in the workspace, or belong to the layer. */
 struct planned_map {
     struct linear l;
     size_t scratch_size; /* bytes for each thread */
@@ -107,7 +108,7 @@ struct planned_append {
 
 struct layer_plan {
     struct plan_header header;
-    bool single; /* the plan of a single call: its memory and lengths are the planned ones */
+    bool single; /* the plan of a single call: its run has the planned memory and lengths */
     struct layer_options has;
     struct layer_lengths most;
     int64_t threads;
@@ -135,8 +136,8 @@ struct verdict {
     char message[ATTNKIT_MESSAGE_SIZE];
 };
 
-/* Places the buffers from `memory` on, or only counts if it is NULL. Returns their bytes, a
- * multiple of 64. */
+/* Places the buffers from `memory` on, or only counts their bytes if `memory` is NULL. Returns the
+ * bytes, a multiple of 64. */
 int64_t attnkit_place_layer_buffers(const struct layer_plan *plan,
                                     const struct layer_lengths *lengths, char *memory,
                                     struct layer_buffers *buffers);
@@ -146,7 +147,7 @@ attnkit_status attnkit_make_layer_plan(const struct layer_request *r, const stru
                                        const struct kernels *kernels, int64_t threads,
                                        struct layer_plan *plan, char *message);
 
-/* Plans attention, appends and linear maps: the part in plan_parts.c. */
+/* Plans attention, appends and linear maps. Defined in plan_parts.c. */
 attnkit_status attnkit_plan_layer_parts(const struct layer_request *r,
                                         const struct kernels *kernels, struct layer_plan *plan,
                                         char *message);
@@ -158,7 +159,7 @@ struct layer_input {
     size_t packed_size;
     int64_t batch, q_len, kv_len;
     const void *memory[OWN_TENSORS];
-    struct run_input attention; /* its kv_len is that of the cache, 0 without a cache */
+    struct run_input attention; /* its kv_len is the cache's, or 0 without a cache */
 };
 
 struct layer_run {

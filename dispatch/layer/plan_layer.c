@@ -69,7 +69,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Checks that no size of a buffer overflows, and no stride, even if the batch is 0. All buffers
+/* Checks that no size of a buffer and no stride overflows, even if the batch is 0. All buffers
  * together are smaller than the sum of the sizes below. */
 static attnkit_status check_sizes(const struct layer_plan *plan, char *message)
 {
@@ -102,7 +102,7 @@ static attnkit_status check_sizes(const struct layer_plan *plan, char *message)
 
 /* --- The layer's own tensors ------------------------------------------------------------------ */
 
-/* Notes which tensors are present, and the names of all. */
+/* Notes which tensors are present, and sets the names of all tensors. */
 static void list_own(struct layer_plan *plan)
 {
     static const char *const names[OWN_TENSORS] = {

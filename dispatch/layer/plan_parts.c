@@ -10,7 +10,8 @@
 
 enum { FLOAT = sizeof(float) /* bytes */ };
 
-/* Makes the workspace at least `bytes` large. Parts run one after the other and share it. */
+/* Makes the workspace of the parts at least `bytes` large. Parts run one after the other and share
+ * it. */
 static void make_room(struct layer_plan *plan, size_t bytes)
 {
     if (bytes > plan->part_bytes)
@@ -19,7 +20,7 @@ static void make_room(struct layer_plan *plan, size_t bytes)
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
-/* A token-major tensor in the workspace. Each run sets its address. */
+/* Returns a token-major tensor in the workspace. Each run sets its address. */
 static attnkit_tensor token_major(int64_t rows, int64_t heads, int64_t dim)
 {
     const int64_t row = heads * dim * FLOAT;
@@ -28,7 +29,7 @@ static attnkit_tensor token_major(int64_t rows, int64_t heads, int64_t dim)
                             .layout = ATTNKIT_STRIDED};
 }
 
-/* The structs of the attention call: the caller's, with the fields that the layer sets. */
+/* The structs of the attention call: the caller's structs, with the fields that the layer sets. */
 struct lowered {
     struct request request;
     attnkit_attention_args core;
@@ -189,7 +190,7 @@ static attnkit_rotation rotation_of(const struct layer_request *r)
     return rotation;
 }
 
-/* The arguments of an append from rows of the workspace to other rows of the workspace. */
+/* Returns the arguments of an append from rows of the workspace to other rows of the workspace. */
 static attnkit_append_args within_workspace(const struct layer_plan *plan, int64_t len,
                                             int64_t heads, int64_t dim)
 {
@@ -229,7 +230,7 @@ static void keep_arrays(const struct append_plan *append, struct layer_plan *pla
     plan->table_positions = append->table_positions;
 }
 
-/* Plans an append to the cache with this name, or to the workspace if it is NULL. */
+/* Plans an append to the cache with this name, or to the workspace if the name is NULL. */
 static attnkit_status plan_append(const struct layer_request *r, const attnkit_append_args *args,
                                   const attnkit_rotation *rotation, const char *cache,
                                   struct layer_plan *plan, struct planned_append *planned,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs the parts of a layer one after the other. Threads share out each part and meet at a barrier
- * after it. Nothing can fail here: everything has been checked.
+ * after it. Everything has been checked before, so nothing can fail here.
  */
 #include "dispatch/attention/run.h"
 #include "dispatch/common/exec.h"
@@ -17,8 +17,8 @@ struct crew {
     const attnkit_exec *exec;
 };
 
-/* Waits until all threads have finished a part. A parallel-for needs no barrier: it returns only
- * then. */
+/* Waits until all threads have finished a part. A parallel-for needs no barrier, because it returns
+ * only after all threads have finished. */
 static void meet(const struct crew *crew)
 {
     if (crew->exec->threads > 1 && !crew->exec->parallel_for)
@@ -33,8 +33,8 @@ struct rows_of_entries {
     int64_t entry_step, row_step;
 };
 
-/* Runs a linear map with as few products as the strides allow: one if all rows are equally far
- * apart. */
+/* Runs a linear map with as few products as the strides allow. One product is enough if all rows
+ * are equally far apart. */
 static void map(const struct crew *crew, enum projection projection, struct rows_of_entries x,
                 struct rows_of_entries y, int64_t entries, int64_t rows)
 {
@@ -198,7 +198,7 @@ static void attend(const struct crew *crew)
     meet(crew);
 }
 
-/* Computes a thread's rows of mean_weights. Running it again gives the same result. */
+/* Computes a thread's rows of mean_weights. Running the share again gives the same result. */
 static void average(void *arg, int64_t thread)
 {
     const struct crew *const crew = arg;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of a public call as tensors, and the checks that all such calls make.
+ * The matrices of a public call as tensors, and the checks that all calls with matrices make.
  */
 #include "dispatch/linear/matrix.h"
 

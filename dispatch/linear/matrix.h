@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the calls around attention: matrices of rows with one stride, and element types of
- * weights.
+ * Matrices of rows with one stride, and the element types of weights. The calls around attention
+ * share them.
  */
 #ifndef ATTNKIT_MATRIX_H
 #define ATTNKIT_MATRIX_H
@@ -10,9 +10,9 @@
 
 enum { MATRIX_ALIGNMENT = 64 /* bytes; alignment of packed matrices */ };
 
-/* Begins a tensor [rows][dim]: everything but the strides. `name` is the name of the public field.
- * Fills the struct in place: copying a returned one would read scalar stores with vector loads, for
- * which store forwarding fails. */
+/* Sets everything but the strides of a tensor [rows][dim]. `name` is the name of the public field.
+ * Fills the struct in place, because copying a returned struct would read scalar stores with vector
+ * loads, for which store forwarding fails. */
 void attnkit_begin_matrix(struct tensor *t, const char *name, enum type type, int64_t rows,
                           int64_t dim);
 

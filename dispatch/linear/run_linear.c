@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a planned linear map. Its memory is checked and bound, then threads share out its parts
- * evenly. In a parallel-for, a thread that has finished its parts takes parts of other threads:
- * work stealing, as in steal.h.
+ * Runs a planned linear map. The memory of the map is checked and bound. Then threads share out the
+ * parts of the map evenly. In a parallel-for, a thread that has finished its parts takes parts of
+ * other threads: work stealing, as in steal.h.
  */
 #include "dispatch/linear/linear_plan.h"
 
@@ -61,12 +61,12 @@ static int64_t next_part(void *arg)
     return parts->next < parts->end ? parts->next++ : -1;
 }
 
-/* From where a thread of a parallel-for takes parts: first its own queue, then the next ones, round
- * to the one before its own. */
+/* The queues from which a thread of a parallel-for takes parts: first its own queue, then the
+ * queues after it, and at last the queues from queue 0 to the one before its own. */
 struct taking {
     struct queue *queues;
     int64_t count, at, tried;
-    int64_t least; /* parts that queue `at` must have left to be taken from */
+    int64_t least; /* the thread takes from queue `at` only if so many parts are left */
     int64_t least_of_others;
 };
 
