@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From stored rows to rows that tiles take. For prefill bound by memory: each element is read once,
- * and written to scratch that stays in the second cache. For decode a few cycles a row.
+ * Turns stored rows into rows that tiles take. For prefill the work is bound by memory: each
+ * element is read once and written to scratch that stays in L2. For decode it takes a few cycles
+ * for each row.
  */
 #include "kernels/attention/block.h"
 
@@ -57,7 +58,7 @@ struct widening {
     const struct attention *a;
     const struct kernels *kernels;
     const struct cache *c;
-    int64_t batch, kv_head, first; /* key */
+    int64_t batch, kv_head, first; /* first: the first key */
     float *wide;
 };
 
@@ -73,8 +74,9 @@ static void widen_row(const struct widening *w, int key, int to)
     w->kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide_row(w, to));
 }
 
-/* The keys of a tile that are wanted, which is widened as a whole: no more rows than its own have
- * gone before, so that there is room. Returns how many rows there are then. */
+/* Widens the wanted keys of a tile and appends them to the `rows` rows before. The tile is widened
+ * as a whole. There is room for all of it, because the rows before are at most the keys before the
+ * tile. Returns the new number of rows. */
 static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
 {
     const struct cache *const c = w->c;
@@ -91,8 +93,8 @@ static int widen_tile(const struct widening *w, int tile, struct key_set keys, i
     return rows;
 }
 
-/* Prefetches rows of keys to the second cache: no hardware foresees those of a head that is read
- * block by block, with other heads between its rows. */
+/* Prefetches the rows of keys to L2. No hardware foresees the rows of a head that is read block by
+ * block, with other heads between its rows. */
 static inline __attribute__((always_inline)) void
 prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
 {
@@ -109,7 +111,8 @@ static int keys_of_block(struct key_range keys)
     return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
 }
 
-/* How many keys the block after this one has. None where an address takes longer than a row. */
+/* Returns the number of keys of the next block that are prefetched. It is 0 if computing an address
+ * takes longer than reading a row. */
 static int keys_of_next(const struct widening *w, int64_t next)
 {
     const int64_t left = sequence_keys(w->a, w->batch) - next;
@@ -162,7 +165,7 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
     };
 }
 
-/* Whether a decode tile can read the rows as they are. */
+/* Returns whether a decode tile can read the rows as they are. */
 static bool is_readable(const struct cache *c)
 {
     if (is_only_widened(c->type))
@@ -171,8 +174,8 @@ static bool is_readable(const struct cache *c)
            c->scale_group == c->dim;
 }
 
-/* The type to which rows are converted that a decode tile cannot read. A type with fewer bytes
- * leaves more rows in the caches. */
+/* Returns the type of the rows that a decode tile gets. Rows that it cannot read are converted to
+ * the type with the fewest bytes that it can read, which leaves more rows in the caches. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))
@@ -185,7 +188,8 @@ static int64_t unreadable_floats(const struct cache *c)
     return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
 }
 
-/* Whether a row of zeros may stand for one of V: tiles of K have keys that nobody sees. */
+/* Returns whether a row of zeros may stand for a row of V. Tiles of K may have keys that no row
+ * sees. */
 static bool needs_zeros(const struct attention *a)
 {
     return a->k.tiled && (a->extras.window || attnkit_may_have_gaps(a));
@@ -214,7 +218,7 @@ static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t s
         row.data + bytes, row.scales ? row.scales + scale_bytes / (ptrdiff_t)sizeof(float) : NULL};
 }
 
-/* `count` rows from number `at` on, of which `row` is the first. */
+/* Sets the addresses of `count` rows in `list`, from number `at` on. `row` is the first row. */
 static void fill_rows(const struct kernels *kernels, struct key_row row, ptrdiff_t bytes,
                       ptrdiff_t scale_bytes, int count, struct row_list *list, int at)
 {
@@ -223,7 +227,8 @@ static void fill_rows(const struct kernels *kernels, struct key_row row, ptrdiff
         kernels->fill_pointers(row.scales, scale_bytes, count, list->scales + at);
 }
 
-/* The sixteenths of tiles. */
+/* Sets the addresses of tiles. Each tile has TILE_KEYS addresses, one for each part of the size of
+ * a row. */
 static void fill_tiles(const struct kernels *kernels, const struct cache *c, struct key_row first,
                        int count, struct row_list *list, int at)
 {
@@ -236,8 +241,9 @@ static void fill_tiles(const struct kernels *kernels, const struct cache *c, str
     }
 }
 
-/* Page after page, because finding a page takes a division, and within it in steps. Not inlined, so
- * that calls of few keys without pages and tiles go through fewer bytes of code. */
+/* Sets the addresses of rows in pages or tiles. Goes page by page, because finding a page takes a
+ * division. Within a page, addresses are at one stride. Not inlined, so that calls of few keys
+ * without pages and tiles go through fewer bytes of code. */
 static __attribute__((noinline)) void point_to_pages(const struct attention *a,
                                                      const struct kernels *kernels,
                                                      const struct cache *c, struct key_range keys,
@@ -256,7 +262,8 @@ static __attribute__((noinline)) void point_to_pages(const struct attention *a,
     }
 }
 
-/* Each by its cell; one of a key that has none does not matter. */
+/* Sets the address of each row by its cell. A key without a cell gets the address of cell 0, which
+ * no tile uses. */
 static void point_to_cells(const struct attention *a, const struct cache *c, struct key_range keys,
                            int count, struct row_list *list)
 {
@@ -269,7 +276,7 @@ static void point_to_cells(const struct attention *a, const struct cache *c, str
             row_after(row, 0, (cell[i] < 0 ? 0 : cell[i]) * c->scale_stride.row).scales;
 }
 
-/* The addresses of the first `count` rows. */
+/* Sets the addresses of the first `count` rows, which stay where they lie. */
 static void point_in_place(const struct attention *a, const struct kernels *kernels,
                            const struct cache *c, struct key_range keys, int count,
                            struct row_list *list)
@@ -283,7 +290,8 @@ static void point_in_place(const struct attention *a, const struct kernels *kern
                   c->scale_stride.row, count, list, 0);
 }
 
-/* Row `from` once more, as row `to`. Scales of other types than TYPE_I8 mean nothing. */
+/* Copies the address of row `from` to row `to` of the list. The scales of the list have no meaning
+ * for other types than TYPE_I8. */
 static void copy_row(const struct key_rows *rows, int from, struct row_list *list, int to)
 {
     list->row[to] = rows->row[from];
@@ -297,7 +305,8 @@ static void repeat_last(const struct key_rows *rows, struct row_list *list, int 
         copy_row(rows, count - 1, list, i);
 }
 
-/* Tiles are read as a whole. */
+/* Returns the number of keys, rounded up to whole tiles if the cache is tiled, because tiles are
+ * read as a whole. */
 static int whole_tiles(const struct cache *c, int keys)
 {
     return c->tiled ? (keys + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : keys;
@@ -311,7 +320,7 @@ static struct key_rows describe(const struct cache *c, const struct row_list *li
                              c->scale_group, list->row, scaled ? list->scales : NULL};
 }
 
-/* The place of a key's row in scratch, without gaps. */
+/* Returns the place of a key's row in scratch, where rows lie without gaps. */
 static char *readable_row(const struct widening *w, int key)
 {
     return (char *)w->wide + key * bytes_of(readable_type(w->c), w->c->dim);
@@ -329,7 +338,7 @@ static void make_run_readable(const struct widening *w, int key, int count)
             widen_row(w, i, i);
 }
 
-/* Whether the row of the key `count` keys on is where rows at one stride have it. */
+/* Returns whether the row of key + count lies `count` strides after the row of `key`. */
 static bool is_in_order(const struct widening *w, int key, int count)
 {
     if (!has_cells(w->a))
@@ -338,7 +347,7 @@ static bool is_in_order(const struct widening *w, int key, int count)
     return cell[count] == cell[0] + count;
 }
 
-/* How many keys from this one on are seen, at most `most`, whose rows are at one stride. */
+/* Returns the number of seen keys from `key` on whose rows are at one stride, at most `most`. */
 static int keys_in_run(const struct widening *w, struct key_set seen, int key, int most)
 {
     const struct pages *const pages = &w->a->pages;
@@ -349,12 +358,12 @@ static int keys_in_run(const struct widening *w, struct key_set seen, int key, i
     return count;
 }
 
-/* The rows of the keys that are seen, `count` places in all, and meanwhile a request for those of
- * `next`, if there are any. */
+/* Converts the rows of the seen keys to a type that decode tiles can read, and prefetches the rows
+ * of `next` meanwhile. Sets `count` addresses. `next` may be empty. */
 static void make_readable(const struct widening *w, struct key_set seen, int count,
                           struct key_range next, struct row_list *list)
 {
-    enum { STEP = 8 }; /* keys between requests */
+    enum { STEP = 8 }; /* keys between prefetches */
     const int ahead = next.first < next.end ? keys_of_block(next) : 0;
     for (int i = 0; i < count; i++)
         list->row[i] = readable_row(w, i);
@@ -370,7 +379,8 @@ static void make_readable(const struct widening *w, struct key_set seen, int cou
     }
 }
 
-/* K or V of a block, and no rows after it. `next` is for those that a decode tile cannot read. */
+/* Returns K or V of a block. The last row is repeated up to a whole vector. `next` is prefetched
+ * only if a decode tile cannot read the rows. */
 static struct key_rows point(const struct attention *a, const struct kernels *kernels,
                              const struct cache *c, struct key_range keys, struct key_set seen,
                              struct key_range next, struct row_list *list, float *wide)
@@ -392,7 +402,7 @@ static bool is_same(struct key_range a, struct key_range b)
     return a.batch == b.batch && a.kv_head == b.kv_head && a.first == b.first && a.end == b.end;
 }
 
-/* Has these rows in the place of the ones that it had. */
+/* Replaces the rows by the rows of a list. */
 static void point_to_list(struct key_rows *rows, const struct row_list *list)
 {
     rows->row = list->row;
@@ -400,7 +410,7 @@ static void point_to_list(struct key_rows *rows, const struct row_list *list)
         rows->scales = list->scales;
 }
 
-/* The rows of the keys that are seen, one after the other. */
+/* Leaves only the rows of the keys that are seen, one after the other. */
 static void rows_of_seen(struct key_rows *rows, struct key_set seen, struct row_list *left)
 {
     int count = 0;
@@ -425,7 +435,7 @@ static void zeros_for_unseen(struct key_rows *rows, struct key_set seen, int cou
     repeat_last(rows, all, count);
 }
 
-/* Another tile stands for one of which no key is seen. */
+/* Replaces each tile without a seen key by the first tile with a seen key. */
 static void tiles_of_seen(struct key_rows *rows, struct key_set seen, int count,
                           struct row_list *all)
 {
@@ -463,8 +473,9 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
     room->known = next;
 }
 
-/* A turn's part: pieces of the next block of all heads in the order of memory, each one head's row
- * of one token, as many as the block has keys. */
+/* Sets the addresses of the part of the next block that this turn prefetches. The block of all
+ * heads is divided into pieces in the order of memory. A piece is one head's row of one token. A
+ * part has as many pieces as the block has keys. */
 static void point_to_part(const struct attention *a, const struct kernels *kernels,
                           const struct cache *c, struct key_range next, const struct row_room *room,
                           const char **rows)

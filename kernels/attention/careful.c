@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row whose result is not finite, once more: where elements of a chunk's sums have overflowed,
- * its keys are gone through again in binary64, by step 9 of ../README.md. A row at a time, its keys
- * by the lanes of scores, its columns by those of fold_row; called by the other loops, and cold
- * unless V has infinities or NaN.
+ * Computes a row again whose result is not finite. If elements of a chunk's sums have overflowed,
+ * the chunk is computed again in binary64, by step 9 of ../README.md. Rows are computed one at a
+ * time. Lanes are keys in scores and columns in fold_row. The other loops call this file. It is
+ * cold unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -26,8 +26,8 @@ struct careful {
     struct total total; /* of one row */
     struct state chunk; /* of one row, laid out as in decode */
     const float *q;     /* the row */
-    float *k, *v;       /* where they are not used in place: TILE_KEYS rows, one row */
-    char *rest;         /* for decode */
+    float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
+    char *rest;         /* scratch for decode */
 };
 
 /* The weights of a block's keys. */
@@ -35,14 +35,14 @@ struct weights {
     struct key_set seen;
     bool biased;
     int keys;                              /* that are seen */
-    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* as they are summed, and as they weigh V */
+    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* the terms of the sum, and the factors of V */
 };
 
 /* --- Scratch ---------------------------------------------------------------------------------- */
 
 static int64_t own_doubles(const struct attention *a)
 {
-    return 2 * a->value_dim + 3; /* the total, exact, and what aligns the rest */
+    return 2 * a->value_dim + 3; /* the total, `exact`, and room to align the rest */
 }
 
 static int64_t own_floats(const struct attention *a)
@@ -70,7 +70,7 @@ static float *take(char **scratch, int64_t count)
     return taken;
 }
 
-/* The query row as binary32, where it lies or in scratch. */
+/* Returns the query row as binary32, in place or in scratch. */
 static const float *take_q(const struct careful *w, char **scratch)
 {
     float *const q = take(scratch, w->a->head_dim);
@@ -100,7 +100,7 @@ static void begin(struct careful *w, char *scratch)
     w->rest = scratch + -(uintptr_t)scratch % sizeof(double);
 }
 
-/* The total over the keys before these. */
+/* Sets the total over earlier keys, which the caller may give. */
 static void begin_total(const struct careful *w)
 {
     const struct attention *const a = w->a;
@@ -118,7 +118,8 @@ static void begin_total(const struct careful *w)
 
 /* --- A chunk in binary64 ---------------------------------------------------------------------- */
 
-/* Rows `first` and on of these, to be packed; spare ones repeat the last. */
+/* Sets the addresses of a vector of rows from row `first` on, for packing. Spare lanes repeat the
+ * last row. */
 static void point_to_rows(const struct rows *rows, int first, int count, int vector,
                           const float **row)
 {
@@ -128,7 +129,8 @@ static void point_to_rows(const struct rows *rows, int first, int count, int vec
     }
 }
 
-/* s of the keys that are seen. Lanes are keys, and the query is the one row that they meet. */
+/* Computes the scores s of the keys that are seen. Lanes are keys, and the query takes the place of
+ * the one key row. */
 static void score(const struct careful *w, int64_t block, struct weights *x, float *s)
 {
     const struct attention *const a = w->a;
@@ -155,7 +157,7 @@ static void score(const struct careful *w, int64_t block, struct weights *x, flo
     }
 }
 
-/* Steps 2 to 6 and dropout for the keys x->seen of a block; moves the maximum on. */
+/* Does steps 2 to 6 and dropout for the keys x->seen of a block. Updates *row_max. */
 static void weigh(const struct careful *w, int64_t block, struct weights *x, float *row_max)
 {
     const struct attention *const a = w->a;
@@ -189,7 +191,7 @@ static const float *v_row(const struct careful *w, int64_t block, int key)
         .first;
 }
 
-/* P and W of step 9 over a block. */
+/* Adds a block to P, which is at w->exact, and to W, which is *sum, by step 9. */
 static void add_block(const struct careful *w, int64_t block, float *row_max, double *sum)
 {
     const float before = *row_max;
@@ -214,7 +216,7 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
     }
 }
 
-/* P / W for all columns of the chunk that begins at key `first`, at w->exact. */
+/* Computes P / W for all columns of the chunk that begins at key `first`, at w->exact. */
 static void take_mean(const struct careful *w, int64_t first)
 {
     float row_max = -INFINITY;
@@ -228,7 +230,7 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* The elements of a chunk as they fold in, at w->exact. */
+/* Sets w->exact to the elements of a chunk's o that fold into the total. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;
@@ -254,7 +256,8 @@ static void add_chunk(const struct careful *w, int64_t first)
         w->total.out[c] = w->total.out[c] * f.total + w->exact[c] * f.state;
 }
 
-/* Step 11 for an infinite quotient of a finite o, unless weights are dropped. */
+/* Replaces an infinite quotient of a finite o by the largest number with its sign, as step 11 says.
+ * Does nothing with dropout. */
 static void saturate(const struct careful *w, float *out)
 {
     for (int64_t c = 0; c < w->a->value_dim && !w->a->extras.drops; c++)

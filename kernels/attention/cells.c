@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the indices of cells to the cells of keys: one pass over an entry's indices for their range,
- * and one that puts each cell where its key is. Empty cells, of which there are many where several
- * sequences share a cache, cost a comparison.
+ * Turns the indices of cells into the cells of keys. One pass over an entry's indices finds their
+ * range. Another pass lists each cell at its key. An empty cell costs a comparison. There are many
+ * empty cells if several sequences share a cache.
  */
 #include "kernels/attention/cells.h"
 
@@ -17,13 +17,13 @@ int64_t attnkit_most_keys(const struct attention *a)
     return chunks * CHUNK_KEYS;
 }
 
-/* Bytes of the parts of a table, in the order in which they lie. */
+/* The bytes of the parts of a table, in the order in which they lie. */
 struct parts {
     int64_t spans, blocks, cells;
 };
 
-/* kv_len is below 2^31, and so is batch times a row of indices below 2^63: no product overflows
- * but that of the spans. Returns whether that does. */
+/* Sets the bytes of the parts. Returns whether the bytes of the spans overflow. Nothing else can
+ * overflow, because kv_len is below 2^31. */
 static bool measure(const struct attention *a, struct parts *parts)
 {
     const int64_t keys = attnkit_most_keys(a);
@@ -49,7 +49,7 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
 {
     struct cell_table *const table = (struct cell_table *)(void *)memory;
     struct parts parts;
-    (void)measure(a, &parts); /* it did not overflow where the memory was asked for */
+    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that it does not overflow */
     memory += sizeof *table;
     table->spans = (struct key_span *)(void *)memory;
     table->blocks = (struct cell_block *)(void *)(memory + parts.spans);
@@ -58,13 +58,13 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
     return table;
 }
 
-/* Cells of an entry that may have a key. */
+/* Returns the number of cells of an entry that may have a key. */
 static int64_t used_cells(const struct attention *a, int64_t batch)
 {
     return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
 }
 
-/* The numbers of an entry. */
+/* Returns the key indices of an entry. */
 static struct ints indices_of(const struct attention *a, int64_t batch)
 {
     const struct ints all = a->cells.index;
@@ -72,8 +72,8 @@ static struct ints indices_of(const struct attention *a, int64_t batch)
     return (struct ints){(const char *)all.data + first, all.narrow};
 }
 
-/* Of the type that `indices` has, which is known where this is compiled. -1 is the largest number
- * without a sign, so that it is not the smallest index. */
+/* Returns the range of indices. `indices.narrow` is a constant in each call. As an unsigned number
+ * -1 is the largest, so that it is never the smallest index. */
 static inline struct index_range range_of(struct ints indices, int64_t cells)
 {
     struct index_range r = {INT64_MAX, 0, -1};
@@ -88,7 +88,7 @@ static inline struct index_range range_of(struct ints indices, int64_t cells)
     return r;
 }
 
-/* The same in 32 bits, which vectors hold twice as many of. */
+/* Returns the range of indices of 32 bits. Vectors hold twice as many of them. */
 static struct index_range narrow_range_of(const int32_t *indices, int64_t cells)
 {
     int32_t least = INT32_MAX, largest = -1;
@@ -119,7 +119,8 @@ struct key_span attnkit_key_span(struct index_range range)
     return (struct key_span){first_key, range.largest + 1 - first_key};
 }
 
-/* Puts each of so many cells where its key is. Returns the first one whose place is taken, or -1.
+/* Lists each of `cells` cells at its key. Returns the first cell whose key has a cell already, or
+ * -1.
  */
 static inline int64_t place(struct ints indices, int64_t cells, int64_t first_key, int32_t *of_key)
 {
@@ -171,5 +172,6 @@ int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kern
 void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch)
 {
     if (has_cells(a) && a->cells.table->batch != batch)
-        (void)attnkit_list_cells(a, kernels, batch); /* no index twice: it has been checked */
+        (void)attnkit_list_cells(a, kernels, batch); /* finds no index twice: binding has checked
+                                                      * it */
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for few query rows of a KV head, a decoding step above all: one walk over the keys, a
- * fused tile per block. Called for a work item by dispatch/attention/schedule.c, for a chunk of its
- * keys by dispatch/attention/steal.c, and by careful.c.
+ * Attention for few query rows of a KV head, above all for a decoding step: one walk over the keys,
+ * with one call of a fused tile for each block. dispatch/attention/schedule.c calls it for a work
+ * item, dispatch/attention/steal.c for a chunk of an item's keys, and careful.c for a chunk of a
+ * row's keys.
  */
 #include <math.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 #include "kernels/attention/total.h"
 #include "kernels/attention/weights.h"
 
-enum { NEAR_BYTES = 1 << 19 }; /* what L2 keeps of K and V */
+enum { NEAR_BYTES = 1 << 19 }; /* bytes of K and V that L2 keeps */
 
 /* The walk over the keys of one item. The state is in scratch. */
 struct walk {
@@ -25,19 +26,20 @@ struct walk {
     void *out[MAX_DECODE_ROWS];
     float *lse[MAX_DECODE_ROWS];
     struct place place[MAX_DECODE_ROWS];
-    int64_t end[MAX_DECODE_ROWS]; /* of the keys that a row sees; does not fall from row to row */
+    int64_t end[MAX_DECODE_ROWS]; /* end of the keys that each row sees; does not fall from row
+                                   * to row */
     struct visible visible;       /* the visible keys of each row, by the index of the row */
-    struct state chunk;           /* over the blocks of the latest chunk so far */
+    struct state chunk;           /* the state over the blocks of the latest chunk so far */
     struct total total;           /* the state over the chunks before it */
     bool is_used;                 /* `chunk` has seen a key */
     bool is_begun;                /* `total` has seen a chunk */
 };
 
-/* Scratch that is shared by walks that take turns. */
+/* Scratch that the walks of a call share. The walks take turns. */
 struct common {
     struct row_room rows;
-    float *lines; /* [rows][2][KEY_BLOCK]: what is added to scores, and factors of weights */
-    float *rest;  /* of the scratch */
+    float *lines; /* [rows][2][KEY_BLOCK]: numbers added to scores, and factors of weights */
+    float *rest;  /* the rest of the scratch */
 };
 
 int64_t attnkit_decode_state(const struct attention *a, int rows)
@@ -61,7 +63,7 @@ static int64_t q_floats(const struct attention *a, int rows)
     return a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
 }
 
-/* The scratch of the walks, without the scratch that is needed after them. */
+/* Returns the bytes of scratch of the walks, without the scratch that is needed after them. */
 static size_t walk_scratch(const struct attention *a, int rows, int items)
 {
     const int64_t doubles = items * attnkit_decode_total(a, rows),
@@ -100,7 +102,7 @@ static void reset(const struct state *st, int rows, int64_t value_dim)
     memset(st->out, 0, (size_t)(rows * value_dim) * sizeof(float));
 }
 
-/* The query row as binary32, where it lies or in scratch. */
+/* Returns the query row as binary32, in place or in scratch. */
 static const float *take_q(const struct attention *a, const struct kernels *kernels,
                            struct place place, float **scratch)
 {
@@ -195,8 +197,8 @@ static void begin_common(const struct attention *a, int rows, float *scratch, st
     common->rest = scratch + attnkit_row_floats(a);
 }
 
-/* The keys of a block or chunk that begins at key `first` and has `count`, up to the last that a
- * row may see, from the first one on. */
+/* Returns the keys of a block or chunk that rows may see, from the first visible key to the last.
+ * The block or chunk has `count` keys from key `first` on. */
 static struct key_range keys_from(const struct walk *w, int64_t first, int64_t count)
 {
     struct key_range keys = visible_part(w->visible, first, count);
@@ -205,7 +207,7 @@ static struct key_range keys_from(const struct walk *w, int64_t first, int64_t c
     return keys;
 }
 
-/* The first block of a chunk, or none. */
+/* Returns the visible keys of the first block with any in a chunk, or an empty range. */
 static struct key_range first_block(const struct walk *w, int64_t first)
 {
     struct key_range keys = keys_from(w, first, CHUNK_KEYS);
@@ -231,12 +233,12 @@ static void attend_block(const struct attention *a, const struct kernels *kernel
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* A block of a walk, and what its rows see of it. */
+/* A block of a walk, and the keys that each row sees of it. */
 struct masked_block {
     const struct attention *a;
     const struct kernels *kernels;
     const struct walk *w;
-    int64_t key; /* the first */
+    int64_t key; /* first key of the block */
     struct common *common;
     struct seen seen[MAX_DECODE_ROWS];
 };
@@ -256,7 +258,7 @@ static void look(struct masked_block *m)
  * prefix of the keys that the rows see together. */
 struct run {
     int first, end;        /* rows */
-    struct key_set seen;   /* by any of them */
+    struct key_set seen;   /* by any of the rows */
     struct key_set listed; /* the keys that the tile reads: the seen keys, or whole tiles of K with
                               seen keys */
     bool biased;           /* some listed keys are not seen, or something is added to scores */
@@ -292,7 +294,7 @@ struct run_block {
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
 };
 
-/* The lines of a row, in the order of the keys that are listed. */
+/* Makes the lines of a row, with entries for the listed keys in their order. */
 static void make_lines(const struct masked_block *m, const struct run *run, int row, float *bias,
                        float *keep)
 {
@@ -386,8 +388,8 @@ static bool has_keys(struct key_range keys)
     return keys.first < keys.end;
 }
 
-/* What is walked through after the block at `first` in walk i: it in the next head that has it, or
- * the next one, or else the first of the next chunk. */
+/* Returns the keys that come after the block at key `first` of walk i: the same block in the next
+ * walk that sees a key of it, or the next block, or else the first block of the next chunk. */
 static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
 {
     const int64_t chunk_end = (first / CHUNK_KEYS + 1) * CHUNK_KEYS;
@@ -417,10 +419,10 @@ static bool is_half(enum type type)
     return type == TYPE_F16 || type == TYPE_BF16;
 }
 
-/* Whether the rows of these heads lie side by side, in K and in V, and a block of all of them stays
- * in L2 until the last head has come to it. Then memory is read in order if each head prefetches a
- * part of the next block for all: on a Zen 4 with AVX-512, rows of 16 bits take 0.6 to 0.7 of the
- * time. Other types gain nothing, and short caches lose. */
+/* Returns whether the rows of these heads lie side by side, in K and in V, and L2 has room for a
+ * block of all heads until the last head uses it. Memory is then read in order if each head
+ * prefetches a part of the next block for all heads. On a Zen 4 with AVX-512, rows of 16 bits take
+ * 0.6 to 0.7 of the time. Other types gain nothing, and short caches lose time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -431,9 +433,10 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
            walks[count - 1].kv_head == walks[0].kv_head + count - 1;
 }
 
-/* The block that walk i prefetches while it is at the block at key `first`; `end` is the end of all
- * keys. Without turns it is the block that comes next in any walk. With turns it is the next block
- * of the first head, which stands for all heads: room->turn says which part walk i prefetches. */
+/* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
+ * end of all keys. Without turns the result is the block that comes next in any walk. With turns it
+ * is the next block of the first head, which stands for all heads: room->turn says which part of it
+ * walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -508,14 +511,15 @@ fold_sinks(const struct attention *a, const struct kernels *kernels, const struc
     }
 }
 
-/* l as binary32. */
+/* Rounds l of each row to binary32. Spare elements become 1. */
 static void round_sums(const struct walk *w, float sums[MAX_DECODE_ROWS])
 {
     for (int r = 0; r < MAX_DECODE_ROWS; r++)
         sums[r] = r < w->rows ? (float)w->total.row_sum[r] : 1.0f;
 }
 
-/* Quotients and lse of a total. */
+/* Computes quotients and lse from a total. Returns a bit for each row with a quotient that is not
+ * finite. */
 static __attribute__((noinline)) uint64_t finish_total(const struct attention *a,
                                                        const struct kernels *kernels,
                                                        const struct walk *w, float *const *out)
@@ -535,7 +539,8 @@ static __attribute__((noinline)) uint64_t finish_total(const struct attention *a
     return not_finite;
 }
 
-/* A result that is not binary32 is first written to the state, and then rounded. */
+/* Writes the results. A result that is not binary32 is first written to the state, and then
+ * rounded. Returns a bit for each row whose result is not finite. */
 static uint64_t finish_rows(const struct attention *a, const struct kernels *kernels,
                             const struct walk *w)
 {
@@ -574,8 +579,10 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
                           w->is_begun ? sums : w->chunk.row_sum, scratch);
 }
 
-/* A sum may have overflowed. Where the sum of the weights is NaN a result is, too; but not o of a
- * state, if it goes on from any that a caller made. */
+/* Computes rows again whose result is not finite, because a sum may have overflowed. If the sum of
+ * a row's weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a
+ * number although its sum is NaN, because the caller may have made the state that it goes on
+ * from. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)
@@ -590,7 +597,8 @@ static __attribute__((noinline)) void redo_rows(const struct attention *a,
     }
 }
 
-/* `scratch` is what attnkit_write_weights and attnkit_careful_row need. */
+/* Computes and writes the results of a walk. `scratch` has the bytes that attnkit_write_weights and
+ * attnkit_careful_row need. */
 static void finish(const struct attention *a, const struct kernels *kernels, struct walk *w,
                    float *scratch)
 {
@@ -606,7 +614,8 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 
-/* A chunk of the keys of all walks, after the states of the one before have gone into the totals.
+/* Folds the states of the chunk before into the totals, and attends over the chunk at key `first`
+ * in all walks.
  */
 static void walk_chunk(const struct attention *a, const struct kernels *kernels, struct walk *walks,
                        int count, int64_t first, struct common *common)
@@ -619,7 +628,8 @@ static void walk_chunk(const struct attention *a, const struct kernels *kernels,
     attend_chunk(a, kernels, walks, count, first, common);
 }
 
-/* The chunk at `first`, or the next one in which a window of a walk begins. */
+/* Returns the first key of the next chunk to walk over: `first`, or the beginning of a later chunk
+ * if no walk sees a key before it. */
 static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
 {
     int64_t next = INT64_MAX;
@@ -632,7 +642,7 @@ static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
     return next;
 }
 
-/* Computes `count` whole items. The stack has room for their walks. */
+/* Computes `count` whole items. `walks` is on the caller's stack. */
 static void decode(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *items, int count, struct walk *walks, char *scratch)
 {
@@ -650,8 +660,8 @@ static void decode(const struct attention *a, const struct kernels *kernels,
         finish(a, kernels, walks + i, common.rest);
 }
 
-/* Not inlined, so that one walk does not take the stack of several: prefill.c, which needs much
- * itself, decodes one item. */
+/* Not inlined, so that a single walk does not take the stack of MAX_WALKS walks. prefill.c needs
+ * much stack itself and decodes one item at a time. */
 static __attribute__((noinline)) void decode_one(const struct attention *a,
                                                  const struct kernels *kernels,
                                                  const struct work_item *item, char *scratch)
@@ -678,7 +688,7 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
         decode_several(a, kernels, items, count, scratch);
 }
 
-/* Computes a chunk. The stack has room for the walks. */
+/* Computes a chunk. `walks` is on the caller's stack. */
 static void decode_chunk(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *items, int count, int64_t first, float *states,
                          int64_t step, struct walk *walks, char *scratch)

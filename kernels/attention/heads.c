@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for many heads with few query rows and few keys each, where walking from head to head
- * would take longer than the arithmetic. Lanes are heads: one vector of them goes through scores
- * and softmax together, then every head through its weighted V. Called by
- * dispatch/attention/schedule.c, and for binary32 without masks only.
+ * Attention for many heads with few query rows and few keys each. Walking from head to head would
+ * take longer than the arithmetic. So lanes are heads: the heads of a vector go through scores and
+ * softmax together, and then each head computes its weighted V. dispatch/attention/schedule.c calls
+ * this loop only for binary32 without masks.
  */
 #include <limits.h>
 #include <math.h>
@@ -28,12 +28,12 @@ struct heads {
     int32_t visible[MAX_LANES];
     const float *q[MAX_LANES];
     float *out[MAX_LANES];
-    const char *k[MAX_VECTOR], *v[MAX_VECTOR]; /* row 0 */
+    const char *k[MAX_VECTOR], *v[MAX_VECTOR]; /* the address of row 0 of each head */
     float *q_t;                                /* [head_dim][lanes] */
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    /* Has no columns. Scratch for rows that are computed again follows row_sum. */
+    /* A state without columns. Scratch for rows that are computed again follows row_sum. */
     struct state st;
 };
 
@@ -62,7 +62,7 @@ static void begin_head(struct heads *w, int head)
         w->out[lane] = out_row(a, place);
     }
     w->seen[head] = w->visible[(w->rows - 1) * w->vector + head];
-    w->k[head] = w->v[head] = NULL; /* where no row sees a key, there may be none */
+    w->k[head] = w->v[head] = NULL; /* if no row sees a key, there may be no memory */
     if (w->seen[head] > 0) {
         w->k[head] = key_row(a, &a->k, w->batch[head], w->kv_head[head], 0).data;
         w->v[head] = key_row(a, &a->v, w->batch[head], w->kv_head[head], 0).data;
@@ -93,7 +93,7 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     w->st.row_max = take(&scratch, 1, w->kernels->lanes);
     w->st.row_sum = take(&scratch, 1, w->kernels->lanes);
     place_heads(w, item);
-    int fewest = INT_MAX; /* keys that a first row sees */
+    int fewest = INT_MAX; /* the fewest keys that the first row of a head sees */
     w->keys = 1;
     for (int head = 0; head < w->vector; head++) {
         begin_head(w, head);
@@ -107,8 +107,8 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
     }
 }
 
-/* The addresses of rows of K, from `key` on, for each head. A key that no row of the head sees may
- * have no memory: then the address of another row stands in its place. */
+/* Sets the addresses of rows of K, from `key` on, for each head. A key that no row of the head sees
+ * may have no memory, so the address of another row stands in its place. */
 static void key_rows(const struct heads *w, int key, int keys, const float **rows)
 {
     const int64_t stride = w->a->k.stride.row;
@@ -141,8 +141,8 @@ static void score(const struct heads *w)
     }
 }
 
-/* Computes rows again whose result is not finite: a sum may have overflowed. A row whose sum of
- * weights is NaN stays NaN. */
+/* Computes rows again whose result is not finite, because a sum may have overflowed. A row whose
+ * sum of weights is NaN stays NaN. */
 static __attribute__((cold, noinline)) void redo_rows(const struct heads *w, int head,
                                                       uint64_t not_finite)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of the keys of a block. What a row sees of a block is one, and so is what all rows together
- * see, which is what is read of K and V.
+ * Sets of keys of a block. The keys of a block that a row sees are such a set. The keys that all
+ * rows together see are another: only these keys are read from K and V.
  */
 #ifndef ATTNKIT_KEY_SET_H
 #define ATTNKIT_KEY_SET_H
 
 #include "kernels/kernels.h"
 
-/* Keys of a block, bit i of the words for the i-th. */
+/* Keys of a block. Bit i of the two words stands for key i. */
 struct key_set {
     uint64_t word[KEY_BLOCK / 64];
 };
@@ -38,7 +38,8 @@ static inline bool has_key(struct key_set s, int key)
     return s.word[key / 64] >> key % 64 & 1;
 }
 
-/* The first key, and the one after the last, of a set that is not empty. */
+/* first_of returns the first key of a set, end_of the key after its last key. The set must not be
+ * empty. */
 static inline int first_of(struct key_set s)
 {
     return s.word[0] ? __builtin_ctzll(s.word[0]) : 64 + __builtin_ctzll(s.word[1]);
@@ -49,7 +50,7 @@ static inline int end_of(struct key_set s)
     return s.word[1] ? 128 - __builtin_clzll(s.word[1]) : 64 - __builtin_clzll(s.word[0]);
 }
 
-/* The keys from `first` on, counted from there; 0 <= first < KEY_BLOCK. */
+/* Returns the keys from `first` on, counted from `first`, with 0 <= first < KEY_BLOCK. */
 static inline struct key_set counted_from(struct key_set s, int first)
 {
     if (first >= 64)
@@ -59,7 +60,7 @@ static inline struct key_set counted_from(struct key_set s, int first)
     return (struct key_set){{s.word[0] >> first | s.word[1] << (64 - first), s.word[1] >> first}};
 }
 
-/* Bits first .. end - 1 of a word, of those that it has. */
+/* Returns a word with bits first .. end - 1, as far as they are within the word. */
 static inline uint64_t bit_range(int first, int end)
 {
     if (first >= 64 || end <= 0 || first >= end)
@@ -68,13 +69,13 @@ static inline uint64_t bit_range(int first, int end)
     return end < 64 ? from_first & ~(UINT64_MAX << end) : from_first;
 }
 
-/* Keys first .. end - 1; none where end <= first. */
+/* Returns the set of keys first .. end - 1, which is empty if end <= first. */
 static inline struct key_set key_set_of(int first, int end)
 {
     return (struct key_set){{bit_range(first, end), bit_range(first - 64, end - 64)}};
 }
 
-/* Whether no key is missing between the first and the last. */
+/* Returns whether no key is missing between the first key and the last. */
 static inline bool is_in_a_row(struct key_set s)
 {
     if (is_empty(s))
@@ -82,7 +83,8 @@ static inline bool is_in_a_row(struct key_set s)
     return is_equal(s, key_set_of(first_of(s), end_of(s)));
 }
 
-/* Most sets have their keys in a row, and not every CPU has an instruction to count bits. */
+/* Returns the number of keys. Sets with their keys in a row come first, because most sets are like
+ * that and not every CPU has an instruction to count bits. */
 static inline int count_of(struct key_set s)
 {
     if (is_empty(s))

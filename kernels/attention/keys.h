@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The addresses of rows. Rows of Q, of the output and of the log-sum-exp are found by their place,
- * which is computed from the number of the row in its group (see attention.h). Rows of K and V, and
- * tiles of K, are found by the index of the key.
+ * The addresses of rows. Rows of Q, of the output and of the log-sum-exp are found by their struct
+ * place, which is computed from the number of the row in its group (see attention.h). Rows of K and
+ * V, and tiles of K, are found by the index of the key.
  */
 #ifndef ATTNKIT_KEYS_H
 #define ATTNKIT_KEYS_H
@@ -10,10 +10,11 @@
 #include "kernels/attention/cells.h"
 
 /* The coordinates of a query row. They are kept in a struct because they cost a division, which is
- * then made once for a run of rows, and not for each row and tensor. */
+ * then made once for a run of rows and not for each row and tensor. */
 struct place {
-    int64_t batch, group_head, head, position; /* group_head: the first of the group */
-    int64_t outer, row; /* in the tensors: batch entry and position, or where all are packed */
+    int64_t batch, group_head, head, position; /* group_head: the first head of the group */
+    int64_t outer, row; /* indices in the tensors: batch entry and position; if packed, 0 and the
+                         * packed row */
 };
 
 static inline struct place place_of_row(const struct attention *a, int64_t batch, int64_t kv_head,
@@ -61,14 +62,14 @@ static inline float *lse_row(const struct attention *a, struct place p)
     return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
-/* The line of a query row in the totals of the caller. */
+/* Returns the line of a query row in the totals of the caller. */
 static inline struct total total_row(const struct attention *a, struct total all, struct place p)
 {
     const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_room + p.row;
     return (struct total){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
-/* A row of K or V, or a tile of rows, and its scales. */
+/* Returns a row of K or V, or a tile of rows, and its scales. */
 static inline struct key_row key_row_at(const struct cache *c, struct index at, int64_t kv_head)
 {
     const struct strides s = c->stride, scale = c->scale_stride;
@@ -79,8 +80,8 @@ static inline struct key_row key_row_at(const struct cache *c, struct index at, 
                             (const float *)scales};
 }
 
-/* The row of a key, or the tile that has it. With cells, the key
- * must be in the entry that is listed, and have a cell. */
+/* Returns the row of a key, or the tile that has the row. With cells, the key must belong to the
+ * listed entry and have a cell. */
 static inline struct key_row key_row(const struct attention *a, const struct cache *c,
                                      int64_t batch, int64_t kv_head, int64_t key)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From masks, documents, slopes and dropout, as the caller has them, to sets of keys and lines of
- * numbers for a block of keys. What there is to do for each key is done by the tiles: here it is
- * found where the masks lie, and what the lines are made of. Only where cells are out of order are
- * elements of a mask brought together one by one, which takes about a cycle each.
+ * Turns the caller's masks, documents, slopes and dropout into sets of keys and lines of numbers
+ * for a block of keys. The tiles do the work for each key. This file finds the rows of the masks
+ * and the parts of the lines. Only if cells are out of order, the elements of a mask are gathered
+ * one by one, which takes about a cycle for each element.
  */
 #include "kernels/attention/mask.h"
 
@@ -16,9 +16,9 @@ static struct key_set part_of_block(int64_t first, int64_t end, int64_t block)
                       (int)clamp(end - block, 0, KEY_BLOCK));
 }
 
-/* Rows of a mask are far apart, and no stream that the hardware would see coming. They need not
- * exist: a prefetch never faults. Inlined always, because gcc drops calls of a function that does
- * nothing but prefetch. */
+/* Prefetches a later row of a mask. Rows of a mask are far apart, and the hardware prefetcher does
+ * not foresee them. The row need not exist, because a prefetch never faults. Inlined always,
+ * because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void ask_for_rows_after(const struct mask *m,
                                                                      const char *row, int bytes)
 {
@@ -26,7 +26,8 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
     const uintptr_t later = (uintptr_t)row + ROWS * (uintptr_t)m->stride.row;
     for (int at = 0; at < bytes; at += LINE)
         __builtin_prefetch((const void *)(later + (uintptr_t)at));
-    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* lines begin anywhere */
+    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the row may begin
+                                                                         * within a cache line */
 }
 
 /* --- Columns ----------------------------------------------------------------------------------
@@ -39,22 +40,22 @@ enum { LARGEST_ELEMENT = sizeof(float) };
 /* The elements of a mask's row for the keys of a block. */
 struct columns {
     const char *first;
-    struct key_set keys; /* that have one */
+    struct key_set keys; /* the keys that have an element */
 };
 
-/* Columns of the block that a mask has, without cells. */
+/* Returns the number of columns of the mask in the block, for calls without cells. */
 static int columns_of(const struct mask *m, int64_t block)
 {
     return (int)clamp(m->columns - block, 0, KEY_BLOCK);
 }
 
-/* The column of a cell, or any other where it has none. */
+/* Returns the column of a cell, or column 0 if the cell has none. */
 static inline int64_t column_of(int32_t cell, int64_t columns)
 {
     return (uint32_t)cell < (uint64_t)columns ? cell : 0;
 }
 
-/* The keys of a block whose cell has a column. Keys without a cell may be among them. */
+/* Returns the keys of a block whose cell has a column. Keys without a cell may be among them. */
 static struct key_set have_columns(const int32_t *cell, int64_t columns, int64_t cells)
 {
     struct key_set s = key_set_of(0, KEY_BLOCK);
@@ -82,14 +83,15 @@ static void gather_elements(const int32_t *cell, const char *row, int64_t column
         gather(cell, row, columns, 4, line);
 }
 
-/* Whether the elements of all keys of a block lie side by side. */
+/* Returns whether the elements of all keys of a block lie side by side. */
 static bool lie_in_order(const struct attention *a, int64_t block, int64_t columns)
 {
     return cell_block_of(a, block)->in_order == KEY_BLOCK &&
            *cells_from(a, block) + KEY_BLOCK <= columns;
 }
 
-/* The columns of cells. Not inlined, so that calls without cells execute fewer bytes of code. */
+/* Returns the columns of the cells of a block, in place or gathered in `line`. Not inlined, so that
+ * calls without cells execute fewer bytes of code. */
 static __attribute__((noinline)) struct columns
 columns_of_cells(const struct attention *a, const char *row, int64_t columns, int64_t block,
                  int bytes, char line[KEY_BLOCK * LARGEST_ELEMENT])
@@ -101,8 +103,8 @@ columns_of_cells(const struct attention *a, const char *row, int64_t columns, in
     return (struct columns){line, have_columns(cell, columns, a->kv_len)};
 }
 
-/* The columns of a block, in place or copied to `line`. The row has `columns` columns of `bytes`
- * bytes each: 1, 2 or 4. */
+/* Returns the columns of a block, in place or copied to `line`. The row has `columns` columns of
+ * `bytes` bytes each: 1, 2 or 4. */
 static inline struct columns columns_at(const struct attention *a, const char *row, int64_t columns,
                                         int64_t block, const int bytes,
                                         char line[KEY_BLOCK * LARGEST_ELEMENT])
@@ -126,8 +128,8 @@ static const char *mask_row(const struct mask *m, const struct place *place)
 /* --- What a row sees --------------------------------------------------------------------------
  */
 
-/* The keys that a mask lets through. `said` has the keys that the mask names: they are let through,
- * or, if the mask ignores them, all other keys. */
+/* Returns the keys that a mask lets through. `said` has the keys whose elements are true. The mask
+ * lets these keys through, or, if m->ignores, all other keys. */
 static struct key_set let_through(const struct mask *m, struct key_set said, struct key_set keys)
 {
     if (m->ignores)
@@ -148,7 +150,7 @@ static struct key_set seen_by_bytes(const struct attention *a, const struct kern
     return let_through(m, s, c.keys);
 }
 
-/* KEY_BLOCK bits from column `first` on. */
+/* Returns KEY_BLOCK bits from column `first` on. */
 static struct key_set bits_from(const unsigned char *row, int64_t first)
 {
     enum { WORD = 8 }; /* bytes */
@@ -213,7 +215,7 @@ static struct seen seen_by_bias(const struct attention *a, const struct kernels 
     return s;
 }
 
-/* The keys of the same document. */
+/* Returns the keys of the row's document. */
 static struct key_set seen_by_document(const struct attention *a, const struct kernels *kernels,
                                        const struct place *place, int64_t block, int64_t end)
 {
@@ -277,7 +279,7 @@ bool attnkit_bias_lines_differ(const struct attention *a)
     return a->extras.slopes || a->extras.bias_scales || attnkit_heads_differ(a);
 }
 
-/* A factor of a head with the unit of scores. */
+/* Returns a factor of a head in the unit of the scores. */
 static float with_unit(float x, bool in_log2)
 {
     return in_log2 ? (float)((double)x * LOG2_E) : x;

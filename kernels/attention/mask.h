@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees, and what is added to their scores. By its index alone a row sees two
- * ranges of keys, counted from the first key there is; masks, documents and empty cells take some
- * of them away, which is worked out for a block of keys at a time.
+ * Visibility: the keys that a row sees, and the numbers that are added to their scores. By its
+ * position alone a row sees two ranges of keys, counted from key 0. Masks, documents and empty
+ * cells hide some of these keys. The hidden keys are found for one block of keys at a time.
  */
 #ifndef ATTNKIT_MASK_H
 #define ATTNKIT_MASK_H
@@ -27,7 +27,7 @@ static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
     return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
 }
 
-/* The position of query row 0, counted likewise. */
+/* Returns the position of query row 0, counted from key 0. */
 static inline int64_t q_offset(const struct attention *a, int64_t batch)
 {
     if (a->bottom_right)
@@ -40,7 +40,7 @@ static inline int64_t clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* x + y, or the end of the range that it leaves. */
+/* Returns x + y, or INT64_MAX or INT64_MIN if the sum is beyond it. */
 static inline int64_t saturated_sum(int64_t x, int64_t y)
 {
     int64_t sum;
@@ -49,21 +49,21 @@ static inline int64_t saturated_sum(int64_t x, int64_t y)
     return sum;
 }
 
-/* The keys [0, keep) and [first, end), of which each may be empty. None of the three falls as the
- * position rises. */
+/* The keys [0, keep) and [first, end). Each of the two ranges may be empty. None of the three
+ * numbers falls as the position rises. */
 struct visible {
     int64_t keep, first, end;
 };
 
-/* The end of the keys that the rows at a query position of a batch entry may see. q_offset + q_len
- * does not overflow: dispatch/attention/check.c made sure. */
+/* Returns the end of the keys that the rows at a query position of a batch entry may see. q_offset
+ * + q_len does not overflow, because dispatch/attention/ has checked it. */
 static inline int64_t causal_end(const struct attention *a, int64_t batch, int64_t position)
 {
     const int64_t keys = sequence_keys(a, batch);
     return a->causal ? clamp(q_offset(a, batch) + position + 1, 0, keys) : keys;
 }
 
-/* The keys that rows at a position see by causality, window and columns. */
+/* Returns the keys that rows at a position see by causality, window and columns. */
 static inline struct visible visible_keys(const struct attention *a, int64_t batch,
                                           int64_t position)
 {
@@ -91,21 +91,21 @@ static inline int64_t visible_end(const struct attention *a, int64_t batch, int6
     return v.end > v.keep ? v.end : v.keep;
 }
 
-/* Returns how many keys of the block that starts at key `block` a row sees that sees all keys
- * before `end`. */
+/* Returns the number of keys before `end` in the block that begins at key `block`. */
 static inline int32_t visible_in_block(int64_t end, int64_t block)
 {
     const int64_t keys = end - block;
     return keys < 0 ? 0 : keys < KEY_BLOCK ? (int32_t)keys : KEY_BLOCK;
 }
 
-/* The keys that any of several positions sees, from the keys of the first and the last position. */
+/* Returns the keys that any of several positions sees. `first` and `last` are the keys of the first
+ * and the last position. */
 static inline struct visible all_visible(struct visible first, struct visible last)
 {
     return (struct visible){last.keep, first.first, last.end};
 }
 
-/* The visible keys among `count` keys from `key` on, as one range. */
+/* Returns the visible keys among `count` keys from `key` on, as one range. */
 static inline struct key_range visible_part(struct visible v, int64_t key, int64_t count)
 {
     const int64_t last = v.end > v.keep ? v.end : v.keep;
@@ -115,7 +115,8 @@ static inline struct key_range visible_part(struct visible v, int64_t key, int64
     return (struct key_range){.first = v.first, .end = end};
 }
 
-/* The keys of a block that a row sees, and whether something other than 0 is added to their scores.
+/* The keys of a block that a row sees. `biased` says whether anything but 0 is added to their
+ * scores.
  */
 struct seen {
     struct key_set keys;
@@ -125,12 +126,12 @@ struct seen {
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
                  const struct place *place, int64_t block, struct seen *seen);
 
-/* Whether heads of a position may differ in `struct seen`, and whether any two rows of a KV head
- * may. */
+/* attnkit_heads_differ returns whether heads of a position may differ in struct seen, and
+ * attnkit_rows_differ whether any two rows of a KV head may. */
 bool attnkit_heads_differ(const struct attention *a);
 bool attnkit_rows_differ(const struct attention *a);
 
-/* Whether heads of a position may differ in their bias lines. */
+/* Returns whether heads of a position may differ in their bias lines. */
 bool attnkit_bias_lines_differ(const struct attention *a);
 
 /* Makes the line that is added to the scores of a block, in log2 or in natural units. It is -inf
@@ -143,11 +144,12 @@ void attnkit_bias_line(const struct attention *a, const struct kernels *kernels,
 void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, float line[KEY_BLOCK]);
 
-/* The entries of a line that belong to these keys, not none, brought to its beginning. */
+/* Moves the entries of a line that belong to `keys` to the beginning of the line. `keys` must not
+ * be empty. */
 void attnkit_compact_line(const struct kernels *kernels, struct key_set keys,
                           float line[KEY_BLOCK]);
 
-/* The state of a sink: it has no key, so its o is 0. */
+/* Computes maximum and sum of the state of a sink. The sink has no key, so o of its state is 0. */
 void attnkit_sink(const struct attention *a, const struct kernels *kernels, int64_t head,
                   float *row_max, float *row_sum);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merging: each part of a row becomes a softmax state, M = ceil t, l = 2^(t - M), o = out_i * l
- * with t = lse_i / ln 2, and the states fold into a total as those of chunks of keys do, straight
- * from the part. A tile of rows at a time, and of a wide row some columns, so that the total stays
- * on the stack. Bound by reading the parts.
+ * Merges results over parts of the keys. Each part of a row is a softmax state: M = ceil t, l =
+ * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total straight from
+ * the part, as the states of chunks do. The loop merges a tile of rows at a time, and of wide rows
+ * only some columns at a time, so that the total stays on the stack. The loop is bound by reading
+ * the parts.
  */
 #include "kernels/attention/merge.h"
 
@@ -58,7 +59,7 @@ static int64_t offset_of(struct strides s, struct place p)
     return p.batch * s.batch + p.head * s.head + p.row * s.row;
 }
 
-/* Divides once for a tile, not for every row. */
+/* Finds the addresses of a tile's rows. Divides once for a tile, not for every row. */
 static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
 {
     struct place p = place_of_row(m, first);
@@ -70,15 +71,15 @@ static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
     }
 }
 
-/* Splits t into *row_max = ceil t and what it returns, t - ceil t, for exp2. In binary64, so that
- * only the difference is rounded to an extent that can be seen. From 2^24 on, where whole numbers
- * have gaps in binary32, the difference means nothing and is 0. */
+/* Splits t into *row_max = ceil t and the result t - ceil t, for exp2. t is computed in binary64,
+ * so that only the rounding of the difference to binary32 matters. From |t| = 2^24 on whole numbers
+ * have gaps in binary32. The difference then means nothing, and the result is 0. */
 static float split_lse(float lse, float *row_max)
 {
     const double t = (double)lse * LOG2_E;
     const float ceiling = (float)ceil(t);
     if (!(ceiling < INFINITY)) {
-        *row_max = 0.0f; /* any number: the sum is NaN, and with it the row */
+        *row_max = 0.0f; /* any number will do: the sum is NaN, and so is the row */
         return NAN;
     }
     *row_max = ceiling;
@@ -87,7 +88,7 @@ static float split_lse(float lse, float *row_max)
     return fabs(t) < 0x1p24 ? (float)(t - ceiling) : 0.0f;
 }
 
-/* These columns of a part into the total. */
+/* Folds these columns of a part into the total. */
 static void fold_part(const struct merge *m, const struct kernels *kernels, const struct tile *tile,
                       struct columns columns, int64_t part, const struct total *total)
 {
@@ -98,7 +99,7 @@ static void fold_part(const struct merge *m, const struct kernels *kernels, cons
         exponent[r] = split_lse(*(const float *)(lse + tile->part_lse[r]), &row_max[r]);
     kernels->exp2(exponent, row_sum, (size_t)tile->rows);
     for (int r = 0; r < tile->rows; r++) {
-        if (row_max[r] == -INFINITY) /* a row that is absent may hold anything */
+        if (row_max[r] == -INFINITY) /* out of a row without keys may hold anything */
             continue;
         const struct factors f =
             fold_sum(&total->row_max[r], &total->row_sum[r], row_max[r], row_sum[r]);
@@ -107,7 +108,7 @@ static void fold_part(const struct merge *m, const struct kernels *kernels, cons
     }
 }
 
-/* Sets the total of no keys. */
+/* Sets the total to no keys. */
 static void begin_total(const struct tile *tile, struct columns columns, const struct total *total)
 {
     for (int r = 0; r < tile->rows; r++) {
@@ -117,7 +118,8 @@ static void begin_total(const struct tile *tile, struct columns columns, const s
     }
 }
 
-/* A result of another type than binary32 is made in `line` first, and rounded from there. */
+/* Writes the results of some columns. A result that is not binary32 is first written to `line`, and
+ * then rounded. */
 static void finish_columns(const struct merge *m, const struct kernels *kernels,
                            const struct tile *tile, struct columns columns,
                            const struct total *total, float *line)
@@ -145,7 +147,8 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
     kernels->decode_finish(&st, tile->rows, 0, out, tile->lse);
 }
 
-/* An lse is written with the last columns, because it may lie where that of a part is read. */
+/* Merges some columns of a tile. Writes lse with the last columns, because its memory may be the
+ * lse of a part, which the earlier columns read. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The problem of a merge: the results of attention over several parts of the keys, to become one.
- * dispatch/attention/merge.c checks the caller's arguments and makes it of them. Strides are in
- * bytes.
+ * The problem of a merge: the results of attention over several parts of the keys are to become one
+ * result. dispatch/attention/merge.c checks the caller's arguments and makes the problem from them.
+ * Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_MERGE_H
 #define ATTNKIT_KERNELS_MERGE_H
@@ -11,8 +11,10 @@
 
 struct merge {
     int64_t parts, batch, heads, q_len, value_dim;
-    const float *const *part_outs; /* [parts] first rows; one of them may be out itself */
-    const float *const *part_lses; /* [parts], the same with lse */
+    const float *const *part_outs; /* [parts] addresses of first rows; one of them may be out
+                                    * itself */
+    const float *const *part_lses; /* [parts] addresses of first lse; one of them may be lse
+                                    * itself */
     char *out, *lse;               /* lse may be NULL */
     enum type out_type;
     struct strides part_out_stride, part_lse_stride, out_stride, lse_stride;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for many query rows of one KV head: blocks of keys outside, panels of query rows
- * inside, so that every panel finds a block of K and V in the cache. Called for each work item by
- * dispatch/attention/schedule.c, or for a chunk of its keys by dispatch/attention/steal.c.
+ * Attention for many query rows of one KV head. The outer loop is over blocks of keys, the inner
+ * loop over panels of query rows, so that every panel finds the block of K and V in the cache.
+ * dispatch/attention/schedule.c calls it for each work item, dispatch/attention/steal.c for a chunk
+ * of an item's keys.
  */
 #include <math.h>
 #include <string.h>
@@ -20,17 +21,17 @@ enum {
 /* Query rows that go through the tiles together. The pointers are into scratch. */
 struct panel {
     int64_t first_row;
-    int rows;           /* real ones; spare lanes repeat the last */
+    int rows;           /* rows of the item; spare lanes repeat the last row */
     int lanes;          /* rows, rounded up to whole vectors */
     struct place first; /* row */
-    int64_t full;       /* keys that its first row sees, and so all of them, without masks */
-    int64_t end;        /* of the keys that its last row sees */
+    int64_t full;       /* keys that its first row, and so every row, sees without masks */
+    int64_t end;        /* end of the keys that its last row sees */
     float *q_t;         /* [head_dim][lanes] */
-    struct state chunk; /* over the blocks of the latest chunk so far */
-    struct total total; /* over the chunks before it */
-    struct seen *seen;  /* with masks: what its rows see of the block */
+    struct state chunk; /* the state over the blocks of the latest chunk so far */
+    struct total total; /* the total over the chunks before it */
+    struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds something */
-    bool is_sunk;       /* M and l of the total hold the sinks, though o is the chunk's */
+    bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
     bool is_fresh;      /* the chunk's state holds nothing */
 };
 
@@ -41,9 +42,9 @@ struct prefill {
     int64_t batch, kv_head;
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
-    float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and the other way round */
-    struct visible visible; /* to any row, by its index */
-    char *careful_scratch;  /* for rows that are computed again; until then it is `wide` */
+    float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
+    struct visible visible; /* the keys that any row sees by its position */
+    char *careful_scratch;  /* for rows that are computed again; the same memory as `wide` */
     struct wide wide;
     int panels;
     struct panel panel[MAX_PANELS];
@@ -59,7 +60,8 @@ static int whole_vectors(int rows, int vector)
     return (rows + vector - 1) / vector * vector;
 }
 
-/* Floats of a state for each lane, and as many as a total takes: o and l are twice as long. */
+/* state_floats returns the floats of a state for each lane, total_floats the floats of a total. In
+ * a total o and l take two floats for each number. */
 static int64_t state_floats(const struct attention *a)
 {
     return a->value_dim + 2;
@@ -70,7 +72,7 @@ static int64_t total_floats(const struct attention *a)
     return 2 * (a->value_dim + 1) + 1;
 }
 
-/* Floats of scratch for each lane: its query, state and total. */
+/* Returns the floats of scratch for each lane: its query, state and total. */
 static int64_t panel_floats(const struct attention *a)
 {
     return a->head_dim + state_floats(a) + total_floats(a);
@@ -81,7 +83,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Floats of scratch that masks take. */
+/* Returns the floats of scratch that masks take. */
 static int64_t mask_floats(const struct attention *a, int lanes)
 {
     const int64_t seen = ROW_BLOCK * sizeof(struct seen) / sizeof(float);
@@ -99,7 +101,8 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     return (size_t)floats * sizeof(float) + larger(attnkit_careful_scratch(a), wide);
 }
 
-/* Takes `lanes` times `lines` floats off the scratch: aligned to a vector, as lanes are. */
+/* Takes `lanes` times `lines` floats off the scratch. They are aligned to a vector, because `lanes`
+ * fills whole vectors. */
 static float *take(char **scratch, int64_t lines, int lanes)
 {
     float *taken = (float *)*scratch;
@@ -125,7 +128,7 @@ static struct total take_total(char **scratch, int64_t value_dim, int lanes)
     return total;
 }
 
-/* The o of an empty state is 0, and stays unwritten: its first block does not read it. */
+/* Resets a state to no keys. Does not write o, because the first block does not read it. */
 static void reset(const struct state *st, int lanes)
 {
     for (int lane = 0; lane < lanes; lane++)
@@ -133,21 +136,22 @@ static void reset(const struct state *st, int lanes)
     memset(st->row_sum, 0, (size_t)lanes * sizeof(float));
 }
 
-/* The o of a state that nothing has been added to. */
+/* Writes o of a state to which no block has been added. */
 static void clear_out(const struct state *st, int lanes, int64_t value_dim)
 {
     memset(st->out, 0, (size_t)(value_dim * lanes) * sizeof(float));
 }
 
-/* That of the lane after `lane`. */
+/* Returns the place of the lane after `lane`. */
 static struct place next_lane(const struct prefill *w, const struct panel *p, int lane,
                               struct place place)
 {
     return lane + 1 < p->rows ? next_place(w->a, place) : place;
 }
 
-/* Rows of q and out are far apart, and no stream that the hardware would see coming. Inlined
- * always, because gcc drops calls of a function that does nothing but prefetch. */
+/* Prefetches a row of q or out. These rows are far apart, and the hardware prefetcher does not
+ * foresee them. Inlined always, because gcc drops calls of a function that does nothing but
+ * prefetch. */
 static inline __attribute__((always_inline)) void prefetch_row(const void *row, int64_t bytes,
                                                                const int write)
 {
@@ -176,7 +180,7 @@ static void pack_panel(const struct prefill *w, const struct panel *p)
     w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
 }
 
-/* The total over the keys before these. */
+/* Sets the total of a panel to the caller's totals over earlier keys. */
 static void resume_panel(const struct prefill *w, struct panel *p)
 {
     struct place place = p->first;
@@ -240,7 +244,8 @@ static void begin(struct prefill *w, const struct work_item *item, char *scratch
                              visible_keys(w->a, item->batch, last));
 }
 
-/* The state of the chunk into the total. A row of one chunk needs no total to be finished. */
+/* Folds the state of the chunk into the total. Rows with a single chunk are finished without a
+ * total. */
 static void fold_chunk(const struct prefill *w, struct panel *p)
 {
     if (p->is_begun)
@@ -251,16 +256,17 @@ static void fold_chunk(const struct prefill *w, struct panel *p)
     p->is_fresh = true;
 }
 
-/* Rows that the first panel that sees a block prefetches: V of the block, and K of the next block.
+/* The rows that a panel prefetches: V of the block, and K of the next block. Only the first panel
+ * that sees a block prefetches.
  */
 struct ahead {
-    const struct rows *v, *k; /* or NULL */
+    const struct rows *v, *k; /* NULL: no prefetch */
 };
 
 /* --- Without masks -----------------------------------------------------------------------------
  */
 
-/* One block of keys for one panel. */
+/* Attends over one block of keys for one panel. */
 static void attend_block(const struct prefill *w, struct panel *p, int64_t first,
                          const struct block *block, struct ahead ahead)
 {
@@ -313,9 +319,10 @@ static struct key_set look(const struct prefill *w, int64_t block)
 
 /* The keys of a block that a panel sees. */
 struct view {
-    struct key_set keys; /* from the first to the last that a row sees, of those that are there */
-    int first, count;    /* of them, among those that are there */
-    bool full;           /* every row sees all of them */
+    struct key_set keys; /* keys that have been brought, from the first to the last that a row
+                          * sees */
+    int first, count;    /* the place of `keys` among the keys that have been brought */
+    bool full;           /* every row sees all of `keys` */
     bool biased;
 };
 
@@ -337,7 +344,8 @@ static struct view view_of(const struct panel *p, struct key_set there)
     return view;
 }
 
-/* visible[lane], if every row sees the first so many of these keys: false where one does not. */
+/* Sets visible[lane] to the number of keys that the row sees. Returns whether every row sees the
+ * first visible[lane] keys of the view and no others. */
 static bool see_first_keys(const struct panel *p, const struct view *view, int32_t *visible)
 {
     for (int lane = 0; lane < p->lanes; lane++) {
@@ -350,8 +358,8 @@ static bool see_first_keys(const struct panel *p, const struct view *view, int32
     return true;
 }
 
-/* A plane [keys of the view][lanes] of what is added to scores or, with `keep`, weights are
- * multiplied by. Heads share lines that do not differ. */
+/* Makes a plane [keys of the view][lanes]. The plane has the numbers that are added to scores, or
+ * with `keep` the factors of weights. Heads share lines that do not differ. */
 static void make_plane(const struct prefill *w, const struct panel *p, const struct view *view,
                        int64_t block, bool keep)
 {
@@ -374,7 +382,7 @@ static void make_plane(const struct prefill *w, const struct panel *p, const str
     w->kernels->pack_q(lines, p->lanes, view->count, w->plane);
 }
 
-/* Scores to weights, by the shortest way that there is. */
+/* Turns scores into weights. Steps that this block does not need are left out. */
 static void weigh(const struct prefill *w, const struct panel *p, const struct view *view,
                   int64_t block, const struct state *st)
 {
@@ -406,7 +414,8 @@ static struct rows rows_from(struct rows rows, int first)
     return rows;
 }
 
-/* One block of keys, of which these are there, for one panel. */
+/* Attends over one block of keys for one panel. `there` has the keys of the block that `block` has
+ * rows for. */
 static void attend_masked_block(const struct prefill *w, struct panel *p, int64_t first,
                                 const struct block *block, struct key_set there, struct ahead ahead)
 {
@@ -426,8 +435,8 @@ static void attend_masked_block(const struct prefill *w, struct panel *p, int64_
 /* --- The walk over the keys --------------------------------------------------------------------
  */
 
-/* The first panel that sees something of what begins at key `first`. Panels go by growing `end`:
- * skipping those that see nothing is skipping the leading ones. */
+/* Returns the first panel that sees keys from key `first` on. Panels are in the order of growing
+ * `end`, so only leading panels are skipped. */
 static struct panel *first_to_see(struct prefill *w, int64_t first)
 {
     struct panel *panel = w->panel;
@@ -441,7 +450,7 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Whether rows may not see all keys of a block up to the end of what they see. */
+/* Returns whether some row may not see all keys of the block before the end of its visible keys. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -449,7 +458,7 @@ static bool is_masked(const struct prefill *w, int64_t first)
     return w->a->extras.any || !all_have_cells(w->a, first, visible_in_block(last_end(w), first));
 }
 
-/* The keys of a block that rows see. */
+/* Returns the keys of a block that any row sees. */
 static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool masked)
 {
     const struct key_range keys = visible_part(w->visible, first, KEY_BLOCK);
@@ -460,14 +469,16 @@ static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool
     return key_set_of(0, visible_in_block(last_end(w), first));
 }
 
-/* Whether the block after the one at key `first` is likely to lie where its first key does. */
+/* Returns whether the block after the block at key `first` most likely lies in memory at one stride
+ * from its first key on. */
 static bool has_next_block(const struct prefill *w, int64_t first)
 {
     const int64_t next = first + KEY_BLOCK;
     return next < last_end(w) && !w->a->pages.table && are_in_order(w->a, next, 1);
 }
 
-/* The blocks from key `first` to the end of its chunk, for states that have been reset. */
+/* Attends over the blocks from key `first` to the end of its chunk. The states must have been
+ * reset. */
 static void attend_blocks(struct prefill *w, int64_t first)
 {
     const struct panel *last = &w->panel[w->panels - 1];
@@ -497,8 +508,8 @@ static void attend_blocks(struct prefill *w, int64_t first)
     }
 }
 
-/* The chunk that begins at key `first`, after the state of the one before it has gone into the
- * total. */
+/* Folds the state of the chunk before into the total, and attends over the chunk that begins at key
+ * `first`. */
 static void attend_chunk(struct prefill *w, int64_t first)
 {
     struct panel *const last = &w->panel[w->panels - 1], *const seeing = first_to_see(w, first);
@@ -518,9 +529,10 @@ static double sum_of(const struct panel *p, int lane)
     return p->is_begun || p->is_sunk ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
 }
 
-/* A sum may have overflowed; and a lane that does not see a key multiplies its V by 0, which a NaN
- * or an infinity survives. Where the sum of the weights is NaN a result is, too; but not o of a
- * state, if it goes on from any that a caller made. */
+/* Computes rows again whose result is not finite. A sum may have overflowed. Or a lane does not see
+ * a key and multiplies its V by 0, which gives NaN if V is NaN or infinite. If the sum of a row's
+ * weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a number
+ * although its sum is NaN, because the caller may have made the state that it goes on from. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
@@ -530,10 +542,10 @@ static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t n
         }
 }
 
-/* Where the results of a panel go. */
+/* The addresses of a panel's results. */
 struct outputs {
     void *rows[MAX_LANES];
-    float *out[MAX_LANES], *lse[MAX_LANES]; /* out: as binary32 */
+    float *out[MAX_LANES], *lse[MAX_LANES]; /* out: the results as binary32 */
 };
 
 static void find_outputs(const struct prefill *w, const struct panel *p, struct outputs *o)
@@ -550,7 +562,8 @@ static void find_outputs(const struct prefill *w, const struct panel *p, struct 
     }
 }
 
-/* Results of another type are made in scratch first, and rounded from there. */
+/* Writes the results. A result that is not binary32 is first written to scratch, and then rounded.
+ * Returns a bit for each row whose result is not finite. */
 static uint64_t finish_rows(const struct prefill *w, const struct panel *p)
 {
     const struct attention *a = w->a;
@@ -567,7 +580,7 @@ static uint64_t finish_rows(const struct prefill *w, const struct panel *p)
     return not_finite;
 }
 
-/* A lane of the total. */
+/* Returns the line of a lane in the total. */
 static struct total line_of(const struct panel *p, int lane)
 {
     return (struct total){p->total.row_max + lane, p->total.row_sum + lane, p->total.out + lane};
@@ -606,8 +619,8 @@ static void find_sinks(const struct prefill *w, const struct panel *p, struct si
     }
 }
 
-/* The sinks fold into M and l of a panel of one chunk. o of the chunk is o of the total as well,
- * unless M moves: then this returns false. */
+/* Folds the sinks into M and l of a panel with one chunk, and returns true. o of the chunk is then
+ * also o of the total. If a sink would raise M, folds nothing and returns false. */
 static bool sink_sums(struct panel *p, const struct sinks *s)
 {
     for (int lane = 0; lane < p->rows; lane++)
@@ -688,7 +701,7 @@ static void finish_item(struct prefill *w, const struct work_item *item)
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch)
 {
-    struct prefill w; /* field by field: most panels are not there */
+    struct prefill w; /* not initialized as a whole: most panels are not used */
     begin_item(&w, a, kernels, item, scratch);
     for (int i = 0; i < w.panels && a->before.out; i++)
         resume_panel(&w, &w.panel[i]);
@@ -729,7 +742,8 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
             clear_out(&w.panel[i].chunk, w.panel[i].lanes, a->value_dim);
 }
 
-/* The states of a panel's chunks, `offset` bytes into those of the item, into its total. */
+/* Joins the states of a panel's chunks to its total. They lie `offset` bytes from the beginning of
+ * the item's states. */
 static void join_panel(const struct prefill *w, struct panel *p, const struct chunk_run *run,
                        int64_t offset)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The total of a query row over its chunks: maximum and sum, into which those of states fold by
- * step 9 of ../README.md, and the line that goes to the caller. Columns are the tiles' work.
+ * The total of a query row over its chunks. This file folds the maximum and the sum of a state into
+ * the total, by step 9 of ../README.md, and writes totals for the caller. The tiles fold the
+ * columns.
  */
 #ifndef ATTNKIT_TOTAL_H
 #define ATTNKIT_TOTAL_H
@@ -11,12 +12,13 @@
 
 #include "kernels/kernels.h"
 
-/* The factors of o and l of the total, and of the state that is folded into it. */
+/* The factors by which o and l are multiplied: of the total, and of the state that folds into
+ * it. */
 struct factors {
     double total, state;
 };
 
-/* 2^x for a whole number x <= 0, +0 below LEAST_POWER, NaN for NaN. */
+/* Returns 2^x for a whole number x <= 0. Returns +0 for x below LEAST_POWER, and NaN for NaN. */
 static inline double exact_power(float x)
 {
     if (!(x >= LEAST_POWER))
@@ -27,14 +29,14 @@ static inline double exact_power(float x)
     return power;
 }
 
-/* The factor of a state with this maximum under a new one. */
+/* Returns the factor of a state with this maximum when the maximum becomes new_max. */
 static inline double factor_of(float max, float new_max)
 {
     return exact_power(max - (new_max == -INFINITY ? 0.0f : new_max));
 }
 
-/* Moves M and l of a total on. Both products are exact, so that a fused
- * operation would give the same. */
+/* Folds maximum and sum of a state into M and l of a total. Returns the factors for o. Both
+ * products are exact, so a fused operation would give the same result. */
 static inline struct factors fold_sum(float *row_max, double *row_sum, float max, float sum)
 {
     const float new_max = max > *row_max ? max : *row_max;
@@ -44,13 +46,14 @@ static inline struct factors fold_sum(float *row_max, double *row_sum, float max
     return f;
 }
 
-/* The divisor of o. */
+/* Returns the divisor of o. */
 static inline double divisor_of(double row_sum)
 {
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
-/* Divides where quotient_row, which multiplies by inverse_of(divisor), has given no finite value.
+/* Computes quotients again that are not finite. quotient_row multiplies by inverse_of(divisor),
+ * this function divides.
  */
 static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
 {
@@ -61,15 +64,15 @@ static inline void divide_not_finite(const double *o, double divisor, int64_t n,
     }
 }
 
-/* A number as a total gives it to the caller: a zero is +0 whichever way it came about, and a NaN
+/* Returns a number in the form in which totals go to the caller: every zero is +0, and every NaN
  * has the same bits. */
 static inline double plain_double(double x)
 {
     return isnan(x) ? (double)NAN : x + 0.0;
 }
 
-/* A sink folds into the line of a row, o of which is every `stride`th number. It has no value, and
- * mostly is less than the scores: then o stays as it is. */
+/* Folds a sink into the line of a row, whose o is every `stride`th number. A sink has no value.
+ * Mostly it is less than the scores, and then o stays as it is. */
 static inline void fold_sink(struct total line, float max, float sum, int64_t stride,
                              int64_t value_dim)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights out: 2^(t - M) / l for each key, with the M and l that the softmax of the row has come
- * to, or its scores at one stage or another. K is gone through once more, in panels of query rows
- * as in prefill.c. Called by prefill.c and decode.c when some rows are done.
+ * Weights as a result: 2^(t - M) / l for each key, with the final M and l of the row, or the scores
+ * at one of several stages. The loop walks over K once more, in panels of query rows as in
+ * prefill.c. prefill.c and decode.c call it when some rows are done.
  */
 #include "kernels/attention/weights.h"
 
@@ -25,8 +25,8 @@ struct weighing {
     float *bias;                                /* [KEY_BLOCK][lanes] */
     float *lines;                               /* [lanes][KEY_BLOCK] */
     float *wide;                                /* K of a block, or q */
-    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare is a sum that nobody needs */
-    struct key_set keys[MAX_LANES];             /* of the block that get a value */
+    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare is a sum that is not used */
+    struct key_set keys[MAX_LANES];             /* the keys of the block that get a value */
 };
 
 size_t attnkit_weights_scratch(const struct attention *a)
@@ -37,7 +37,7 @@ size_t attnkit_weights_scratch(const struct attention *a)
     return (size_t)floats * sizeof(float) + ALIGNMENT;
 }
 
-/* Whether keys get a value that rows do not see. */
+/* Returns whether keys that a row does not see get a value, too. */
 static bool is_of_all_keys(const struct attention *a)
 {
     return a->extras.weights_kind == WEIGHTS_CAPPED || a->extras.weights_kind == WEIGHTS_SCALED;
@@ -93,7 +93,8 @@ static void begin(struct weighing *w, struct place place, const float *row_max,
     pack_rows(w);
 }
 
-/* The keys of a block that any row gets a value for. */
+/* Sets the keys of a block that get a value in each row. Returns the keys that get a value in any
+ * row. */
 static struct key_set look(struct weighing *w, int64_t block)
 {
     const struct attention *a = w->a;
@@ -111,7 +112,7 @@ static struct key_set look(struct weighing *w, int64_t block)
     return any;
 }
 
-/* How scores become what is asked for. */
+/* Returns the step that turns scores into the kind of weights that the call asks for. */
 static struct adjust adjust_of(const struct extras *x)
 {
     if (x->weights_kind == WEIGHTS_SOFTMAX)
@@ -140,7 +141,7 @@ static void adjust(const struct weighing *w, int64_t block, struct key_set any)
                        w->s);
 }
 
-/* Values of the keys in `any`, a line for each row. */
+/* Computes the values of the keys in `any`, a line for each row. */
 static void weigh_block(const struct weighing *w, int64_t block, struct key_set any)
 {
     const struct attention *a = w->a;
@@ -160,7 +161,7 @@ static void weigh_block(const struct weighing *w, int64_t block, struct key_set 
     w->kernels->finish(&result, w->lanes, keys, w->rows, lines, NULL);
 }
 
-/* The number that is written for a key without a weight. */
+/* Returns the number that is written for a key without a weight. */
 static float no_value(const struct extras *x)
 {
     return x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
@@ -172,7 +173,7 @@ static float *row_of(const struct weighing *w, int lane)
     return (float *)(x->weights + place_offset(x->weights_stride, w->place[lane]));
 }
 
-/* The values of a block to its cells. */
+/* Writes the values of a block to the columns of its cells. */
 static void write_cells(const struct weighing *w, int lane, int64_t block, struct key_set any,
                         const float *line)
 {
@@ -185,21 +186,21 @@ static void write_cells(const struct weighing *w, int lane, int64_t block, struc
             row[cell[i]] = values[i];
 }
 
-/* A block of a row of the result. `line` has the values of the keys in `any`. */
+/* Writes a block of a row of the result. `line` has the values of the keys in `any`. */
 static void write_row(const struct weighing *w, int lane, int64_t block, struct key_set any,
                       const float *line)
 {
     const float none = no_value(&w->a->extras);
     float *const row = row_of(w, lane) + block;
     const int64_t columns = w->a->kv_len - block;
-    float last[KEY_BLOCK]; /* columns of a row, and some beyond */
+    float last[KEY_BLOCK]; /* the last columns of a row, and unused ones */
     float *const whole = columns < KEY_BLOCK ? last : row;
     w->kernels->spread_line(any.word, line, w->keys[lane].word, none, whole);
     if (columns < KEY_BLOCK)
         memcpy(row, last, (size_t)columns * sizeof *row);
 }
 
-/* Not all cells have a key. */
+/* Sets all columns to the number for keys without a weight, because not all cells have a key. */
 static void clear_rows(const struct weighing *w)
 {
     const float none = no_value(&w->a->extras);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of query rows as a result of their own, or their scores.
+ * Writes the weights of query rows, or their scores, as a result of the call.
  */
 #ifndef ATTNKIT_WEIGHTS_H
 #define ATTNKIT_WEIGHTS_H
 
 #include "kernels/attention/keys.h"
 
-/* Bytes of scratch, none where no weights are asked for. */
+/* Returns the bytes of scratch, 0 if the call asks for no weights. */
 size_t attnkit_weights_scratch(const struct attention *a);
 
-/* Writes those of `rows` rows, at most MAX_LANES, of which this is the first, and whose softmax has
- * come to these states. `scratch` is aligned to a float. */
+/* Writes the weights of `rows` rows from `first` on, at most MAX_LANES. row_max and row_sum are the
+ * final maxima and sums of their softmax. `scratch` is aligned to a float. */
 void attnkit_write_weights(const struct attention *a, const struct kernels *kernels,
                            struct place first, int rows, const float *row_max, const float *row_sum,
                            char *scratch);
 
-/* Weights that a call has written, to be averaged over heads. */
+/* Weights that a call has written, which are to be averaged over heads. */
 struct mean_weights {
     int64_t q_len, heads, keys;
     const char *weights;
@@ -25,7 +25,8 @@ struct mean_weights {
     struct strides out_stride; /* bytes, without heads */
 };
 
-/* Rows first .. end - 1 of all entries: the sum over heads in their order, by the number of them.
+/* Computes rows first .. end - 1 of all entries: the sum over the heads in their order, divided by
+ * the number of heads.
  */
 void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
                              int64_t first, int64_t end);
