@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
- * of an instruction set: one struct of function pointers, complete for every instruction set, whose
- * entries each do a tile's worth of work. README.md in this folder has the canonical order of
- * roundings that every entry keeps; "chain" below is its word for an accumulation that starts at +0
- * and takes its terms one by one in index order.
+ * of an instruction set. The contract is one struct of function pointers. Every instruction set has
+ * all of its entries, and each entry does the work of one tile. README.md in this folder has the
+ * canonical order of roundings that every entry keeps. A "chain" is an accumulation that starts at
+ * +0 and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -27,10 +27,10 @@ enum {
     MAX_LANES = 64,       /* most query rows in a panel */
     MAX_VECTOR = 16,      /* most lanes in a vector; at least 4 */
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
-    TILE_KEYS = 16,       /* keys of a tile of K, where it is stored in tiles */
+    TILE_KEYS = 16,       /* keys of a tile of K, if K is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
     MAX_MATRIX_ROWS = 16, /* most rows of x in a product straight from tiles of any type */
-    ROW_GROUP = 8,        /* most rows of x that lie together in any other product */
+    ROW_GROUP = 8,        /* most rows of x in a group of any other product */
 };
 
 /* The type of the elements of a row. The values are those of attnkit_type. */
@@ -54,8 +54,8 @@ enum type {
 /* A TYPE_Q8_0 row is blocks of a binary16 scale and Q8_BLOCK signed bytes, without padding. */
 enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 2 + Q8_BLOCK };
 
-/* Elements are stored in blocks, of which a row is a whole number: of more than one element where
- * the block has a scale. */
+/* Elements are stored in blocks. A row is a whole number of blocks. A block has more than one
+ * element only if the block has a scale. */
 struct block_layout {
     unsigned char log2_elements, bytes;
 };
@@ -86,52 +86,53 @@ static inline int64_t block_bytes(enum type type)
     return block_layouts[type].bytes;
 }
 
-/* Bytes of n >= 0 elements that lie together, those of whole blocks. */
+/* Returns the bytes of n >= 0 adjacent elements. Only whole blocks count. */
 static inline int64_t bytes_of(enum type type, int64_t n)
 {
     return (n >> block_layouts[type].log2_elements) * block_bytes(type);
 }
 
-/* Whether a row has binary32 scales elsewhere, one for each group of its elements. */
+/* Returns whether a row has binary32 scales outside the row, one for each group of its elements. */
 static inline bool has_scales(enum type type)
 {
     return type == TYPE_I8 || type == TYPE_F8_E4M3;
 }
 
-/* Whether rows of K and V are all that is stored as this type, and are read by `widen` and `unpack`
- * alone: there are no tiles of it and no matrices, and decode tiles get another type. */
+/* Returns whether only `widen` and `unpack` read this type. Only rows of K and V have such a type.
+ * There are no tiles and no matrices of it, and decode tiles get another type. */
 static inline bool is_only_widened(enum type type)
 {
     return type >= TYPE_Q4_0;
 }
 
-/* Whether its blocks are those of TYPE_Q8_0 but for fewer bits, and more elements to a scale. */
+/* Returns whether `unpack` takes the type: its blocks are like blocks of TYPE_Q8_0, with fewer bits
+ * for an integer and perhaps more elements for a scale. */
 static inline bool is_unpacked(enum type type)
 {
     return type == TYPE_Q4_0 || type == TYPE_Q5_0 || type == TYPE_IQ4_NL || type == TYPE_Q1_0 ||
            type == TYPE_Q2_0;
 }
 
-/* The softmax state of some query rows over some keys: M, l and o of the canonical order.
- * Rows lie across the lanes of a panel in prefill: out[value_dim][lanes], all three aligned to a
- * vector. In decode every row has its own line: out[rows][value_dim], aligned to a float, and
- * row_max and row_sum have room for MAX_DECODE_ROWS, so that whole vectors of them can be used. */
+/* The softmax state of some query rows over some keys: M, l and o of the canonical order. Rows lie
+ * across the lanes of a panel in prefill: out[value_dim][lanes], all three aligned to a vector. In
+ * decode every row has its own line: out[rows][value_dim], aligned to a float. There row_max and
+ * row_sum have room for MAX_DECODE_ROWS, so that tiles can use whole vectors of them. */
 struct state {
     float *row_max; /* M, an integer value or -inf */
     float *row_sum; /* l */
     float *out;     /* o, not yet divided by l */
 };
 
-/* The same over several chunks, where l and o are binary64: the products of a chunk's binary32
+/* The softmax state over several chunks. l and o are binary64: the products of a chunk's binary32
  * numbers and powers of two are exact, and no sum of them overflows. Rows of a panel lie across its
- * lanes as above. */
+ * lanes as in struct state. */
 struct total {
     float *row_max;
     double *row_sum;
     double *out;
 };
 
-/* A run of rows in memory, `stride` bytes apart, `dim` adjacent elements each: K or V of a block.
+/* Rows in memory, `stride` bytes apart, with `dim` adjacent elements each: K or V of a block.
  */
 struct rows {
     const char *first;
@@ -145,18 +146,20 @@ struct key_row {
     const float *scales;
 };
 
-/* K or V of a block as they are stored, anywhere: row[i] is the row of key i, and scales[i] are its
- * scales, of TYPE_I8; other types have none, and scales is NULL. From the last key that a query row
- * sees to the end of its vector of MAX_VECTOR keys, entries repeat it. Two lists, because most
- * types need one, and filling it takes time in a decoding step.
+/* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
+ * scales[i] has the scales of key i. For other types scales is NULL. Entries after the last key
+ * that a query row sees repeat this key, up to the end of its vector of MAX_VECTOR keys. Rows and
+ * scales are two lists, because most types need only one list, and filling a list takes time in a
+ * decoding step.
  *
- * Tiled K has TILE_KEYS keys in a tile, all elements 0 of them first, then all elements 1 ...:
- * element d of key i is at d * TILE_KEYS + i, and so is scale d / scale_group in the scales of the
- * tile. TYPE_Q8_0: for each Q8_BLOCK of d TILE_KEYS scales, then the bytes in that order. All of a
- * tile can be read. Its keys have the sixteenths of it as their rows, so that row[i] is the tile's
- * beginning where i is a multiple of TILE_KEYS, and all rows together are all of its bytes. */
+ * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
+ * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
+ * TILE_KEYS + i in the scales of the tile. A tile of TYPE_Q8_0 has for each Q8_BLOCK of d first
+ * TILE_KEYS scales and then the bytes in this order. All of a tile can be read. row[i] of a tiled
+ * key is one of TILE_KEYS equal parts of the tile: row[i] is the beginning of the tile if i is a
+ * multiple of TILE_KEYS, and all rows of a tile together are all of its bytes. */
 struct key_rows {
-    enum type type; /* none that is_only_widened */
+    enum type type; /* no type that is_only_widened */
     bool tiled;
     int64_t dim;
     int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim; tiled: any */
@@ -164,107 +167,112 @@ struct key_rows {
     const float *const *scales;
 };
 
-/* Whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart, as those of
- * a head in token-major order may. L1 then loses a line of a row before all steps through it are
- * done. */
+/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart. The
+ * rows of a head in token-major order may lie like this. L1 then loses a line of a row before all
+ * steps through the line are done. */
 static inline bool share_sets(const char *const *row)
 {
     enum { APART = 2048 };
     return row[1] != row[0] && (uintptr_t)(row[1] - row[0]) % APART == 0;
 }
 
-/* The scales of one of these rows, of TYPE_I8. */
+/* Returns the scales of one of the rows, for TYPE_I8. */
 static inline const float *scales_of_row(const struct key_rows *rows, const char *const *row)
 {
     return rows->scales[row - rows->row];
 }
 
-/* How scores become t where it takes more than a factor: x = s, or tanh(s * to_cap) where they are
- * capped; t = fma(x, factor, bias), or x * factor without a bias; and -inf where bias is -inf,
- * whatever s is. */
+/* How a score s becomes t, if this takes more than a factor: x = s, or tanh(s * to_cap) if capped;
+ * t = fma(x, factor, bias), or x * factor without a bias. If bias is -inf, t is -inf, whatever s
+ * is. */
 struct adjust {
     bool capped;
     float to_cap, factor;
 };
 
 /* The numbers that are added to the scores of a query row in a block of keys. For key i the number
- * is max(f32(number i * unit), least)       where there are numbers, of the caller; NaN stays NaN
- *   + f32(slope * f32(distance + i))       where there is a slope; the sum is at least -FLT_MAX
- * with every operation rounded, starting at +0 where there are no numbers; and -inf where the key
- * is not seen. */
+ * is the sum of these terms, with every operation rounded:
+ *   max(f32(number i * unit), least)   if the caller gives numbers, else +0; NaN stays NaN
+ *   f32(slope * f32(distance + i))     if there is a slope; the sum is at least -FLT_MAX
+ * If the key is not seen, the number is -inf. */
 struct bias_line {
     enum type type;      /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
-    const void *numbers; /* or NULL */
-    int count;           /* of them, for the first keys; no key behind them is seen */
-    float unit;          /* with the factor of the head in it; any number */
+    const void *numbers; /* NULL: none */
+    int count;           /* the numbers are for keys 0 .. count - 1; no later key is seen */
+    float unit;          /* includes the factor of the head; any number */
     float least;         /* finite */
     bool sloped;
     float slope;
-    int64_t distance;              /* of key 0; a sum that leaves 64 bits is its end of the range */
+    int64_t distance;              /* of key 0; distance + i becomes INT64_MAX if it overflows */
     uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
 };
 
-#define BIAS_FLOOR (-0x1p126f) /* least bias; in log2 it still is a number */
+#define BIAS_FLOOR (-0x1p126f) /* the least bias; it is still finite in log2 */
 
-/* Whether all distances of a line are numbers of 32 bits, whose conversion any vector has. */
+/* Returns whether all distances of a line fit 32 bits. Every instruction set has vector conversions
+ * from 32 bits. */
 static inline bool has_near_keys(const struct bias_line *what)
 {
     return what->distance >= INT32_MIN && what->distance <= INT32_MAX - KEY_BLOCK;
 }
 
-/* f32(distance + i), for any distance. */
+/* Returns f32(distance + i), for any distance. */
 static inline float key_distance(const struct bias_line *what, int i)
 {
     int64_t sum;
     return (float)(__builtin_add_overflow(what->distance, (int64_t)i, &sum) ? INT64_MAX : sum);
 }
 
-/* The factors by which dropout multiplies the weights of a query row in a block of keys: 0 where
- * the word of a key is less than `dropped`, else `factor`. The words of four keys are what
- * Philox4x32-10 makes of a counter, with the halves of the seed as its key, the lower first. For
- * keys j to j + 3 that is low 32 bits of j / 4, low 32 bits of the position, head, bits 32 - 47 of
- * j / 4 and, shifted up by 16, of the position. */
+/* The factors by which dropout multiplies the weights of a query row in a block of keys. The factor
+ * of a key is 0 if the key's random word is less than `dropped`, else it is `factor`. Philox4x32-10
+ * makes the words of four keys from one counter. Its key is the two halves of the seed, the lower
+ * half first. The four words of the counter for keys j to j + 3 are: the low 32 bits of j / 4; the
+ * low 32 bits of the position; the head; and bits 32 - 47 of j / 4 with bits 32 - 47 of the
+ * position above them. */
 struct keep_line {
     uint64_t seed, position;
-    uint64_t first_key; /* its absolute index, a multiple of KEY_BLOCK */
+    uint64_t first_key; /* the absolute index of key 0, a multiple of KEY_BLOCK */
     uint64_t dropped;   /* 1 .. 2^32 */
     uint32_t head;
     float factor;
 };
 
-/* A block of keys for some query rows of a KV head, of which row r sees the first visible[r] keys
- * and touches no other. At least one row sees a key. */
+/* A block of keys for some query rows of a KV head. Row r sees the first visible[r] keys and
+ * touches no other key. At least one row sees a key. */
 struct decode_block {
     const float *const *q;
     const int32_t *visible;
     struct key_rows k, v;
     const struct state *st;
-    /* NULL, or what makes t of s in the place of scale_log2, with a line of KEY_BLOCK floats for
-     * each row, or NULL for no bias. Where it is -inf the weight is 0, but the row of V is read. */
+    /* If adjust is not NULL, it turns s into t in place of scale_log2. bias has a line of KEY_BLOCK
+     * floats for each row, or is NULL for no bias. If a bias is -inf, the weight is 0, but the row
+     * of V is read. */
     const struct adjust *adjust;
     const float *const *bias;
-    /* Such lines of factors that weights are multiplied by once they have been summed, or NULL. */
+    /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by them after the
+     * weights have been summed. */
     const float *const *keep;
-    /* Hints. Where K and V are far, the tile prefetches `with_k`, rows of V of this block or the
-     * next, as many as there are keys, while it works on K, and the `next_keys` rows of K at
-     * `next_k` while it works on V. */
+    /* Hints. If K and V are far, the tile prefetches rows. While it works on K, it prefetches the
+     * rows of V in `with_k`, of this block or the next, as many as there are keys. While it works
+     * on V, it prefetches the `next_keys` rows of K in `next_k`. */
     bool far;
     bool large; /* K and V of a head are more than L2 keeps */
     int next_keys;
     const char *const *next_k, *const *with_k;
 };
 
-/* The weights of one of the heads that share vectors: row r's for a key are at
- * p[key * lanes + r * vector], what divides its o and the keys it sees at divisor[r * vector] and
- * visible[r * vector]. Later rows see no fewer keys. */
+/* The weights of one of the heads that share vectors. The weight of row r for a key is p[key *
+ * lanes + r * vector]. divisor[r * vector] is the divisor of its o, and visible[r * vector] is the
+ * number of keys that it sees. Later rows see no fewer keys. */
 struct head_weights {
-    const float *p, *divisor; /* l, or 1 where it is 0 */
+    const float *p, *divisor; /* divisor: l, or 1 if l is 0 */
     const int32_t *visible;
     int lanes;
 };
 
-/* How many of `left` rows, keys or columns the next tile has: `most`, but the last two share what
- * is left, because the lower a tile, the more it waits for loads and for its own results. */
+/* Returns how many of `left` rows, keys or columns the next tile has. The result is `most`, but the
+ * last two tiles share the rest evenly: a lower tile waits more for loads and for its own
+ * results. */
 static inline int tile_height(int64_t left, int most)
 {
     if (left >= 2 * most)
@@ -272,7 +280,8 @@ static inline int tile_height(int64_t left, int most)
     return left <= most ? (int)left : (int)(left + 1) / 2;
 }
 
-/* Tiles of a matrix that are needed next, or none: the first `tile_bytes` of each. */
+/* Tiles of a matrix that are needed next: the first `tile_bytes` of each tile. There may be no
+ * tiles. */
 struct next_tiles {
     const char *first;
     ptrdiff_t tile_step;
@@ -280,47 +289,47 @@ struct next_tiles {
 };
 
 /* A part of y = x Wᵀ: some rows, outputs and inputs. Rows of x lie in groups, [dim][ROW_GROUP] as
- * binary32; the next group has tile_height(rows left, ROW_GROUP) of them, and any value in the
- * lanes that remain. The matrix lies in tiles of TILE_KEYS outputs, each [dim][TILE_KEYS] as
- * binary32 and aligned to such a line, as K does that is stored in tiles. */
+ * binary32. Each group has tile_height(rows left, ROW_GROUP) rows, and any value in the spare
+ * lanes. The matrix lies in tiles of TILE_KEYS outputs, as tiled K does. Each tile is
+ * [dim][TILE_KEYS] as binary32, aligned to a line of TILE_KEYS floats. */
 struct product {
     const float *x;
     int64_t dim; /* inputs of this part */
     int rows;
-    const float *w;      /* of the first input of the first tile */
+    const float *w;      /* the first input of the first tile */
     ptrdiff_t tile_step; /* bytes from tile to tile */
-    const float *sums;   /* chains over earlier inputs, which go on; NULL: they start at +0 */
+    const float *sums;   /* chains over earlier inputs, to be continued; NULL: they start at +0 */
     ptrdiff_t sums_stride;
-    float *y; /* of the first row, the first output; may be `sums` */
+    float *y; /* the first output of the first row; may be `sums` */
     ptrdiff_t y_stride;
-    int64_t outs;            /* any number; tiles are whole, what lies beyond in y is not touched */
+    int64_t outs;            /* any number; tiles are whole, but y beyond outs is not touched */
     const float *bias;       /* [outs], added at the end, or NULL */
-    struct next_tiles ahead; /* a hint: they are asked for meanwhile; tiles may do without */
+    struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 
-/* The elements of the first input, from output `out` to the end of its tile. */
+/* Returns the elements of the first input, from output `out` to the end of its tile. */
 static inline const float *matrix_at(const struct product *p, int64_t out)
 {
     const char *const tile = (const char *)p->w + out / TILE_KEYS * p->tile_step;
     return (const float *)tile + out % TILE_KEYS;
 }
 
-/* The same for few rows, all inputs at once and from tiles of any type. A tile of TYPE_Q8_0 is as
- * in struct key_rows. */
+/* A part of y = x Wᵀ for few rows, with all inputs at once and tiles of any type. A tile of
+ * TYPE_Q8_0 is as in struct key_rows. */
 struct few_product {
     enum type type;
     const float *const *x;
-    int rows; /* at most `matrix_rows`, of TYPE_F32 `f32_matrix_rows` */
+    int rows; /* at most `matrix_rows`, or `f32_matrix_rows` for TYPE_F32 */
     int64_t dim;
     const char *w;     /* tiles without gaps */
     bool far;          /* the matrix most likely is in no near cache */
-    float *const *y;   /* of the first output, for each row */
-    int64_t outs;      /* as above */
+    float *const *y;   /* the first output of each row */
+    int64_t outs;      /* as in struct product */
     const float *bias; /* [outs], added at the end, or NULL */
 };
 
-/* 1 / l, by which quotients of totals are found; NaN for an l that only a caller's state has, and
- * with which a quotient might be rounded wrongly. */
+/* inverse_of returns 1 / l, by which quotients of totals are computed. It returns NaN for an l with
+ * which a quotient might be rounded wrongly. Only a caller's state has such an l. */
 #define LEAST_DIVISOR 0x1p-500
 #define LARGEST_DIVISOR 0x1p500
 
@@ -329,199 +338,213 @@ static inline double inverse_of(double l)
     return fabs(l) >= LEAST_DIVISOR && fabs(l) <= LARGEST_DIVISOR ? 1.0 / l : (double)NAN;
 }
 
-/* Structs go to the tiles by address: a copy on the stack, made of pieces and read as a whole,
- * makes a call of few keys wait. */
+/* The tiles of an instruction set. Structs go to the tiles by address: a copy on the stack, which
+ * is written in pieces and read as a whole, makes a call of few keys wait. */
 struct kernels {
     const char *name;
-    int vector; /* the lanes of a panel are a multiple of it */
+    int vector; /* lanes of a vector; the lanes of a panel are a multiple of it */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
-    /* Up to so many rows are better off in decode than in a panel: where a panel would have K and V
-     * widened first, and where it would not. The second <= the first <= MAX_DECODE_ROWS. */
+    /* Up to so many rows are faster in decode than in a panel: decode_rows if K and V would have to
+     * be widened for a panel, else f32_decode_rows. f32_decode_rows <= decode_rows <=
+     * MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
-    /* The same of the rows of x in `few_product` rather than in `product`, for types that `product`
-     * needs widened, and for binary32. At least 1, <= MAX_MATRIX_ROWS. */
+    /* Up to so many rows of x are faster in `few_product` than in `product`: matrix_rows for types
+     * that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
+     * MAX_MATRIX_ROWS. */
     int matrix_rows, f32_matrix_rows;
 
-    /* y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f, or +0 where x rounds to less
-     * than LEAST_POWER; NaN stays NaN. All powers of two below are these. The softmax and decode
-     * tiles have it inside; this entry is for attention/merge.c, and for tests. */
+    /* Computes y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f, or +0 if x rounds to
+     * less than LEAST_POWER. NaN stays NaN. All powers of two below are computed like this. The
+     * softmax and decode tiles contain this function. The entry is for attention/merge.c,
+     * attention/careful.c and tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
-    /* Rows of any type to binary32 and back, by the rules of README.md. Rows are aligned to 2
-     * bytes, TYPE_F32 to 4, TYPE_I8 and TYPE_F8_E4M3 to 1, and nothing overlaps. ------------ */
+    /* Conversions of rows of any type to binary32 and back, by the rules of README.md. Rows are
+     * aligned to 2 bytes, TYPE_F32 to 4, TYPE_I8 and TYPE_F8_E4M3 to 1. Nothing overlaps.
+     * --------------------------------------------------------------------------------- */
 
-    /* out[i] = element i of a row of n. Where has_scales: times scales[i / group], rounded once; n
-     * is a multiple of group. Blocks: times the scale of its block, which is exact, and with a
-     * minimum fma(integer, scale, minimum). Other types are exact. All but the first have no use
-     * for scales and group. Of several NaN that meet, any may come out. */
+    /* Computes out[i] = element i of a row of n elements. If has_scales(type), the element is
+     * multiplied by scales[i / group] and rounded once, and n is a multiple of group. In blocks the
+     * integer is multiplied by the scale of its block, which is exact. With a minimum, element =
+     * fma(integer, scale, minimum). Other types are exact. Only types with has_scales use scales
+     * and group. If several NaN meet, any of them may come out. */
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
 
-    /* So many rows of a type that is_unpacked, as TYPE_Q8_0 and without gaps: `to` is aligned to 2
-     * bytes. */
+    /* Converts `count` rows of a type that is_unpacked to TYPE_Q8_0, without gaps. `to` is aligned
+     * to 2 bytes. */
     void (*unpack)(enum type type, const struct rows *rows, int count, void *to);
 
-    /* The TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. No type that
-     * is_only_widened. */
+    /* Writes the TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. Takes
+     * no type that is_only_widened. */
     void (*widen_tile)(enum type type, const void *tile, const float *scales, int64_t group,
                        int64_t n, float *out);
 
-    /* row[i] = x[i] to nearest even; for TYPE_I8 and TYPE_Q8_0 by groups (of `group` and of
-     * Q8_BLOCK, which n is a multiple of), whose scale goes to scales[i / group] or the block:
-     *   scale   = max |x| / 127, 0x7fc00000 if the group has a NaN; Q8_0: rounded to binary16
-     *   element = x / scale to nearest even, in -127 .. 127; 0 where that is NaN or scale is 0
-     * A group with a NaN or an infinity comes back as NaNs, because 0 * NaN and 0 * inf are.
-     * TYPE_Q4_0 and TYPE_Q5_0 as ggml does: x is the first element of the largest magnitude, and
+    /* Converts a row: row[i] = x[i], rounded to nearest even. TYPE_I8 has groups of `group`
+     * elements, TYPE_Q8_0 of Q8_BLOCK, and n is a multiple of the group. The scale of a group goes
+     * to scales[i / group] or to the block:
+     *   scale   = max |x| / 127, or 0x7fc00000 if the group has a NaN; Q8_0: rounded to binary16
+     *   element = x / scale to nearest even, in -127 .. 127; 0 if x / scale is NaN or scale is 0
+     * A group with a NaN or an infinity widens to NaNs, because 0 * NaN and 0 * inf are NaN.
+     * TYPE_Q4_0 and TYPE_Q5_0 are as in ggml. With x the first element of the largest magnitude:
      *   scale   = x / -8 or -16, rounded to binary16; 0x7e00 if the block has a NaN
-     *   integer = trunc(f32(f32(element * f32(1 / f32(x / -8 or -16))) + 8.5 or 16.5)), at most 15
-     *             or 31; 8 or 16, which is 0, where that factor is not a number other than 0
-     * which for finite elements are the bytes of its quantize_row_q4_0_ref and q5_0_ref. No other
-     * type that is_only_widened. */
+     *   factor  = f32(1 / f32(x / -8 or -16))
+     *   integer = trunc(f32(f32(element * factor) + 8.5 or 16.5)), at most 15 or 31
+     * If factor is 0, infinite or NaN, integer is 8 or 16, which means 0. For finite elements
+     * these are the bytes of ggml's quantize_row_q4_0_ref and quantize_row_q5_0_ref. Takes no
+     * other type that is_only_widened. */
     void (*narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,
                    float *scales);
 
-    /* Turns pairs of elements of x in place, by the step of README.md; a result that is NaN is
-     * 0x7fc00000. Pair i is x[2 i] and x[2 i + 1] if they are interleaved, x[i] and x[i + pairs]
-     * if not. */
+    /* Rotates pairs of elements of x in place, by the rotation step of README.md. A result that is
+     * NaN is 0x7fc00000. Pair i is x[2 i] and x[2 i + 1] if pairs are interleaved, else x[i] and
+     * x[i + pairs]. */
     void (*rotate)(float *x, const float *cos, const float *sin, int64_t pairs, bool interleaved);
 
-    /* Pointers to `count` rows, the first at `first` and so many bytes apart. The rows are not
-     * read. */
+    /* Writes pointers to `count` rows. The first row is at `first`, and rows are `bytes` bytes
+     * apart. The rows are not read. */
     void (*fill_pointers)(const void *first, ptrdiff_t bytes, int count, void *pointers);
 
-    /* Masks. What a row sees of a block is bits of words, bit i for key i; numbers for its keys are
-     * a line of KEY_BLOCK floats. All addresses are aligned to an element. ------------------- */
+    /* Masks. The keys of a block that a row sees are bits of words, bit i for key i. Numbers for
+     * the keys are a line of KEY_BLOCK floats. All addresses are aligned to an element.
+     * --------------------------------------------------------------------------------- */
 
-    /* Bit i: byte i of KEY_BLOCK is not 0. */
+    /* Sets bit i if byte i of KEY_BLOCK is not 0. */
     void (*nonzero)(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
 
-    /* Bit i: id i of KEY_BLOCK is `own`. */
+    /* Sets bit i if id i of KEY_BLOCK is `own`. */
     void (*same_ids)(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
 
-    /* Bit i: number i of KEY_BLOCK is not -inf, so that it masks no key. Returns whether any of
-     * these is not 0. TYPE_F32, TYPE_F16 or TYPE_BF16. */
+    /* Sets bit i if number i of KEY_BLOCK is not -inf and so masks no key. Returns whether any of
+     * these numbers is not 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
     bool (*unmasked)(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
 
-    /* See the structs. */
+    /* Make a line as the comment of the struct says. */
     void (*bias_line)(const struct bias_line *what, float *line);
     void (*keep_line)(const struct keep_line *what, float *line);
 
-    /* The numbers of the keys whose bits are set move to the beginning of the line, in their order;
-     * behind them is any number. */
+    /* Moves the numbers of the keys whose bits are set to the beginning of the line, in their
+     * order. The numbers after them have no meaning. */
     void (*compact_line)(const uint64_t keys[KEY_BLOCK / 64], float *line);
 
-    /* The other way round: line[i] = the number of key i where its bit is set in `own`, else
-     * `none`. The numbers, at the beginning of a line, are of the keys whose bits are set in
-     * `keys`, which has all bits of `own`. */
+    /* Undoes compact_line: line[i] = the number of key i if its bit is set in `own`, else `none`.
+     * `numbers` begins with the numbers of the keys whose bits are set in `keys`. `keys` has all
+     * bits of `own`. */
     void (*spread_line)(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
                         const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 
-    /* mean[i] = (the chain of additions of element i of `count` rows) / count; a NaN is 0x7fc00000.
+    /* Computes mean[i] = (the chain of additions of element i of `count` rows) / count. A NaN is
+     * 0x7fc00000.
      */
     void (*mean)(const struct rows *rows, int64_t count, float *mean);
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
-    /* q_t[d][lane] = rows[lane][d]; for linear maps as well, where lanes may be ROW_GROUP. All
-     * `lanes` pointers are valid; spare ones repeat a row. q_t is aligned to a line of lanes. */
+    /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use it, too, and there lanes may
+     * be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row. q_t is aligned
+     * to a line of lanes. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
-    /* s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. Where `ahead`
-     * is not NULL, meanwhile asks the cache for as many rows of it: V, whose columns weighted_v
-     * goes down, in steps that no hardware foresees. An instruction set may do without. */
+    /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
+     * `ahead` is not NULL, meanwhile prefetches `keys` rows of it. These rows are V: weighted_v
+     * goes down its columns, in steps that no hardware foresees. An instruction set may leave out
+     * the prefetch. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                    const struct rows *ahead);
 
-    /* Scores to weights in place, and the state's row_max and row_sum moved on:
-     *   t  = s * scale_log2, or -inf where key >= visible[lane] (visible == NULL: all are seen)
+    /* Turns scores into weights in place, and updates row_max and row_sum of the state:
+     *   t  = s * scale_log2, or -inf if key >= visible[lane] (visible == NULL: all are seen)
      *   M' = max(M, ceil(max t)), which drops NaN
      *   s  = 2^(t - M'), rescale = 2^(M - M'), l = fma(l, rescale, chain over keys of s)
-     * where -inf is taken as 0 when it is what is subtracted. */
+     * A subtracted -inf is taken as 0. */
     void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                     const struct state *st, float *rescale);
 
-    /* s[i] to t, see struct adjust; bias has n floats, too, or is NULL. Any n, and any address that
-     * is aligned to a float. softmax then has scale_log2 = 1. */
+    /* Turns s[i] into t, see struct adjust. bias has n floats or is NULL. n is any number, and
+     * addresses are aligned to a float. softmax is then called with scale_log2 = 1. */
     void (*adjust)(const struct adjust *how, const float *bias, size_t n, float *s);
 
-    /* s[i] *= factors[i], rounded: dropout, after softmax. Any n, and any address as above. */
+    /* Computes s[i] *= factors[i], rounded, for dropout after softmax. n is any number, and
+     * addresses are aligned to a float. */
     void (*multiply)(const float *factors, size_t n, float *s);
 
-    /* o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])),
-     * or, where rescale is NULL, the chain: o, all 0 so far, need not be there then. `ahead` is as
-     * in scores: KEY_BLOCK rows of K, those of the next block. */
+    /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane],
+     * v[key][c])). If rescale is NULL, o is the chain alone, and the old o, which would be 0, is
+     * not read. `ahead` is as in scores: here KEY_BLOCK rows of K of the next block. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
                        int keys, float *o, const struct rows *ahead);
 
-    /* total = the state of its first chunk, exactly; what it held does not matter. */
+    /* Sets a total to the state of its first chunk, exactly. The old values of the total do not
+     * matter. */
     void (*begin_total)(const struct total *total, const struct state *chunk, int lanes,
                         int64_t value_dim);
 
-    /* total = total (+) chunk, lane by lane: M' = max(M, Mc), a = 2^(M - M'), b = 2^(Mc - M'),
-     * l = fma(l, a, lc * b), o = fma(o, a, oc * b) in binary64, a and b from binary32; the same
-     * rule for -inf as in softmax. */
+    /* Folds a chunk into a total, lane by lane: M' = max(M, Mc), a = 2^(M - M'),
+     * b = 2^(Mc - M'), l = fma(l, a, lc * b), o = fma(o, a, oc * b). a and b are binary32, l and o
+     * binary64. A subtracted -inf is taken as 0. */
     void (*fold)(const struct total *total, const struct state *chunk, int lanes,
                  int64_t value_dim);
 
-    /* For lane < rows: out[lane][c] = o / l + 0 (division by 1 where l = 0), and, if lse is not
-     * NULL, *lse[lane] = fma(M, LN2_HI, fma(M, LN2_LO, log l)). Bit `lane` of the result is set
-     * where a value of out is NaN or infinite, whatever lse is. Here and below, a NaN in a result
-     * is 0x7fc00000, because its sign and payload depend on the order of operands. */
+    /* Computes for lane < rows: out[lane][c] = o / l + 0, or o / 1 + 0 if l = 0, and, if lse is not
+     * NULL, *lse[lane] = fma(M, LN2_HI, fma(M, LN2_LO, log l)). Bit `lane` of the result is set if
+     * a value of out[lane] is NaN or infinite, whatever lse is. Here and below, a NaN in a result
+     * is 0x7fc00000, because its sign and payload would depend on the order of operands. */
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
 
-    /* The same of a total: the quotient is of binary64 and then rounded to binary32, before the
-     * + 0; log is of f32(l). Where chunk_out is not NULL it is o. A value of a row whose bit is set
-     * may also be NaN or infinite because inverse_of(l) is NaN, or o infinite: whoever calls
-     * divides there. */
+    /* Does as finish for a total. The quotient is binary64 and is rounded to binary32 before 0 is
+     * added. log is of f32(l). If chunk_out is not NULL, chunk_out is o. If the bit of a row is
+     * set, a value may also be NaN or infinite only because inverse_of(l) is NaN or o is infinite.
+     * The caller divides again there. */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
     /* Decode. Lanes are keys, then value columns; states have a line per row. ---------------- */
 
-    /* Scores, softmax and weighted V as above, in one go. */
+    /* Does scores, softmax and weighted V as above, in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* As finish, for states with a line per row; out[r] may be that line. For lse, whole vectors of
-     * row_max and row_sum are read. */
+    /* Does as finish for states with a line for each row. out[r] may be the line of row r. For lse,
+     * whole vectors of row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);
 
-    /* A line of a total, whose factors are known: o[i] = fma(o[i], a, chunk[i] * b) in binary64,
-     * and out[i] = f32(o[i] / divisor) + 0 as in finish_total, which returns whether a value of
-     * out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
+    /* Work on one line of a total. fold_row computes o[i] = fma(o[i], a, chunk[i] * b) in binary64.
+     * quotient_row computes out[i] = f32(o[i] / divisor) + 0 as in finish_total, and returns
+     * whether a value of out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. Lanes are heads, `vector` of them; rows and keys are at most lanes / vector. --- */
+    /* Few keys. Lanes are `vector` heads. Rows and keys are at most lanes / vector. ----------- */
 
-    /* s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
+    /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
                         float *s);
 
-    /* The whole of one head: out[r][c] = chain over the visible keys of fma(p, v[key][c]), divided
-     * and made +0 as in finish. Bit r of the result as there, of row r. */
+    /* Computes the results of one head: out[r][c] = chain over the visible keys of fma(p,
+     * v[key][c]), divided as in finish, with 0 added. Bit r of the result is for row r, as in
+     * finish. */
     uint64_t (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
                          float *const *out);
 
     /* Linear maps. --------------------------------------------------------------------------- */
 
-    /* A tile of outputs as binary32, as `product` reads it: out[d * TILE_KEYS + o] = element d of
-     * output o of n, a multiple of Q8_BLOCK for TYPE_Q8_0. Any type but TYPE_I8 and those that are
-     * only widened. */
+    /* Converts a tile of outputs to binary32, as `product` reads it: out[d * TILE_KEYS + o] =
+     * element d of output o. An output has n elements, a multiple of Q8_BLOCK for TYPE_Q8_0. Takes
+     * any type but TYPE_I8 and types that are only widened. */
     void (*widen_matrix)(enum type type, const void *tile, int64_t n, float *out);
 
-    /* y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding; a NaN is
-     * 0x7fc00000. */
+    /* Compute y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding. A
+     * NaN is 0x7fc00000. */
     void (*product)(const struct product *part);
     void (*few_product)(const struct few_product *part);
 };
 
-/* 2^x is +0 where x rounds to less than LEAST_POWER; README.md says why. 2^(n - POWER_HEADROOM) is
- * so without a comparison: for n = LEAST_POWER - 1 its exponent has the bits of +0. */
+/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. 2^(n - POWER_HEADROOM) needs
+ * no comparison for this: for n = LEAST_POWER - 1 its exponent has the bits of +0. */
 enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
-/* log2(e), rounded to binary64; for the scale of scores and for merging. */
+/* log2(e), rounded to binary64, for the scale of scores and for merging. */
 #define LOG2_E 0x1.71547652b82fep+0
 
 /* ln 2 in two parts, the first rounded down so that both are positive and M = -inf gives -inf. */

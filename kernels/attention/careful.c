@@ -34,7 +34,7 @@ struct careful {
 struct weights {
     struct key_set seen;
     bool biased;
-    int keys;                              /* that are seen */
+    int keys;                              /* number of seen keys */
     float p[KEY_BLOCK], weight[KEY_BLOCK]; /* the terms of the sum, and the factors of V */
 };
 
