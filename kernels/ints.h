@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Integers of the caller, one for each batch entry or sequence, of 64 or 32 bits: read where they
- * lie.
+ * Arrays of integers of the caller, of 64 or 32 bits, such as one for each batch entry. They are
+ * read in place.
  */
 #ifndef ATTNKIT_INTS_H
 #define ATTNKIT_INTS_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct ints {
-    const void *data; /* NULL: there are none */
+    const void *data; /* NULL: no array */
     bool narrow;      /* int32_t, else int64_t */
 };
 

@@ -355,8 +355,8 @@ struct kernels {
 
     /* Computes y[i] = 2^x[i] for x <= 0 with the bits of SLEEF's u10 exp2f, or +0 if x rounds to
      * less than LEAST_POWER. NaN stays NaN. All powers of two below are computed like this. The
-     * softmax and decode tiles contain this function. The entry is for attention/merge.c,
-     * attention/careful.c and tests. */
+     * softmax and decode tiles contain this function. The entry is for merge.c, careful.c
+     * and mask.c in attention/, and for tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
     /* Conversions of rows of any type to binary32 and back, by the rules of README.md. Rows are

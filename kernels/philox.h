@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011), as far as it does not depend on the
- * instruction set. A round makes (high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0) of a counter,
- * high and low being the halves of the products of word 0 with PHILOX_0 and of word 2 with
- * PHILOX_1, and the next round's key is a little further on. Tiles run it on vectors of counters.
+ * Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011): the part that does not depend on the
+ * instruction set. A round turns a counter (c0, c1, c2, c3) into (high1 ^ c1 ^ key0, low1, high0 ^
+ * c3 ^ key1, low0). high0 and low0 are the halves of c0 * PHILOX_0, high1 and low1 the halves of c2
+ * * PHILOX_1. Each round adds PHILOX_KEY_0 and PHILOX_KEY_1 to the halves of the key. Tiles run the
+ * rounds on vectors of counters.
  */
 #ifndef ATTNKIT_PHILOX_H
 #define ATTNKIT_PHILOX_H
@@ -12,24 +13,24 @@
 
 #define PHILOX_0 UINT32_C(0xd2511f53)
 #define PHILOX_1 UINT32_C(0xcd9e8d57)
-#define PHILOX_KEY_0 UINT32_C(0x9e3779b9) /* what a round adds to the halves of the key */
+#define PHILOX_KEY_0 UINT32_C(0x9e3779b9) /* added to the halves of the key after a round */
 #define PHILOX_KEY_1 UINT32_C(0xbb67ae85)
 
 enum {
-    PHILOX_WORDS = 4, /* of a counter: keys that it serves */
+    PHILOX_WORDS = 4, /* words of a counter, each for one key */
     PHILOX_COUNTERS = KEY_BLOCK / PHILOX_WORDS,
-    PHILOX_ROUNDS = 8, /* that remain after the start */
+    PHILOX_ROUNDS = 8, /* rounds after the two in philox_start */
 };
 
-/* The counters of a line differ in word 0 alone, which is counted up from that of the first one. So
- * half of the first two rounds is the same for all of them. What is left for one of word 0 = c:
- *   word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c); then
- *   word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2),
- *   word 2 = word 3 ^ second_2, word 3 = second_3. */
+/* The counters of a line differ only in word 0, which counts up from word_0 of the first counter.
+ * So half of the first two rounds is the same for all of them. For a counter with word 0 = c the
+ * rest of the two rounds is: word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c);
+ * then word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2), word 2 = word
+ * 3 ^ second_2, word 3 = second_3. */
 struct philox_start {
-    uint32_t word_0; /* of the first counter */
+    uint32_t word_0; /* word 0 of the first counter */
     uint32_t first_2, second_0, second_2, second_3;
-    uint32_t key_0, key_1; /* of the third round */
+    uint32_t key_0, key_1; /* the key of the third round */
 };
 
 static inline uint32_t philox_low(uint64_t product)

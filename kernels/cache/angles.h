@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. Sums,
- * products and quotients alone, each rounded by IEEE 754 and none fused, and integers: the same
- * bits on every machine. They are called for each pair of a position, in no inner loop.
+ * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. They
+ * use only integers and sums, products and quotients that are rounded by IEEE 754 and not fused, so
+ * the bits are the same on every machine. They are called once for each pair of a position, and in
+ * no inner loop.
  *
- * Bounds, with u = 2^-53, the most that one rounding changes a number by, relative to it; products
- * of errors are left out. Each series is Taylor's and goes on until the rest of it is below u / 16;
- * errors of its terms but the first count with the share of the result that these terms have.
+ * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
+ * rounding. Products of errors are left out. Each series is a Taylor series and ends where its
+ * remainder is below u / 16. Errors of terms after the first count only with the share of the
+ * result that these terms have.
  */
 #ifndef ATTNKIT_ANGLES_H
 #define ATTNKIT_ANGLES_H
@@ -29,11 +31,13 @@ static inline uint64_t bits_from_double(double x)
     return bits;
 }
 
-/* log2 x of a finite x >= 1, within 6 u of it: with x = 2^k m, m in [sqrt 1/2, sqrt 2],
+/* Returns log2 x of a finite x >= 1, with an error of at most 6 u. With x = 2^k m and m in
+ * [sqrt 1/2, sqrt 2] the result is
  *   k + 2 / ln 2 (s + s^3 / 3 + s^5 / 5 + ...),   s = (m - 1) / (m + 1), |s| < 0.1716.
- * s has 2 u, its product with the sum of the series 1.1 u, that with 2 / ln 2 another u and the 0.3
- * of this constant: all there is where k is 0. Else at most 1/2 is added to k and the result is at
- * least that, so that it has no more, and the u of the sum. */
+ * s has an error of 2 u. Its product with the sum of the series adds 1.1 u, the product of that
+ * with 2 / ln 2 adds 1 u, and this constant adds 0.3 u. If k is 0, there are no other errors. If k
+ * is not 0, the part after k is at most 1/2, and the result is at least 1/2. The errors above then
+ * count at most in full, and the sum with k adds 1 u. */
 static inline double log2_of(double x)
 {
     enum { TERMS = 11 };
@@ -48,7 +52,7 @@ static inline double log2_of(double x)
     return k + 0x1.71547652b82fep+1 * (s * sum);
 }
 
-/* 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ..., up to 1 / 17! */
+/* Returns 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ..., up to 1 / 17! */
 static inline double factorial_series(int first, int step, double x)
 {
     static const double inverse[] = {1.0,
@@ -76,9 +80,10 @@ static inline double factorial_series(int first, int step, double x)
     return sum;
 }
 
-/* 2^x for -1024 <= x <= 0, within 3 u of it but where it is subnormal: 2^n e^t with the integer n
- * next to x and t = (x - n) ln 2, |t| < 0.3466. t has 1.4 u with the constant's, the series and its
- * product with t have one each, 0.42 of which are felt, and the sum with 1 has one. */
+/* Returns 2^x for -1024 <= x <= 0, with an error of at most 3 u unless the result is subnormal. The
+ * result is 2^n e^t with n the integer nearest to x and t = (x - n) ln 2, |t| < 0.3466. t has an
+ * error of 1.4 u, with the error of the constant. The series and its product with t have 1 u each,
+ * of which a share of 0.42 counts. The sum with 1 adds 1 u. */
 static inline double exp2_of(double x)
 {
     const int n = (int)(x - 0.5);
@@ -89,7 +94,7 @@ static inline double exp2_of(double x)
            double_from_bits((uint64_t)(1023 + n - half) << 52);
 }
 
-/* The upper half of a product. */
+/* Returns the upper half of a product. */
 static inline uint64_t high_product(uint64_t a, uint64_t b)
 {
     const uint64_t a_low = (uint32_t)a, a_high = a >> 32, b_low = (uint32_t)b, b_high = b >> 32;
@@ -97,13 +102,13 @@ static inline uint64_t high_product(uint64_t a, uint64_t b)
     return a_high * b_high + (across >> 32) + ((back + (uint32_t)across) >> 32);
 }
 
-/* x in [1/2, 2^64) in quarter turns: returns the whole number next to it, modulo 4, and how much
- * more x is, at most 1/2 and within 2 u of it.
+/* Converts x in [1/2, 2^64) to quarter turns. Returns the nearest whole number of them, modulo 4,
+ * and sets *more to the rest, which is at most 1/2 and has an error of at most 2 u.
  *
- * x = m 2^e with an integer m < 2^53, and m 2^e 2/pi is wanted modulo 4. The bits of 2/pi that 2^e
- * makes multiples of 4 do not count, and 192 after them are enough: what is cut off there and in
- * the product is less than 2^-125. No number of binary64 in this range is nearer than 2^-62 to a
- * whole number of quarter turns; 0x1.6c6cbc45dc8dep+5 is the nearest. */
+ * x = m 2^e with an integer m < 2^53. The result is m 2^e 2/pi modulo 4. Bits of 2/pi that 2^e
+ * turns into multiples of 4 do not count. The 192 bits after them are enough: the parts cut off
+ * there and in the product are less than 2^-125. No number of binary64 in this range is nearer than
+ * 2^-62 to a whole number of quarter turns. 0x1.6c6cbc45dc8dep+5 is the nearest. */
 static inline unsigned quarter_turns(double x, double *more)
 {
     static const uint64_t two_over_pi[] = {
@@ -111,7 +116,7 @@ static inline unsigned quarter_turns(double x, double *more)
         UINT64_C(0xfe5163abdebbc561)}; /* bits of 2^63 and below */
     const uint64_t bits = bits_from_double(x);
     const uint64_t m = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(1) << 52;
-    const int first = (int)(bits >> 52) - 1075 + 62; /* e + 62, 9 .. 73 */
+    const int first = (int)(bits >> 52) - 1075 + 62; /* e + 62, in 9 .. 73 */
     uint64_t window[3];
     for (int i = 0; i < 3; i++) {
         const uint64_t *const word = two_over_pi + first / 64 + i;
@@ -124,7 +129,7 @@ static inline unsigned quarter_turns(double x, double *more)
     const uint64_t whole = (high + (UINT64_C(1) << 61)) >> 62;
     high -= whole << 62;
     const bool is_less = high >> 63;
-    if (is_less) { /* the opposite, but for 2^-126 */
+    if (is_less) { /* the negative number, except for 2^-126 */
         high = ~high;
         low = ~low;
     }
@@ -137,10 +142,11 @@ struct sin_cos {
     double sin, cos;
 };
 
-/* Of an angle x, 0 <= x < 2^64, each within 5 u of it. r, |r| <= pi / 4, has 3.4 u: the two of
- * quarter_turns, the product's with pi / 2 and the 0.4 of this constant. In sin = r + r^3 (...) the
- * second term is at most 0.12 of it and has 4 u, in cos = 1 + r^2 (...) 0.44 and 3 u; either sum
- * has one, and neither moves by more than r does. */
+/* Returns sin and cos of an angle x, 0 <= x < 2^64, each with an error of at most 5 u. r, with |r|
+ * <= pi / 4, has an error of 3.4 u: 2 u from quarter_turns, 1 u from its product with pi / 2, and
+ * 0.4 u from this constant. In sin = r + r^3 (...) the second term is at most 0.12 of the result
+ * and has an error of 4 u. In cos = 1 + r^2 (...) it is at most 0.44 of the result and has 3 u.
+ * Each sum adds 1 u. The error of r changes neither result by more than its own size. */
 static inline struct sin_cos sin_cos_of(double x)
 {
     unsigned turns = 0;

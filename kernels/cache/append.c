@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop of an append: for each row its place in dst and the cos and sin of its position, then
- * head after head from src by way of binary32 to dst. A row for a tile is made in scratch, and its
- * elements go from there to their places.
+ * The loop of an append. For each row it finds the place in dst and the cos and sin of the
+ * position. Then it converts head after head from src to binary32, and from binary32 to dst. A row
+ * for a tile is made in scratch, and its elements are then copied to their places in the tile.
  */
 #include "kernels/cache/append.h"
 
@@ -10,16 +10,17 @@
 
 #include "kernels/cache/rope.h"
 
-/* The scratch of a thread: two arrays for computed cos and sin, one for any row, two for tiles. */
+/* The scratch of a thread. frequency and cos_sin are for computed angles, scales and row for
+ * tiles. */
 struct scratch {
     double *frequency; /* [pairs] */
     float *cos_sin;    /* [2][pairs], of one position */
     float *x;          /* [dim], a head's row as binary32 */
-    float *scales;     /* the row and its scales as dst would have them without tiles */
+    float *scales;     /* for tiles: the row and its scales as dst would have them without tiles */
     char *row;
 };
 
-/* A position's cos and sin, [pairs] each. */
+/* The cos and sin of a position, [pairs] each. */
 struct turn {
     const float *cos, *sin;
 };
@@ -71,7 +72,7 @@ static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
     return at.outer * s.batch + head * s.head + at.row * s.row;
 }
 
-/* One head's row as dst has it, but for tiles. */
+/* Converts one head's row to the type of dst, not yet spread into a tile. */
 static void convert_row(const struct append *a, const struct kernels *kernels, struct turn turn,
                         const char *src, char *dst, float *scales, float *x)
 {
@@ -85,7 +86,8 @@ static void convert_row(const struct append *a, const struct kernels *kernels, s
     kernels->narrow(a->dst_type, x, a->dim, a->group, dst, scales);
 }
 
-/* n elements of so many bytes to one key's places in a tile, of which `tile` is the first. */
+/* Copies n elements of `bytes` bytes to the places of one key in a tile. `tile` is the first of
+ * these places. */
 static inline void spread(const char *row, int64_t n, const size_t bytes, char *tile)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -123,7 +125,7 @@ void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key,
         spread_blocks(row, n, key, tile);
         break;
     default:
-        __builtin_trap(); /* there are no such tiles */
+        __builtin_trap(); /* there are no tiles of other types */
     }
 }
 
@@ -147,7 +149,7 @@ static void append_row(const struct append *a, const struct kernels *kernels,
         attnkit_spread_row(TYPE_F32, (const char *)s->scales, scales_in_row(a), to.key, to.scales);
 }
 
-/* Row i of a batch entry, all heads. */
+/* Appends row i of a batch entry, with all heads. */
 static void append_heads(const struct append *a, const struct kernels *kernels,
                          const struct scratch *s, int64_t batch, int64_t i)
 {
@@ -170,7 +172,7 @@ void attnkit_append_rows(const struct append *a, const struct kernels *kernels, 
     const struct scratch s = cut_scratch(a, memory);
     if (computes_angles(a))
         attnkit_rope_frequencies(a->base, a->pairs, s.frequency);
-    int64_t row = 0; /* of entry b */
+    int64_t row = 0; /* the first row of entry b */
     for (int64_t b = 0; b < a->batch && row < end; b++) {
         const int64_t len = append_len(a, b);
         const int64_t from = first > row ? first - row : 0;

@@ -2,7 +2,7 @@
  *
  * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, with
  * every default filled in, and the loop over its rows. A row here is all heads of one position of
- * one batch entry; rows are counted through the batch, `lens` of them for each entry.
+ * one batch entry. Rows are counted through the whole batch, lens[b] rows for entry b.
  */
 #ifndef ATTNKIT_APPEND_H
 #define ATTNKIT_APPEND_H
@@ -16,18 +16,18 @@ struct append {
     int64_t group; /* elements of a TYPE_I8 row that share a scale */
     const char *src;
     char *dst, *scales; /* scales for TYPE_I8 */
-    bool tiled;         /* dst, as K in struct key_rows */
+    bool tiled;         /* dst is tiled, as K in struct key_rows */
     /* Field batch is the stride of pages if dst is paged; row is the stride of tiles if it is
      * tiled. */
     struct strides src_stride, dst_stride, scale_stride;
-    struct ints starts; /* or none: 0 */
-    struct ints lens;   /* or none: len */
+    struct ints starts; /* none: 0 */
+    struct ints lens;   /* none: len */
     struct pages pages;
 
-    int64_t pairs; /* that are turned; 0: no rotation */
+    int64_t pairs; /* pairs of a row that are rotated; 0: no rotation */
     bool interleaved;
-    struct ints positions;  /* or none: starts */
-    const float *cos, *sin; /* [position][pairs], or NULL: from base */
+    struct ints positions;  /* none: starts */
+    const float *cos, *sin; /* [position][pairs]; NULL: computed from base */
     double base;
 };
 
@@ -46,10 +46,11 @@ static inline int64_t append_position(const struct append *a, int64_t batch)
     return a->positions.data ? int_at(a->positions, batch) : append_start(a, batch);
 }
 
-/* A row of n elements to the places of key `key` in a tile. Writes no other byte of it. */
+/* Copies a row of n elements to the places of key `key` in a tile. Writes no other byte of the
+ * tile. */
 void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile);
 
-/* Bytes of scratch for each thread. */
+/* Returns the bytes of scratch for each thread. */
 size_t attnkit_append_scratch(const struct append *a);
 
 /* Appends rows first .. end - 1. `memory` is the scratch, aligned to 8 bytes. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a KV cache that lies in pages: which page holds a row, by the table of its batch entry.
+ * Rows of a KV cache in pages: the block table of a batch entry says which page holds a row.
  */
 #ifndef ATTNKIT_PAGES_H
 #define ATTNKIT_PAGES_H
@@ -10,9 +10,9 @@
 /* Row r of batch entry b is row r % size of page table[b * stride + r / size]. Without a table
  * there are no pages, and rows lie by batch entry. */
 struct pages {
-    const int32_t *table; /* or NULL */
+    const int32_t *table; /* NULL: no pages */
     int64_t stride, size;
-    int64_t count; /* of pages */
+    int64_t count; /* number of pages */
 };
 
 /* The index of a row along the axes of its tensor, without the head. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The angles of a rotation in binary64, and their cos and sin, rounded once to binary32. They have
- * the same bits on every CPU, and none is computed in an inner loop.
+ * Computes the angles of a rotation in binary64, and their cos and sin, rounded once to binary32.
+ * The results have the same bits on every CPU. No inner loop computes them.
  */
 #include "kernels/cache/rope.h"
 

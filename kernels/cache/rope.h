@@ -8,10 +8,10 @@
 
 #include <stdint.h>
 
-/* frequency[i] = base^(-i / pairs), for a finite base >= 1 */
+/* Computes frequency[i] = base^(-i / pairs), for a finite base >= 1. */
 void attnkit_rope_frequencies(double base, int64_t pairs, double *frequency);
 
-/* cos and sin of position * frequency[i], for a position >= 0 */
+/* Computes cos and sin of position * frequency[i], for a position >= 0. */
 void attnkit_rope_cos_sin(int64_t position, const double *frequency, int64_t pairs, float *cos,
                           float *sin);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Asking the second cache for the tiles of a matrix that a product needs next, line by line and
- * evenly over its work: requests that come at once wait for each other, and the work for them.
+ * Prefetches the tiles of a matrix that a product needs next into L2, line by line and evenly over
+ * the work of the product. Prefetches that come all at once would wait for each other, and the work
+ * would wait for them.
  */
 #ifndef ATTNKIT_AHEAD_H
 #define ATTNKIT_AHEAD_H
@@ -9,18 +10,19 @@
 #include "kernels/kernels.h"
 
 enum {
-    PACE = 16, /* inputs of a register tile after which more is asked for, a multiple of 4 */
+    PACE = 16, /* inputs of a register tile between prefetches, a multiple of 4 */
     CACHE_LINE = 64,
     LINE_IS_DUE = 1 << 16,
 };
 
-/* Inputs of a tile of the matrix in a line of the cache. */
+/* Returns the inputs of a tile of the matrix that a cache line holds. */
 static inline int line_inputs(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
 }
 
-/* The tile that is being asked for, and its next line; what is due, in 1/65536 of a line. */
+/* The progress of prefetching: the tile and its next line. `due` is the amount to prefetch now, in
+ * 1/65536 of a line. */
 struct requests {
     const char *tile, *line;
     ptrdiff_t tile_step;
@@ -28,8 +30,9 @@ struct requests {
     int64_t due, due_each_time;
 };
 
-/* So that `times` calls of prefetch_matrix ask for all lines, but for the last one where that does
- * not come out even, and for none beyond. */
+/* Returns requests with which `times` calls of prefetch_matrix prefetch all lines of the tiles. The
+ * last line may be left out if the division leaves a rest. No line after the tiles is
+ * prefetched. */
 static inline struct requests requests_of(const struct next_tiles *ahead, int64_t times)
 {
     const int64_t lines = ahead->tiles * ((ahead->tile_bytes + CACHE_LINE - 1) / CACHE_LINE);
@@ -40,7 +43,8 @@ static inline struct requests requests_of(const struct next_tiles *ahead, int64_
                              .due_each_time = times > 0 ? lines * LINE_IS_DUE / times : 0};
 }
 
-/* Every PACE inputs of register tiles of so many rows and outputs. */
+/* Returns the requests for a product that calls prefetch_matrix every PACE inputs of each register
+ * tile. A register tile has tile_rows rows and tile_outs outputs. */
 static inline struct requests product_requests(const struct product *p, int tile_rows,
                                                int64_t tile_outs)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
- * in groups of rows and cut along the inputs, so that a cut of a panel of the matrix stays in the
- * second cache; then, panel by panel and cut by cut, the tile `product` takes all groups to the
- * panel, with the sums carried in scratch from cut to cut, which rounds nothing. Few rows:
- * `few_product` reads each tile of the matrix once, whatever its type. dispatch/linear/
- * calls both.
+ * in groups of rows. The inputs are cut, so that a cut of a panel of the matrix stays in L2. Then,
+ * panel by panel and cut by cut, the tile `product` multiplies all groups by the panel. The sums
+ * stay in scratch from cut to cut, which rounds nothing. Few rows: `few_product` reads each tile of
+ * the matrix once, whatever its type. dispatch/linear/ calls both loops.
  */
 #include "kernels/linear/linear.h"
 
@@ -14,19 +13,19 @@
 #include "kernels/cache/append.h"
 
 enum {
-    BLOCK_ROWS = 256,          /* that share a walk over the matrix */
+    BLOCK_ROWS = 256,          /* rows that share a walk over the matrix */
     PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
-    FEW_PANEL = 4 * TILE_KEYS, /* and of few rows */
+    FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
     CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96, a block 512 */
-    INPUTS_AT_ONCE = 64,       /* that are converted, a multiple of Q8_BLOCK */
-    GATHER_PARTS = 2,          /* that take about as long as their rows to be put into scratch */
-    NEAR_BYTES = 1 << 22,      /* what no near cache keeps more of */
+    INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
+    GATHER_PARTS = 2,          /* parts that take as long as putting their rows into scratch */
+    NEAR_BYTES = 1 << 22,      /* bytes of the matrix; no near cache keeps more */
 };
 
 /* -------------------------------------------------------------------------------- packing */
 
-/* Inputs d .. d + n - 1 of a row of the matrix as the packed type has them. */
+/* Converts inputs d .. d + n - 1 of a row of the matrix to the packed type. */
 static void convert(const struct packing *p, const struct kernels *kernels, const char *row,
                     int64_t d, int64_t n, char *converted)
 {
@@ -97,18 +96,19 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 /* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
  * it. */
 struct scratch {
-    float *w; /* a cut of a panel as binary32 */
-    float *y; /* [rows][SUMS]: sums, and y where it is not binary32 */
-    float *x; /* rows as binary32; of many rows cut after cut, in the groups of struct product */
+    float *w; /* a cut of a panel, as binary32 */
+    float *y; /* [rows][SUMS]: sums, and y if y is not binary32 */
+    float *x; /* rows as binary32; if many, cut after cut in the groups of struct product */
 };
 
-/* Lanes of the groups of so many rows. */
+/* Returns the lanes of the groups of `rows` rows. */
 static int64_t group_lanes(int64_t rows)
 {
     return (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
 }
 
-/* Rows in scratch: those of a block, but never so few that more rows would need less. */
+/* Returns the rows that scratch has room for: the rows of a block, but at least MAX_MATRIX_ROWS, so
+ * that more rows never need less scratch. */
 static int64_t scratch_rows(const struct linear *l)
 {
     const int64_t rows = l->rows < MAX_MATRIX_ROWS ? MAX_MATRIX_ROWS : l->rows;
@@ -156,7 +156,7 @@ static void narrow_part(const struct linear *l, const struct kernels *kernels,
                         NULL);
 }
 
-/* n inputs of a row of x from d on as binary32: where they lie, or in `wide`. */
+/* Returns inputs d .. d + n - 1 of a row of x as binary32, in place or in `wide`. */
 static const float *find_x(const struct linear *l, const struct kernels *kernels, int64_t row,
                            int64_t d, int64_t n, float *wide)
 {
@@ -204,7 +204,8 @@ static int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* At most INPUTS_AT_ONCE inputs from d on of some rows for a group of struct product. */
+/* Writes inputs d .. d + n - 1 of some rows to a group of struct product. n is at most
+ * INPUTS_AT_ONCE. */
 static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
                           int rows, int64_t d, int64_t n, float *group)
 {
@@ -217,7 +218,7 @@ static void gather_inputs(const struct linear *l, const struct kernels *kernels,
     kernels->pack_q(x, ROW_GROUP, n, group);
 }
 
-/* Rows of a block, cut after cut and group after group. */
+/* Writes the rows of a block to scratch, cut after cut and group after group. */
 static void gather_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
                      float *x)
 {
@@ -233,7 +234,8 @@ static void gather_x(const struct linear *l, const struct kernels *kernels, int6
         }
 }
 
-/* Inputs d on of a panel as binary32: where they lie, or in scratch. */
+/* Sets the matrix of a product: the cut of a panel that begins at input d, as binary32, in place or
+ * in `wide`. */
 static void find_w(const struct linear *l, const struct kernels *kernels, const struct part *part,
                    int64_t d, float *wide, struct product *product)
 {
@@ -249,7 +251,7 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* The cut after that of input d, of the same panel or of the one after it. */
+/* Returns the cut after the cut of input d, in the same panel or in the next panel. */
 static struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
 {
     const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
@@ -319,7 +321,7 @@ void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kern
     const bool far =
         matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
     const float *x[MAX_MATRIX_ROWS];
-    int64_t gathered = -1; /* the first row of the block that is in scratch */
+    int64_t gathered = -1; /* the first row of the block in scratch */
     for (int64_t i = next(arg); i >= 0; i = next(arg)) {
         const struct part part = part_at(l, few ? FEW_PANEL : PANEL, i);
         if (part.row != gathered && few)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A linear map y = x Wᵀ + bias and the packing of its matrix: the problems after dispatch/ has
- * checked them, and the loops over their parts. A packed matrix is tiles of TILE_KEYS outputs,
- * [inputs][TILE_KEYS] in each, without gaps, as K that is stored in tiles. Strides are in bytes.
+ * checked them, and the loops over their parts. A packed matrix is tiles of TILE_KEYS outputs
+ * without gaps. Each tile is [inputs][TILE_KEYS], as in tiled K. Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_LINEAR_H
 #define ATTNKIT_KERNELS_LINEAR_H
@@ -28,7 +28,7 @@ struct packing {
     char *packed;
 };
 
-/* Bytes of a tile of so many inputs. */
+/* Returns the bytes of a tile of in_dim inputs. */
 static inline int64_t matrix_tile_bytes(enum type type, int64_t in_dim)
 {
     return bytes_of(type, in_dim) * TILE_KEYS;
@@ -43,16 +43,17 @@ static inline int64_t matrix_tiles(int64_t out_dim)
 void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, int64_t first,
                         int64_t end);
 
-/* The parts of a linear map that threads share out: panels of outputs, for each block of rows. */
+/* Returns the number of parts that threads share out. A part is a panel of outputs for a block of
+ * rows. */
 int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels);
 
-/* Bytes of scratch for each thread. More rows need no less. */
+/* Returns the bytes of scratch for each thread. More rows never need less scratch. */
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
 
-/* How many parts take about as long as bringing another block of rows into scratch does. */
+/* Returns how many parts take about as long as putting another block of rows into scratch. */
 int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
 
-/* Computes the parts that next(arg) gives until it gives a negative number. `memory` is the
+/* Computes the parts that next(arg) returns until it returns a negative number. `memory` is the
  * scratch, aligned to 64 bytes. */
 void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
                               int64_t (*next)(void *arg), void *arg, char *memory);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element to binary32, to TYPE_Q8_0 and, of two types,
- * back, an element at a time: what the blocks.c of every other folder has to give, bit by bit.
+ * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, an
+ * element at a time. Two of the types are also written. The blocks.c of every other folder must
+ * give the same bits.
  */
 #include "kernels/blocks.h"
 #include "kernels/scalar/scalar.h"
@@ -20,7 +21,7 @@ static uint32_t word_at(const char *from)
     return word;
 }
 
-/* The bits of integer i of a unit. */
+/* Returns the bits of integer i of a unit. */
 static inline int packed_integer(const enum type type, const char *block, int64_t unit, int i)
 {
     const unsigned char *const bytes = (const unsigned char *)block + integers_at(type, unit);
@@ -32,7 +33,7 @@ static inline int packed_integer(const enum type type, const char *block, int64_
     return low | (int)fifth << 4;
 }
 
-/* The integer that a packed integer means. */
+/* Returns the integer that a packed integer means. */
 static inline int integer(const enum type type, int packed)
 {
     static const int8_t values[] = {IQ4_NL_VALUES};
@@ -85,7 +86,7 @@ static inline void unpack(const enum type type, const struct rows *rows, int cou
         unpack_row(type, rows->first + r * rows->stride, rows->dim, to);
 }
 
-/* The first element of the largest magnitude; a NaN is larger than all others. */
+/* Returns the first element of the largest magnitude. A NaN counts as larger than any number. */
 static float largest_of(const float *x)
 {
     float largest = x[0];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, and tiles of K to binary32,
- * an element at a time: what the convert.c of every other folder has to give, bit by bit. blocks.c
- * has the other blocks.
+ * Converts rows of 16-bit types, of byte types and of TYPE_Q8_0 to binary32 and back, and tiles of
+ * K to binary32, an element at a time. The convert.c of every other folder must give the same bits.
+ * blocks.c has the other types of blocks.
  */
 #include "kernels/scalar/scalar.h"
 
@@ -128,7 +128,8 @@ static void narrow_bf16(const float *x, int64_t n, uint16_t *row)
         row[i] = bf16_from_float(x[i]);
 }
 
-/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+/* Returns max |x| / 127. Compared as integers, magnitudes have the order of the numbers, and NaN
+ * comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     uint32_t largest = 0;
@@ -139,8 +140,8 @@ static float scale_of(const float *x, int64_t n)
     return plain_nan(float_from_bits(largest) / 127.0f);
 }
 
-/* A scale of 0, infinity or NaN makes every element 0. One that rounded down can make it more than
- * 127, hence the limits. */
+/* Divides by the scale and rounds. A scale of 0, infinity or NaN makes every element 0. A scale
+ * that was rounded down can make a quotient larger than 127, so quotients are limited. */
 static void narrow_bytes(const float *x, int64_t n, float scale, int8_t *bytes)
 {
     const bool usable = scale > 0.0f && scale < INFINITY;

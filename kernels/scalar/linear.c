@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in plain C: the tiles of the last resort, an element of y at a time.
+ * The tiles of linear maps in plain C, an element of y at a time. They run on a CPU for which no
+ * other folder has kernels.
  */
 #include "kernels/scalar/scalar.h"
 
-/* Element d of output `out` of the tiles of a matrix whose tiles are `step` bytes apart. */
+/* Returns element d of output `out` of a matrix whose tiles are `step` bytes apart. */
 static float matrix_element(const enum type type, const char *w, ptrdiff_t step, int64_t out,
                             int64_t d)
 {
@@ -28,7 +29,7 @@ void attnkit_scalar_widen_matrix(enum type type, const void *tile, int64_t n, fl
             out[d * TILE_KEYS + o] = matrix_element(type, tile, 0, o, d);
 }
 
-/* Row i, whose elements are in x. */
+/* Computes row i of y. x has the elements of row i of the input. */
 static void product_row(const struct product *p, int i, const float *x)
 {
     const float *const sums =

@@ -7,7 +7,7 @@
 
 /* --- Masks to bits ---------------------------------------------------------------------------- */
 
-/* The word whose last bit this is, after 63 others. */
+/* Shifts a bit into a word from above: after 64 calls the first bit is bit 0. */
 static inline uint64_t shift_in(uint64_t word, bool bit)
 {
     return word >> 1 | (uint64_t)bit << 63;
@@ -33,7 +33,7 @@ void attnkit_scalar_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY
     }
 }
 
-/* Numbers by their bits; `any` becomes those of all that are another than -inf. */
+/* Tests numbers by their bits. `any` collects the bits of all numbers that are not -inf. */
 static bool unmasked_f32(const uint32_t *bits, uint64_t words[KEY_BLOCK / 64])
 {
     uint32_t any = 0;
@@ -46,7 +46,7 @@ static bool unmasked_f32(const uint32_t *bits, uint64_t words[KEY_BLOCK / 64])
         }
         words[i] = word;
     }
-    return any << 1 != 0; /* without a sign */
+    return any << 1 != 0; /* the sign does not count */
 }
 
 static bool unmasked_half(const uint16_t *bits, uint16_t minus_infinity,
@@ -108,7 +108,7 @@ void attnkit_scalar_bias_line(const struct bias_line *what, float *line)
 
 /* --- Dropout ---------------------------------------------------------------------------------- */
 
-/* The words of the counter whose first word is `word_0`. */
+/* Computes the random words of the counter whose first word is `word_0`. */
 static void philox(const struct philox_start *start, uint32_t word_0, uint32_t words[PHILOX_WORDS])
 {
     uint64_t product_0 = (uint64_t)PHILOX_0 * word_0;
@@ -140,7 +140,7 @@ void attnkit_scalar_keep_line(const struct keep_line *what, float *line)
     for (int i = 0; i < PHILOX_COUNTERS; i++) {
         uint32_t words[PHILOX_WORDS];
         philox(&start, start.word_0 + (uint32_t)i, words);
-        /* By bits, because nobody can foresee which way a condition would go. */
+        /* Selects by bits, because a branch would often be mispredicted. */
         for (int j = 0; j < PHILOX_WORDS; j++)
             line[i * PHILOX_WORDS + j] =
                 float_from_bits(factor & -(uint32_t)(words[j] >= what->dropped));

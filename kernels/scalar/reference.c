@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The canonical order of ../README.md as one straight program: a row at a time, its visible keys
- * from the first to the last, each looked at by itself, no tiles, no packing. It shares with the
- * kernels nothing but the description of the problem, the elementary functions and the random words
- * of dropout.
+ * The canonical order of ../README.md as one straight program: a row at a time, with one visible
+ * key after the other, without tiles and packing. The reference and the kernels share only the
+ * description of the problem, the elementary functions and the random words of dropout.
  */
 #include "kernels/scalar/reference.h"
 
@@ -15,14 +14,14 @@
 
 /* The buffers for one row. */
 struct buffers {
-    double *total;           /* [value_dim], of all chunks so far */
-    double *exact;           /* [value_dim], of a chunk: its o, or what stands for it */
+    double *total;           /* [value_dim], o of all chunks so far */
+    double *exact;           /* [value_dim], o of a chunk as it folds into the total */
     float *chunk;            /* [value_dim], o of a chunk */
-    float *column_sums;      /* [value_dim], of the block */
+    float *column_sums;      /* [value_dim], sums of the block */
     float *q, *k, *v;        /* one row each */
-    int64_t key[KEY_BLOCK];  /* of the block those that are seen */
-    float p[KEY_BLOCK];      /* their weights, as they are summed */
-    float weight[KEY_BLOCK]; /* and as they weigh V */
+    int64_t key[KEY_BLOCK];  /* the seen keys of the block */
+    float p[KEY_BLOCK];      /* their weights, as summed in l */
+    float weight[KEY_BLOCK]; /* their weights, as multiplied by V */
 };
 
 static void new_buffers(const struct attention *a, struct buffers *b)
@@ -56,7 +55,7 @@ static float float_at(const void *floats, int64_t i)
     return x;
 }
 
-/* Element d of key i of a tile. */
+/* Returns element d of key i of a tile. */
 static float element_in_tile(const struct cache *c, struct key_row tile, int64_t d, int64_t i)
 {
     const int64_t at = d * TILE_KEYS + i;
@@ -120,13 +119,14 @@ static bool is_same_document(const struct attention *a, struct place place, int6
            a->extras.kv_docs[first + column];
 }
 
-/* The column of a key in masks; below 0 where its cell is empty. */
+/* Returns the column of a key in masks, or a negative number if the key has no cell. */
 static int64_t column_of(const struct attention *a, int64_t key)
 {
     return has_cells(a) ? a->cells.table->cell[key] : key;
 }
 
-/* Whether a row sees a key: all that may keep it from that, one after the other. */
+/* Returns whether a row sees a key. Checks everything that may hide the key, one thing after the
+ * other. */
 static bool is_seen(const struct attention *a, struct place place, int64_t key)
 {
     const struct extras *const x = &a->extras;
@@ -149,7 +149,8 @@ static bool is_seen(const struct attention *a, struct place place, int64_t key)
            (column < x->bias.columns && bias_at(&x->bias, place, column) != -INFINITY);
 }
 
-/* The number that is added to a score. In log2, the factors of the head are multiplied by log2 e.
+/* Returns the number that is added to a score. In log2, the factors of the head are multiplied by
+ * log2 e.
  */
 static float bias_of(const struct attention *a, struct place place, int64_t key, bool in_log2)
 {
@@ -171,7 +172,7 @@ static float bias_of(const struct attention *a, struct place place, int64_t key,
     return bias;
 }
 
-/* Step 2. */
+/* Computes the score s_j of step 2. */
 static float dot(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
                  const struct buffers *b)
 {
@@ -182,7 +183,7 @@ static float dot(const struct attention *a, int64_t kv_head, struct place place,
     return s;
 }
 
-/* The score of a key as the softmax takes it, in log2. */
+/* Returns the score of a key in log2, as the softmax takes it. */
 static float log2_score(const struct attention *a, struct place place, int64_t key, float s)
 {
     const struct extras *const x = &a->extras;
@@ -211,14 +212,14 @@ static float larger(float a, float b)
     return a > b ? a : b;
 }
 
-/* The factor of what was summed with one maximum, for another. */
+/* Returns the factor of sums that were made with the maximum `max` when it becomes new_max. */
 static float factor_of(float max, float new_max)
 {
     return scalar_exp2(max - finite_max(new_max));
 }
 
-/* Steps 2 to 6, and dropout, for the visible keys from `first` to `end`, of one block, after a
- * maximum. Returns how many there are; theirs is the new maximum. */
+/* Does steps 2 to 6 and dropout for the visible keys first .. end - 1, which are in one block.
+ * Returns the number of visible keys. Raises *row_max to the new maximum. */
 static int weigh_block(const struct attention *a, int64_t kv_head, struct place place,
                        int64_t first, int64_t end, struct buffers *b, float *row_max)
 {
@@ -239,7 +240,7 @@ static int weigh_block(const struct attention *a, int64_t kv_head, struct place 
     return keys;
 }
 
-/* Steps 2 to 8 for a block. */
+/* Does steps 2 to 8 for a block. */
 static void add_block(const struct attention *a, int64_t kv_head, struct place place, int64_t first,
                       int64_t end, struct buffers *b, float *row_max, float *row_sum)
 {
@@ -265,7 +266,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Steps 2 to 8 for the chunk that begins at key `first`. Returns its l. */
+/* Does steps 2 to 8 for the chunk that begins at key `first`. Returns l of the chunk. */
 static float add_chunk(const struct attention *a, int64_t kv_head, struct place place,
                        int64_t first, int64_t end, struct buffers *b, float *row_max)
 {
@@ -277,7 +278,7 @@ static float add_chunk(const struct attention *a, int64_t kv_head, struct place 
     return row_sum;
 }
 
-/* P / W of step 9, for all columns of a chunk, at b->exact. */
+/* Computes P / W of step 9 for all columns of a chunk, at b->exact. */
 static void exact_mean(const struct attention *a, int64_t kv_head, struct place place,
                        int64_t first, int64_t end, struct buffers *b)
 {
@@ -303,7 +304,8 @@ static void exact_mean(const struct attention *a, int64_t kv_head, struct place 
         b->exact[c] /= sum;
 }
 
-/* The elements of a chunk as they fold in, at b->exact: in binary64 where they have overflowed. */
+/* Sets b->exact to the elements of a chunk's o that fold into the total. Elements that have
+ * overflowed are computed in binary64. */
 static void settle_chunk(const struct attention *a, int64_t kv_head, struct place place,
                          int64_t first, int64_t end, struct buffers *b, float row_sum)
 {
@@ -319,7 +321,7 @@ static void settle_chunk(const struct attention *a, int64_t kv_head, struct plac
             b->exact[c] *= (double)row_sum;
 }
 
-/* Step 9: a chunk, whose o is at b->exact, into the total. */
+/* Folds a chunk, whose o is at b->exact, into the total by step 9. */
 static void fold_chunk(struct softmax *total, float chunk_max, float chunk_sum, int64_t value_dim,
                        struct buffers *b)
 {
@@ -332,18 +334,18 @@ static void fold_chunk(struct softmax *total, float chunk_max, float chunk_sum, 
     total->max = new_max;
 }
 
-/* The sink as a state of no columns, folded in last. */
+/* Folds the sink into the total, as a state without columns. It comes after the last chunk. */
 static void fold_sink(const struct attention *a, struct place place, struct softmax *total,
                       struct buffers *b)
 {
     const float t = (float)(a->extras.sinks[place.head] * LOG2_E);
-    const bool counts = t < INFINITY; /* NaN does not */
+    const bool counts = t < INFINITY; /* false for NaN */
     const float max = counts ? ceilf(t) : 0.0f;
     memset(b->exact, 0, (size_t)a->value_dim * sizeof *b->exact);
     fold_chunk(total, max, counts ? factor_of(t, max) : NAN, a->value_dim, b);
 }
 
-/* Step 11 for a column. */
+/* Does step 11 for a column. */
 static float result_of(const struct attention *a, double o, double sum)
 {
     const float quotient = (float)(o / (sum == 0.0 ? 1.0 : sum));
@@ -352,7 +354,7 @@ static float result_of(const struct attention *a, double o, double sum)
     return plain_nan(quotient + 0.0f);
 }
 
-/* One entry of weights out. */
+/* Returns one element of the weights that a call writes. */
 static float weight_of(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
                        struct softmax total, const struct buffers *b)
 {
@@ -392,7 +394,7 @@ static void write_weights(const struct attention *a, int64_t kv_head, struct pla
 /* --- Cells ------------------------------------------------------------------------------------
  */
 
-/* The cells of an entry: the problem with a table of its keys, to be freed. */
+/* A copy of the problem with a table of the keys of one entry. The table must be freed. */
 struct listed {
     struct attention a;
     struct cell_table table;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scalar reference: what every kernel must equal by memcmp. Not part of the library.
+ * The scalar reference. The results of every kernel must equal its results by memcmp. It is not
+ * part of the library.
  */
 #ifndef ATTNKIT_REFERENCE_H
 #define ATTNKIT_REFERENCE_H
@@ -8,14 +9,14 @@
 #include "kernels/attention/attention.h"
 #include "kernels/linear/linear.h"
 
-/* The whole problem, row by row, in the canonical order of kernels/README.md. */
+/* Computes the whole problem, row by row, in the canonical order of kernels/README.md. */
 void attnkit_reference(const struct attention *a);
 
-/* One row of it: out has value_dim floats; lse may be NULL. */
+/* Computes one row of the problem. out has value_dim floats. lse may be NULL. */
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse);
 
-/* y of a linear map, from x, bias and the matrix that is not packed yet: w of `l` is not used. */
+/* Computes y of a linear map from x, bias and the matrix before packing. l->w is not used. */
 void attnkit_reference_linear(const struct linear *l, const struct packing *matrix);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A linear map in the canonical order of ../README.md as one straight program, from the matrix as
- * the caller has it: an element of y at a time, no tiles, no packing. Not part of the library.
+ * A linear map in the canonical order of ../README.md as one straight program. It takes the
+ * caller's matrix and computes an element of y at a time, without tiles and packing. It is not part
+ * of the library.
  */
 #include <stdlib.h>
 
 #include "kernels/scalar/reference.h"
 #include "kernels/scalar/scalar.h"
 
-/* Row `out` of the matrix as binary32, by way of the type that it is packed as. */
+/* Converts row `out` of the matrix to its packed type, and from there to binary32. */
 static void widen_row(const struct packing *p, int64_t out, float *w)
 {
     const char *const row = p->w + out * p->stride;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs, one at a time: what the rope.c of every other folder has to give, bit by bit.
+ * Rotates pairs, one at a time. The rope.c of every other folder must give the same bits.
  */
 #include "kernels/scalar/scalar.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The three elementary functions of the canonical order in portable C, the conversions of a number
- * to and from 16 bits, and the scalar tiles. Algorithm, coefficients and order of roundings of exp2
- * and log are those of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so the bits are
- * SLEEF's; tests/kernels/elementary.c compares every argument that an attention can come upon.
+ * to and from 16 bits, and the scalar tiles. exp2 and log have the algorithms, coefficients and
+ * order of roundings of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so they give the bits
+ * of SLEEF. tests/kernels/elementary.c compares every argument that can occur in attention.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H
@@ -30,20 +30,21 @@ static inline uint32_t bits_from_float(float f)
     return bits;
 }
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+/* Replaces every NaN by the same NaN, because its sign and payload depend on the order of
+ * operands. */
 static inline float plain_nan(float x)
 {
     return isnan(x) ? float_from_bits(0x7fc00000) : x;
 }
 
-/* 2^n for -126 <= n <= 127. */
+/* Returns 2^n for -126 <= n <= 127. */
 static inline float power_of_two(int n)
 {
     return float_from_bits((uint32_t)(n + 127) << 23);
 }
 
-/* 2^x for x <= 0, within 1.0 ulp: 2^round(x) times a polynomial of degree 6 in x - round(x). Or +0
- * where round(x) is below LEAST_POWER. */
+/* Returns 2^x for x <= 0, within 1.0 ulp: 2^round(x) times a polynomial of degree 6 in x -
+ * round(x). Returns +0 if round(x) is below LEAST_POWER. */
 static inline float scalar_exp2(float x)
 {
     const float n = rintf(x);
@@ -60,8 +61,9 @@ static inline float scalar_exp2(float x)
     return p * power_of_two((int)n);
 }
 
-/* log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp: with x = 2^e m, 0.75 <= m < 1.5,
- * e ln 2 + 2 atanh(y), y = (m - 1) / (m + 1), of which the larger parts are sums of two numbers. */
+/* Returns log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp. With x = 2^e m and 0.75 <=
+ * m < 1.5 the result is e ln 2 + 2 atanh(y), y = (m - 1) / (m + 1). The larger parts of it are kept
+ * as sums of two numbers. */
 static inline float scalar_log(float x)
 {
     if (x == 0.0f)
@@ -93,15 +95,15 @@ static inline float scalar_log(float x)
     return sum + (((hi - sum) + cube) + lo);
 }
 
-/* tanh x, within 3 ulp: E / (E + 1) with 2 E = e^2a - 1, a = |x|. Of 2a = n ln 2 + 2f, |f| < 0.174,
- * it is h = (e^2f - 1) / 2 that a polynomial gives, f + f^2 q(f), so that E = 2^n h + (2^n - 1) / 2
- * has a small relative error for a small x, where n = 0, and where tanh x is near 1 an error of E
- * is not felt. No step underflows unless x does: x below 2^-25 is its own tanh. From 10 on E + 1
- * rounds to E. */
+/* Returns tanh x, within 3 ulp: E / (E + 1) with 2 E = e^2a - 1 and a = |x|. Let 2a = n ln 2 + 2f
+ * with |f| < 0.174. A polynomial f + f^2 q(f) gives h = (e^2f - 1) / 2. Then E = 2^n h + (2^n - 1)
+ * / 2 has a small relative error for a small x, where n = 0. If tanh x is near 1, an error of E
+ * hardly changes the result. No step underflows unless x does, because x below 2^-25 is its own
+ * tanh. From a = 10 on E + 1 rounds to E. */
 static inline float scalar_tanh(float x)
 {
     const float distance = fabsf(x), a = distance > 10.0f ? 10.0f : distance;
-    const float magic = 0x1.8p23f; /* what is added to it is rounded to an integer */
+    const float magic = 0x1.8p23f; /* adding it to a number rounds the number to an integer */
     const float rounded = fmaf(a, 0x1.715476p+1f, magic);
     const float power = float_from_bits((bits_from_float(rounded) << 23) + (127u << 23));
     const float f = fmaf(rounded - magic, -0x1.62e43p-2f, a);
@@ -115,8 +117,8 @@ static inline float scalar_tanh(float x)
     return copysignf(grown / (grown + 1.0f), x);
 }
 
-/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
- * only in rows without a finite score. */
+/* Returns the number that is subtracted from scores: the maximum, or 0 if the maximum is -inf. A
+ * maximum is -inf only in rows without a finite score. */
 static inline float finite_max(float row_max)
 {
     return row_max == -INFINITY ? 0.0f : row_max;
@@ -127,7 +129,7 @@ static inline float scalar_lse(float row_max, float row_sum)
     return plain_nan(fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum))));
 }
 
-/* A binary16 number, exact; a NaN becomes a quiet one with the same payload. */
+/* Converts a binary16 number, exactly. A NaN becomes a quiet NaN with the same payload. */
 static inline float float_from_f16(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000) << 16;
@@ -140,7 +142,9 @@ static inline float float_from_f16(uint16_t half)
     return float_from_bits(sign | 0x7f800000 | quiet | fraction << 13);
 }
 
-/* To nearest even; a NaN becomes a quiet one with the upper bits of its payload. */
+/* Rounds to binary16, to nearest even. A NaN becomes a quiet NaN with the upper bits of its
+ * payload.
+ */
 static inline uint16_t f16_from_float(float x)
 {
     const uint32_t bits = bits_from_float(x), magnitude = bits & 0x7fffffff;
@@ -157,13 +161,15 @@ static inline uint16_t f16_from_float(float x)
     return (uint16_t)(sign | half);
 }
 
-/* The upper half of a binary32 number, exact whatever it is. */
+/* Returns the number whose upper half is `half`. Exact for every value. */
 static inline float float_from_bf16(uint16_t half)
 {
     return float_from_bits((uint32_t)half << 16);
 }
 
-/* To nearest even; a NaN becomes a quiet one with the upper bits of its payload. */
+/* Rounds to bfloat16, to nearest even. A NaN becomes a quiet NaN with the upper bits of its
+ * payload.
+ */
 static inline uint16_t bf16_from_float(float x)
 {
     const uint32_t bits = bits_from_float(x);
@@ -172,7 +178,7 @@ static inline uint16_t bf16_from_float(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Element d of key `key` of a tile of K, see struct key_rows, as binary32. */
+/* Returns element d of key `key` of a tile of K as binary32, see struct key_rows. */
 static inline float tile_element(const enum type type, struct key_row tile, int64_t group, int key,
                                  int64_t d)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of kernels.h in plain C, entry by entry: what runs on a CPU that no other folder is
- * for. Built without auto-vectorisation, so that "scalar" in a benchmark means it; fmaf is the
- * machine's where the baseline has one, else libm's, with the same bits.
+ * The contract of kernels.h in plain C, entry by entry. It runs on a CPU for which no other folder
+ * has kernels. It is built without auto-vectorization, so that "scalar" in a benchmark means scalar
+ * code. fmaf is an instruction if the baseline has one, else a call of libm, with the same bits.
  */
 #include "kernels/scalar/scalar.h"
 
@@ -46,7 +46,7 @@ static void scores(const float *q_t, int lanes, const struct rows *k, int keys, 
     }
 }
 
-/* M' of the state and these scores, of which the first `visible` count. */
+/* Returns the new maximum M' of the state and the first `visible` scores. */
 static float moved_max(float row_max, const float *s, int stride, int visible, float scale_log2)
 {
     float block_max = -INFINITY;
@@ -58,7 +58,7 @@ static float moved_max(float row_max, const float *s, int stride, int visible, f
     return block_max > row_max ? block_max : row_max;
 }
 
-/* Scores to weights for one row; keys from `visible` on get the weight 0. */
+/* Turns the scores of one row into weights. Keys from `visible` on get the weight 0. */
 static void softmax_row(float *s, int stride, int keys, int visible, float scale_log2,
                         float *row_max, float *row_sum, float *rescale)
 {
@@ -83,7 +83,7 @@ static void softmax(float *s, int lanes, int keys, const int32_t *visible, float
                     &st->row_max[lane], &st->row_sum[lane], &rescale[lane]);
 }
 
-/* See struct adjust. */
+/* Returns t of a score, see struct adjust. */
 static float adjusted(const struct adjust *how, float s, float bias)
 {
     const float x = how->capped ? scalar_tanh(s * how->to_cap) : s;
@@ -93,7 +93,7 @@ static float adjusted(const struct adjust *how, float s, float bias)
 static void adjust(const struct adjust *how, const float *bias, size_t n, float *s)
 {
     for (size_t i = 0; i < n; i++)
-        s[i] = adjusted(how, s[i], bias ? bias[i] : -0.0f); /* which adds nothing, to -0 as well */
+        s[i] = adjusted(how, s[i], bias ? bias[i] : -0.0f); /* -0 changes no number, not even -0 */
 }
 
 static void multiply(const float *factors, size_t n, float *s)
@@ -153,7 +153,7 @@ static void fold_row(double *o, const float *chunk, double a, double b, int64_t 
         o[i] = folded(o[i], chunk[i], a, b);
 }
 
-/* A value of the result, which is added to `sum` as well. */
+/* Returns a value of the result, and adds it to `sum`. */
 static inline float result(float quotient, float *sum)
 {
     const float x = quotient + 0.0f;
@@ -161,7 +161,7 @@ static inline float result(float quotient, float *sum)
     return x;
 }
 
-/* Makes every NaN of a row the same; true if a value is not finite. */
+/* Replaces every NaN of a row by the same NaN. Returns whether a value is not finite. */
 static __attribute__((cold, noinline)) bool settle_row(float *out, int64_t n)
 {
     bool finite = true;
@@ -172,13 +172,15 @@ static __attribute__((cold, noinline)) bool settle_row(float *out, int64_t n)
     return !finite;
 }
 
-/* Whether a value of a row is not finite, from their sum, which then is not either. */
+/* Returns whether a value of a row is not finite. If one is not, the sum of the values is not
+ * finite either. */
 static inline bool is_not_finite(float sum, float *out, int64_t n)
 {
     return !(fabsf(sum) < INFINITY) && settle_row(out, n);
 }
 
-/* A row of the result from every `stride`th value of o; true if one is not finite. */
+/* Computes a row of the result from every `stride`th value of o. Returns whether a value is not
+ * finite. */
 static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t value_dim, float *out)
 {
     const float divisor = row_sum == 0.0f ? 1.0f : row_sum;
@@ -189,7 +191,8 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
-/* The same from l of a total, and o of a total or, where o is NULL, of a chunk. */
+/* Computes a row of the result from l of a total, and o of the total or, if o is NULL, of a chunk.
+ * Returns whether a value is not finite. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
 {
@@ -237,7 +240,7 @@ static bool quotient_row(const double *o, double divisor, int64_t n, float *out)
     return finish_wide_row(o, NULL, 1, divisor, n, out);
 }
 
-/* Element i of a row as binary32. */
+/* Returns element i of a row as binary32. */
 static inline float element(const enum type type, struct key_row row, int64_t group, int64_t i)
 {
     const char *const at = row.data + bytes_of(type, i / Q8_BLOCK * Q8_BLOCK);
@@ -262,7 +265,7 @@ static inline struct key_row row_of(const struct key_rows *rows, int key)
     return (struct key_row){rows->row[key], rows->scales ? rows->scales[key] : NULL};
 }
 
-/* Element d of a row of K, wherever it is. */
+/* Returns element d of a row of K, tiled or not. */
 static inline float key_element(const enum type type, const struct key_rows *k, int key, int64_t d)
 {
     if (!k->tiled)
@@ -305,7 +308,7 @@ static inline float column_of(const enum type type, const float *p, const struct
     return sum;
 }
 
-/* A column of the weighted sum of V. */
+/* Returns a column of the weighted sum of V. */
 static float weighted_column(const float *p, const struct key_rows *v, int keys, int64_t c)
 {
     switch (v->type) {
