@@ -33,7 +33,7 @@ enum {
     ROW_GROUP = 8,        /* most rows of x in a group of any other product */
 };
 
-/* The type of the elements of a row. The values are those of attnkit_type. */
+/* The type of the elements of a row. The values are the values of attnkit_type. */
 enum type {
     TYPE_F32,
     TYPE_F16,
@@ -98,8 +98,8 @@ static inline bool has_scales(enum type type)
     return type == TYPE_I8 || type == TYPE_F8_E4M3;
 }
 
-/* Returns whether only `widen` and `unpack` read this type. Only rows of K and V have such a type.
- * There are no tiles and no matrices of it, and decode tiles get another type. */
+/* Returns whether only `widen` and `unpack` read this type. Only rows of K and V have a type like
+ * this. No tiles and no matrices have it, and decode tiles get rows of another type. */
 static inline bool is_only_widened(enum type type)
 {
     return type >= TYPE_Q4_0;
@@ -329,7 +329,7 @@ struct few_product {
 };
 
 /* inverse_of returns 1 / l, by which quotients of totals are computed. It returns NaN for an l with
- * which a quotient might be rounded wrongly. Only a caller's state has such an l. */
+ * which a quotient might be rounded wrongly. Only a caller's state can have an l like this. */
 #define LEAST_DIVISOR 0x1p-500
 #define LARGEST_DIVISOR 0x1p500
 
@@ -344,11 +344,11 @@ struct kernels {
     const char *name;
     int vector; /* lanes of a vector; the lanes of a panel are a multiple of it */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
-    /* Up to so many rows are faster in decode than in a panel: decode_rows if K and V would have to
+    /* The most rows that are faster in decode than in a panel: decode_rows if K and V would have to
      * be widened for a panel, else f32_decode_rows. f32_decode_rows <= decode_rows <=
      * MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
-    /* Up to so many rows of x are faster in `few_product` than in `product`: matrix_rows for types
+    /* The most rows of x that are faster in `few_product` than in `product`: matrix_rows for types
      * that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
      * MAX_MATRIX_ROWS. */
     int matrix_rows, f32_matrix_rows;
@@ -446,9 +446,9 @@ struct kernels {
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
-     * `ahead` is not NULL, meanwhile prefetches `keys` rows of it. These rows are V: weighted_v
-     * goes down its columns, in steps that no hardware foresees. An instruction set may leave out
-     * the prefetch. */
+     * `ahead` is not NULL, meanwhile prefetches `keys` rows of *ahead. These rows are V: weighted_v
+     * goes down the columns of V, in steps that no hardware foresees. An instruction set may leave
+     * out the prefetch. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                    const struct rows *ahead);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of instruction sets, the check which of them this machine can run, and the choice of
- * one. The only global state is the machine's features and the choice. Both are determined once and
- * then kept. Two threads that determine them at the same time get the same result.
+ * The list of instruction sets, the test whether this machine can run one, and the choice of one.
+ * The only global state is the machine's features and the choice. Both are determined once and then
+ * kept. Two threads that determine them at the same time get the same result.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */

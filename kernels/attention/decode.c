@@ -163,8 +163,8 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     }
     w->visible = all_visible(visible_keys(a, item->batch, w->place[0].position),
                              visible_keys(a, item->batch, w->place[w->rows - 1].position));
-    /* Earlier rows of the head have most likely brought the keys into L2. A few keys are read too
-     * soon for a prefetch to help. */
+    /* Earlier rows of the head have most likely brought the keys into L2. A few keys are read
+     * before a prefetch can help. */
     w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
     w->large = last_end(w) > NEAR_BYTES / key_bytes(a);
     reset(&w->chunk, w->rows, a->value_dim);
@@ -660,8 +660,8 @@ static void decode(const struct attention *a, const struct kernels *kernels,
         finish(a, kernels, walks + i, common.rest);
 }
 
-/* Not inlined, so that a single walk does not take the stack of MAX_WALKS walks. prefill.c needs
- * much stack itself and decodes one item at a time. */
+/* Decodes one item. Not inlined, so that a single walk does not take the stack of MAX_WALKS walks.
+ * prefill.c needs much stack itself and decodes one item at a time. */
 static __attribute__((noinline)) void decode_one(const struct attention *a,
                                                  const struct kernels *kernels,
                                                  const struct work_item *item, char *scratch)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets of keys of a block. The keys of a block that a row sees are such a set. The keys that all
- * rows together see are another: only these keys are read from K and V.
+ * Sets of keys of a block. The keys of a block that a row sees are a set, and so are the keys that
+ * any row sees. Only the keys of the second set are read from K and V.
  */
 #ifndef ATTNKIT_KEY_SET_H
 #define ATTNKIT_KEY_SET_H

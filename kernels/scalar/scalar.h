@@ -62,8 +62,8 @@ static inline float scalar_exp2(float x)
 }
 
 /* Returns log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp. With x = 2^e m and 0.75 <=
- * m < 1.5 the result is e ln 2 + 2 atanh(y), y = (m - 1) / (m + 1). The larger parts of it are kept
- * as sums of two numbers. */
+ * m < 1.5 the result is e ln 2 + 2 atanh(y), y = (m - 1) / (m + 1). The larger parts of this sum
+ * are kept as sums of two numbers. */
 static inline float scalar_log(float x)
 {
     if (x == 0.0f)
