@@ -31,9 +31,9 @@ extern "C" {
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
- * with every operation in binary64. The relative error of log2 is at most 6 * 2^-53, the one of 2^x
- * 3 * 2^-53; cos and sin are off by at most 5 * 2^-53, whatever the angle. Then cos and sin are
- * rounded to binary32.
+ * with every operation in binary64. The relative error of log2 is at most 6 * 2^-53, the relative
+ * error of 2^x at most 3 * 2^-53. The relative error of cos and sin is at most 5 * 2^-53, whatever
+ * the angle. Then cos and sin are rounded to binary32.
  *
  * Conversion. src is widened to binary32, which is exact, and then rounded once. ATTNKIT_F16 and
  * ATTNKIT_BF16 are rounded to nearest even. For ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements
@@ -78,7 +78,8 @@ typedef struct attnkit_append_args {
     int64_t heads;
     int64_t len;      /* rows of src for each batch entry and head */
     int64_t dim;      /* elements of a row, at least 1; for blocks a multiple of 32 */
-    int64_t capacity; /* rows of dst for each batch entry and head; with pages those of its table */
+    int64_t capacity; /* rows of dst for each batch entry and head; with pages, rows in the pages
+                       * of its table */
 
     /* src is [batch][heads][len][dim] of ATTNKIT_F32, F16 or BF16. dst is
      * [batch][heads][capacity][dim], or paged [pages][heads][page_size][dim], of any type in which
@@ -100,15 +101,15 @@ typedef struct attnkit_append_args {
     attnkit_ints starts; /* [batch], row of dst for row 0 of src: the keys cached so far; none: 0 */
     attnkit_ints lens;   /* [batch], rows of src to append, each 0 .. len; none: len */
 
-    /* The call reads only the block table's entries for rows that it writes. If two of its rows go
-     * to the same row of a page, one of them is lost; the call does not check this. */
+    /* The call reads only the block table's entries for rows that it writes. If two rows of the
+     * call go to the same row of a page, one of the two is lost; the call does not check this. */
     const attnkit_pages *pages;       /* or NULL */
     const attnkit_rotation *rotation; /* or NULL: none */
 } attnkit_append_args;
 
 /* Sets *bytes to the workspace that attnkit_append needs for these args and this exec (NULL: one
- * thread). Reads nothing through pointers: it only matters which are NULL. At most 12 * dim + 128
- * bytes for each thread, with tiles 5 * dim more. */
+ * thread). Reads nothing through pointers: it only matters which are NULL. The size is at most
+ * 12 * dim + 128 bytes for each thread, and with tiles 5 * dim bytes more. */
 ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);

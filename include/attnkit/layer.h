@@ -65,9 +65,9 @@ typedef struct attnkit_layer_weights {
 ATTNKIT_API attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights,
                                                      size_t *bytes, char *message);
 
-/* Packs the weights into `packed`, which is aligned to 64 bytes, has `bytes` bytes, at least
- * attnkit_layer_packed_size, and overlaps nothing. Packed weights may be kept in a file and mapped
- * later, at any address with this alignment. exec is as in attnkit_pack. */
+/* Packs the weights into `packed`. This memory is aligned to 64 bytes, has `bytes` bytes, at least
+ * the size that attnkit_layer_packed_size sets, and overlaps nothing. Packed weights may be kept in
+ * a file and mapped later, at any address with this alignment. exec is as in attnkit_pack. */
 ATTNKIT_API attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *packed,
                                               size_t bytes, const attnkit_exec *exec,
                                               char *message);
@@ -81,7 +81,7 @@ typedef struct attnkit_layer_args {
     uint32_t reserved; /* 0 */
 
     const void *packed; /* weights that attnkit_layer_pack wrote */
-    size_t packed_size; /* bytes, at least those of attnkit_layer_packed_size */
+    size_t packed_size; /* bytes, at least the size that attnkit_layer_packed_size sets */
 
     /* batch or q_len may be 0: then there is no result, but new keys still go into the cache. */
     int64_t batch;

@@ -19,8 +19,8 @@ extern "C" {
  * w is [out_dim][in_dim], as in PyTorch's Linear. It is packed once, into the caller's memory, and
  * used any number of times, also by several threads at once. The sum is taken in binary32, in the
  * order of d, by fused multiply-adds. Adding the bias takes one rounding, and conversion to the
- * type of y one more. The bits of a row of y depend only on its x, w and bias, and not on the
- * instruction set, the threads or the other rows of the call.
+ * type of y takes one more rounding. The bits of a row of y depend only on its x, w and bias, and
+ * not on the instruction set, the threads or the other rows of the call.
  */
 
 /* The arguments of packing a matrix. */
@@ -43,7 +43,7 @@ typedef struct attnkit_pack_args {
      * only on w and the types, and may be kept in a file: tiles of 16 rows of w, laid out as tiles
      * of K, [ceil(out_dim / 16)][in_dim][16], with zeros after the last row. */
     void *packed;
-    size_t packed_size; /* bytes, at least those of attnkit_packed_size */
+    size_t packed_size; /* bytes, at least the size that attnkit_packed_size sets */
 } attnkit_pack_args;
 
 /* Sets *bytes to the size of the packed matrix: ceil(out_dim / 16) * 16 * in_dim elements. Uses

@@ -25,12 +25,11 @@ extern "C" {
  * on the parts and their order, and differ from the bits of one call over all keys.
  *
  * Special values in a row of a part:
- *   - lse_i = -infinity: the row saw no key there. The part is absent, whatever out_i holds. A row
- *     of which all parts are absent, or that has none because parts is 0, is 0 with an lse of
- *     -infinity.
+ *   - lse_i = -infinity: the row saw no key there. The part is absent, whatever out_i holds. If all
+ *     parts of a row are absent, or if parts is 0, the row is 0 and its lse is -infinity.
  *   - lse_i = NaN or +infinity: the row and its lse are NaN.
- *   - A NaN in the out_i of a part that is not absent makes that column NaN; an infinity makes it
- *     that infinity or NaN. Finite elements, however large, give a finite one.
+ *   - A NaN in the out_i of a part that is not absent makes the column of the NaN NaN. An infinity
+ *     makes its column this infinity or NaN. Finite elements, however large, give a finite element.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 leaves binary32, counts as infinite. No attention
  *     of this library gives such a value.
  *
@@ -40,8 +39,8 @@ extern "C" {
  *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
- * because it adds up in binary64. A merge of one part returns its out exactly. The errors of the
- * parts are added: errors of out_i with the weights w_i; errors of lse_i, if none exceeds d, as
+ * because the merge adds up in binary64. A merge of one part returns its out exactly. The errors of
+ * the parts are added: errors of out_i with the weights w_i; errors of lse_i, if none exceeds d, as
  * (e^(2 d) - 1) A in out and d in lse. An lse in binary32 has an error of u |lse| from its last
  * rounding alone: if it is 1000, weights are off by 1e-4.
  */

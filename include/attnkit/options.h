@@ -23,8 +23,8 @@ typedef struct attnkit_pages {
     size_t size; /* sizeof(attnkit_pages) */
 
     /* block_table [batch][entries], each entry one of 0 .. pages - 1. The call reads only entries
-     * for keys below kv_len (or kv_lens[b]), and only the pages they name; other pages may be
-     * unmapped. NULL: no pages, and the other fields are 0. */
+     * for keys below kv_len (or kv_lens[b]), and only the pages that these entries name; other
+     * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
     int64_t block_table_stride; /* entries from b to b + 1; with batch > 1 enough for kv_len */
     int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With 1 the table
@@ -74,9 +74,9 @@ typedef struct attnkit_kv_storage {
     /* Packed sequences: one after the other, without a batch dimension. With cu_seqlens_q, the
      * shapes of q, out, lse, weights, masks and states lose their batch dimension, q_len is the
      * number of rows of all entries together, and entry b has the rows
-     * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. cu_seqlens_kv does the same for k, v, their
-     * scales and kv_len; it excludes pages, tiles and kv_lens. Each array has batch + 1 elements,
-     * begins with 0, never decreases, and ends with q_len or kv_len. */
+     * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. With cu_seqlens_kv the same holds for k, v, their
+     * scales and kv_len; pages, tiles and kv_lens are then not allowed. Each array has batch + 1
+     * elements, begins with 0, never decreases, and ends with q_len or kv_len. */
     attnkit_ints cu_seqlens_q;
     attnkit_ints cu_seqlens_kv;
 
@@ -93,14 +93,15 @@ typedef struct attnkit_kv_storage {
      * columns than cells masks the keys of all other cells. In weights, an empty cell has the value
      * of a key beyond kv_lens[b].
      * If several sequences share one cache, each is a batch entry, and k and v have a stride of 0
-     * from entry to entry. Each entry has its own numbers, with -1 for the cells of all others.
-     * kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv, first_key and states.
+     * from entry to entry. Each entry has its own numbers, with -1 for the cells of all other
+     * entries. kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv, first_key and
+     * states.
      * Cost: each thread reads each number of each entry once or twice, in one or two cycles. There
-     * is no further cost where 128 consecutive cells hold 128 consecutive keys. Elsewhere decoding
-     * finds each row by its address, which takes 1.2 to 1.8 times as long if no two keys are
-     * neighbours. Calls with many query rows copy K and V, and the columns of masks, 128 keys at a
-     * time, which takes up to a tenth longer. A ring that keeps its first keys for ever has indices
-     * that are too far apart; use pages of one key for it. */
+     * is no further cost for 128 consecutive cells that hold 128 consecutive keys. For other keys
+     * decoding finds each row by its address, which takes 1.2 to 1.8 times as long if no two keys
+     * are neighbours. Calls with many query rows copy K and V, and the columns of masks, 128 keys
+     * at a time, which takes up to a tenth longer. A ring that keeps its first keys for ever has
+     * indices that are too far apart; use pages of one key for it. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
@@ -141,7 +142,7 @@ typedef struct attnkit_visibility {
 
     /* Segments: a row sees only keys with its own id. Ids may be any numbers. q_segment_ids is
      * dense [batch][q_len], with cu_seqlens_q [q_len]. kv_segment_ids is dense [batch][kv_len],
-     * with cu_seqlens_kv [kv_len]. Both or none. */
+     * with cu_seqlens_kv [kv_len]. Either both are given or none. */
     const int32_t *q_segment_ids;
     const int32_t *kv_segment_ids;
 
@@ -178,9 +179,10 @@ typedef struct attnkit_score_mods {
 
     /* A number that is added to each score, optional: ATTNKIT_F32, F16 or BF16, with the shape of a
      * mask and the same rules for columns and strides. -infinity masks the key. +infinity and NaN
-     * make the row NaN, as does a score beyond 2.35e38, which leaves binary32 in log2. A bias below
-     * -2^126 counts as -2^126; a row that has only such values is the mean of v.
-     * Cost: as masks. bias_scales, below, is a factor for each head. */
+     * make the row NaN. A score beyond 2.35e38 also makes the row NaN, because it overflows
+     * binary32 in log2. A bias below -2^126 counts as -2^126; a row that has only biases below
+     * -2^126 is the mean of v.
+     * Cost: the same as for a mask. bias_scales, below, is a factor for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
 
@@ -191,10 +193,11 @@ typedef struct attnkit_score_mods {
 
     /* Dropout: with 0 < dropout < 1 (0: none), each weight is multiplied, after the softmax and its
      * lse, by 0 with this probability and else by 1 / (1 - dropout). dropout_seeds[b], head,
-     * position and key index j alone decide which weights become 0: those for which word j % 4 of
-     * Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the halves
-     * of the seed, the lower first. The counter is {low 32 bits of j / 4, low 32 bits of the
-     * position, head, bits 32 - 47 of j / 4 and, shifted up by 16, of the position}. Needs align.
+     * position and key index j alone decide whether a weight becomes 0. It becomes 0 if word j % 4
+     * of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the two
+     * halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32 bits
+     * of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
+     * bits 32 - 47 of the position. Needs align.
      */
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
@@ -224,7 +227,7 @@ typedef struct attnkit_state {
     double *out; /* o: binary64, as l */
 } attnkit_state;
 
-/* The part of the keys that a call sees, and the states before and after it. */
+/* The part of the keys that a call sees, and the states before and after this part. */
 typedef struct attnkit_states {
     size_t size; /* sizeof(attnkit_states) */
 
@@ -244,7 +247,7 @@ typedef struct attnkit_states {
  * Weights as a third output.
  */
 
-/* Which stage of the formula in attnkit.h weights are. */
+/* The stage of the formula in attnkit.h at which weights are taken. */
 typedef int32_t attnkit_weights_kind;
 enum {
     ATTNKIT_WEIGHTS_NONE = 0,    /* no weights */
