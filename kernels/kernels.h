@@ -140,7 +140,7 @@ struct rows {
     int64_t dim;
 };
 
-/* A row of K or V, and its scales if it has any. */
+/* A row of K or V, and its scales if the type has scales. */
 struct key_row {
     const char *data;
     const float *scales;
@@ -501,7 +501,7 @@ struct kernels {
 
     /* Decode. Lanes are keys, then value columns; states have a line per row. ---------------- */
 
-    /* Does scores, softmax and weighted V as above, in one pass. */
+    /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
     /* Does as finish for states with a line for each row. out[r] may be the line of row r. For lse,

@@ -13,7 +13,8 @@ static int64_t index_at(const struct attention *a, int64_t b, int64_t cell)
     return int_at(a->cells.index, b * a->cells.stride + cell);
 }
 
-/* Returns the first cell of an entry that has this index. There must be one. */
+/* Returns the first cell of an entry that has this index. The entry must have a cell with this
+ * index. */
 static int64_t find(const struct attention *a, int64_t b, int64_t index)
 {
     int64_t cell = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cells that hold keys in any order: checks their indices and lists them in a table in the
+ * Checks the indices of cells, which hold keys in any order, and lists the cells in a table in the
  * workspace.
  */
 #ifndef ATTNKIT_BIND_CELLS_H

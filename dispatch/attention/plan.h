@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A plan of attention calls: the checked problem without addresses, its tensors, and the schedule.
- * It is written once, into the caller's memory or on the stack of a single call, and no run changes
- * it.
+ * The plan is written once, into the caller's memory or on the stack of a single call, and no run
+ * changes the plan.
  */
 #ifndef ATTNKIT_ATTENTION_PLAN_H
 #define ATTNKIT_ATTENTION_PLAN_H
@@ -47,7 +47,7 @@ enum slot {
     SLOTS
 };
 
-/* Which dimensions of a tensor follow from the lengths of a run. */
+/* Says which dimensions of a tensor follow from the lengths of a run. */
 enum lengths_of {
     OF_NOTHING,     /* none does: heads, pages */
     OF_QUERIES,     /* batch entries and query rows; rows alone if they are packed */
@@ -74,7 +74,7 @@ struct attention_plan {
     int64_t threads;
     struct schedule schedule;
     struct steal steal;
-    size_t cell_bytes; /* the table of cells of each thread; 0 without cells */
+    size_t cell_bytes; /* of the table of cells of each thread; 0 without cells */
     int count;         /* tensors in use */
     uint32_t slots;    /* bit s: slot s has a tensor */
     struct planned_tensor tensors[SLOTS];

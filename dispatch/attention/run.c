@@ -34,7 +34,7 @@ static const struct attention *problem_of(const struct attention_run *run, int64
     return own;
 }
 
-/* Runs one thread's share. Running it again gives the same result. */
+/* Runs one thread's share. Running the share again gives the same result. */
 static void run_share(void *arg, int64_t thread)
 {
     const struct attention_run *const run = arg;

@@ -21,7 +21,7 @@ struct schedule {
     int walks;              /* most decode items of a group: 1 or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
-    int64_t threads; /* threads with something to do, at most items */
+    int64_t threads; /* threads with something to do, at most one for each item */
 };
 
 struct schedule attnkit_schedule(const struct attention *a, const struct kernels *kernels,

@@ -13,7 +13,7 @@
 #include "dispatch/attention/schedule.h"
 
 struct steal {
-    int64_t threads; /* threads with something to do, at most the chunks of all items */
+    int64_t threads; /* threads with something to do, at most one for each chunk of an item */
     size_t bytes;    /* shared memory; grows with rows and keys; 0 for one thread */
     bool splits;     /* whether items are worked on chunk by chunk */
 };

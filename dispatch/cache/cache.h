@@ -26,7 +26,7 @@ attnkit_status attnkit_check_rounded(const char *name, attnkit_type type, char *
 struct stored_row {
     attnkit_type type;
     bool tiled;
-    int64_t dim, group; /* elements; group is the caller's: 0 is the whole row */
+    int64_t dim, group; /* elements; group is the caller's number: 0 means the whole row */
     const void *scales;
     const char *dim_name, *type_name, *group_name, *scales_name;
 };

@@ -293,8 +293,8 @@ static attnkit_status plan_ints(struct append_plan *plan, int slot, const char *
     return attnkit_plan_dense(t, message);
 }
 
-/* Plans the block table, a row of pages for each batch entry. attnkit_check_pages has checked its
- * size. */
+/* Plans the block table, a row of pages for each batch entry. attnkit_check_pages has checked the
+ * size of the table. */
 static void plan_block_table(struct append_plan *plan)
 {
     const struct pages *const pages = &plan->a.pages;

@@ -22,12 +22,13 @@ attnkit_status attnkit_check_planned_threads(const attnkit_exec *exec, int64_t p
 attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,
                                        size_t *bytes, char *message);
 
-/* Checks that the workspace has `bytes` and sets *scratch to its first address that is aligned to
- * 64. */
+/* Checks that the workspace has `bytes` bytes, and sets *scratch to the first address in the
+ * workspace that is aligned to 64. */
 attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, char **scratch,
                                       char *message);
 
-/* Runs task(arg, i) for every i < threads if there is a parallel_for, else for i = exec->thread. */
+/* Runs task(arg, i) for every i < threads if the exec has a parallel_for, else for i =
+ * exec->thread. */
 void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
                        void (*task)(void *arg, int64_t i), void *arg);
 

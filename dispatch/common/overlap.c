@@ -2,7 +2,7 @@
  *
  * Finds out whether strided tensors overlap. Almost always their address ranges are apart. If the
  * ranges overlap, the rows of one tensor may lie at the same place in every gap of the other
- * tensor, as scales beside their elements do. Such rows are apart modulo the common period of the
+ * tensor, as scales beside their elements do. These rows are apart modulo the common period of the
  * strides. Otherwise each row of one tensor is looked up in the lattice of the other tensor.
  */
 #include "dispatch/common/overlap.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header of every plan. With it a run refuses memory that is no plan, a plan of another kind,
- * library or process, and an instruction set other than the planned one.
+ * The header of every plan. By the header a run recognizes memory that is no plan, a plan of
+ * another kind, library or process, and an instruction set other than the planned one. It refuses
+ * all of these.
  */
 #ifndef ATTNKIT_PLAN_H
 #define ATTNKIT_PLAN_H
@@ -18,7 +19,7 @@ struct plan_header {
                           * run it */
     uint32_t kind;
     int32_t isa;           /* index in the list of attnkit_isas */
-    size_t workspace_size; /* bytes that any run needs; 0 where there is nothing to do */
+    size_t workspace_size; /* bytes that any run needs; 0 if a run has nothing to do */
 };
 
 /* Checks that `plan` is aligned and has room for `needed` bytes. */
@@ -30,11 +31,12 @@ attnkit_status attnkit_check_plan_memory(const void *plan, size_t plan_size, siz
 attnkit_status attnkit_begin_plan(struct plan_header *header, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 
-/* Checks the plan of a query and sets *bytes to its workspace_size. */
+/* Checks a plan and sets *bytes to the workspace_size of the plan. */
 attnkit_status attnkit_planned_workspace(const void *plan, enum plan_kind kind, size_t *bytes,
                                          char *message);
 
-/* Checks the header of the plan of a run. `isa` is exec.isa and must be NULL or the planned one. */
+/* Checks the header of the plan of a run. `isa` is exec.isa and must be NULL or the planned
+ * instruction set. */
 attnkit_status attnkit_check_plan(const void *plan, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks lengths and unplanned memory of a run: one or two comparisons for each.
+ * Checks lengths and unplanned memory of a run. Each check costs one or two comparisons.
  */
 #include "dispatch/common/planned.h"
 

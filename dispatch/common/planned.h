@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks a run against its plan: no length is larger than planned, and no memory is given that was
- * not planned.
+ * Checks a run against its plan: no length may be larger than planned, and no memory may be given
+ * that was not planned.
  */
 #ifndef ATTNKIT_PLANNED_H
 #define ATTNKIT_PLANNED_H

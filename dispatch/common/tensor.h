@@ -20,7 +20,7 @@ struct tensor {
     int64_t count[3]; /* batch entries or pages, heads, rows or tiles */
     int64_t row_bytes;
     int32_t alignment; /* bytes; the address and the strides are multiples of it */
-    bool output;       /* no two of its rows may share a byte */
+    bool output;       /* an output: no two of its rows may share a byte */
     bool paged;        /* count[0] is a number of pages */
     bool tiled;        /* a row is a tile, as attnkit_lay_in_tiles makes it */
     int64_t stride[3]; /* bytes; 0 along a dimension of size 1 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 64-bit ARM: the hardware capabilities that the operating system reports. It reports only features
- * whose registers it saves.
+ * Features of a 64-bit ARM CPU: the hardware capabilities that the operating system reports. The
+ * operating system reports only features whose registers it saves.
  */
 #include "dispatch/cpu/cpu.h"
 

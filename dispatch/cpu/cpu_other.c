@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CPU family without kernels of its own: it has no features, so calls run on the scalar kernels.
+ * Features of a CPU family without kernels of its own. There are none, so calls run on the scalar
+ * kernels.
  */
 #include "dispatch/cpu/cpu.h"
 

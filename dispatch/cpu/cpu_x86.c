@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * x86: CPUID says which features the CPU has, XGETBV which registers the operating system saves at
- * a task switch (Intel SDM volume 1, sections 14.3, 15.2 and volume 3, section 2.6). A feature
- * whose registers are not saved must not be used, whatever CPUID says.
+ * Features of an x86 CPU. CPUID says which features the CPU has. XGETBV says which registers the
+ * operating system saves at a task switch (Intel SDM volume 1, sections 14.3, 15.2 and volume 3,
+ * section 2.6). A feature whose registers are not saved must not be used, whatever CPUID says.
  */
 #include <cpuid.h>
 

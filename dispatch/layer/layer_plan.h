@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A plan of layer calls: the plans of its parts (linear maps, appends, attention) and the layer's
- * own tensors. A call goes from check_layer.c (which options fit each other) to plan_layer.c and
- * plan_parts.c, bind_layer.c (addresses and lengths of a run), check_layer_arrays.c (values in
- * lengths, block tables and positions) and run_layer.c (runs the parts one after the other and
- * cannot fail).
+ * own tensors. A call goes through these files in order: check_layer.c checks that options fit each
+ * other; plan_layer.c and plan_parts.c make the plan; bind_layer.c checks addresses and lengths of
+ * a run; check_layer_arrays.c checks values in lengths, block tables and positions; run_layer.c
+ * runs the parts one after the other and cannot fail.
  */
 #ifndef ATTNKIT_LAYER_PLAN_H
 #define ATTNKIT_LAYER_PLAN_H
@@ -46,7 +46,7 @@ enum own_tensor {
     OWN_TENSORS
 };
 
-/* Which options a layer has. Without key, key and value are x. */
+/* The options that a layer has. Without key, key and value are x. */
 struct layer_options {
     bool has_key, has_value; /* key, value are not x */
     bool projects_keys;      /* the layer makes new keys and values */
@@ -119,11 +119,13 @@ struct layer_plan {
     struct planned_append append_q, append_k, append_v;
     int64_t table_positions; /* rows of the tables of cos and sin */
     struct attention_plan attention;
-    size_t part_bytes; /* workspace of the part that needs most; all parts share it */
+    size_t part_bytes; /* workspace of the part that needs the most; all parts share this
+                        * workspace */
 };
 
-/* Intermediate results in the workspace, or NULL where a layer has none. q_raw and k_raw are q and
- * k before rotation. `result` is the output of attention and takes the memory of q_raw. */
+/* Intermediate results in the workspace. A pointer is NULL if the layer does not have this result.
+ * q_raw and k_raw are q and k before rotation. `result` is the output of attention and takes the
+ * memory of q_raw. */
 struct layer_buffers {
     float *q_raw, *q, *k_raw, *k, *v, *result, *weights;
     int64_t *kv_lens;        /* [batch] */

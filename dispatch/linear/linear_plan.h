@@ -24,7 +24,7 @@ struct linear_plan {
 };
 
 /* Fills the plan, except the header. `args` is a full struct of this version. Reads nothing through
- * its pointers. */
+ * the pointers of args. */
 attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t threads,
                                         const struct kernels *kernels, struct linear_plan *plan,
                                         char *message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls that pack a matrix. Everything is checked, then threads share out its tiles
- * evenly.
+ * The public calls that pack a matrix. All arguments are checked first. Then threads share out the
+ * tiles of the matrix evenly.
  */
 #include "dispatch/linear/pack.h"
 
@@ -43,7 +43,7 @@ static attnkit_status check_shape(const attnkit_pack_args *args, size_t *bytes, 
     return ATTNKIT_OK;
 }
 
-/* Reads args, into `copy` if their size differs, and checks that their shape can be packed. Sets
+/* Reads args, into `copy` if their size differs, and checks that the shape can be packed. Sets
  * *bytes to the packed size. */
 static attnkit_status read_args(const attnkit_pack_args *theirs, attnkit_pack_args *copy,
                                 const attnkit_pack_args **args, size_t *bytes, char *message)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing a matrix whose memory has been checked: the step that attnkit_pack and attnkit_layer_pack
- * share.
+ * Packs a matrix whose memory has been checked. attnkit_pack and attnkit_layer_pack share this
+ * step.
  */
 #ifndef ATTNKIT_PACK_H
 #define ATTNKIT_PACK_H

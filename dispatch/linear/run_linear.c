@@ -62,11 +62,11 @@ static int64_t next_part(void *arg)
 }
 
 /* The queues from which a thread of a parallel-for takes parts: first its own queue, then the
- * queues after it, and at last the queues from queue 0 to the one before its own. */
+ * queues after it, and at last the queues from queue 0 to the queue before its own. */
 struct taking {
     struct queue *queues;
     int64_t count, at, tried;
-    int64_t least; /* the thread takes from queue `at` only if so many parts are left */
+    int64_t least; /* parts that queue `at` must still have for the thread to take one */
     int64_t least_of_others;
 };
 

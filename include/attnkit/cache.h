@@ -87,7 +87,7 @@ typedef struct attnkit_append_args {
      * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no memory of the
      * call, but may lie in the gaps between rows of each other and of src. For a rotation in place,
      * dst may be src itself: the same type, address and strides, without starts, pages and tiles. A
-     * parallel-for must not run a task of such a call again.
+     * parallel-for must not run a task of a call in place again.
      * Tiles: with ATTNKIT_TILED in dst.layout, dst and dst_scales have the shapes of k and k_scales
      * of an attention with this layout and kv_len = capacity. Of a tile, an append reads and writes
      * only the elements of its own rows, so several calls and threads may fill one tile. No byte of

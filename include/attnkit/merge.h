@@ -31,7 +31,7 @@ extern "C" {
  *   - A NaN in the out_i of a part that is not absent makes the column of the NaN NaN. An infinity
  *     makes its column this infinity or NaN. Finite elements, however large, give a finite element.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 leaves binary32, counts as infinite. No attention
- *     of this library gives such a value.
+ *     of this library gives an lse that large.
  *
  * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
  * is not absent, the error of the merge itself is at most

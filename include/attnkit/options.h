@@ -197,8 +197,7 @@ typedef struct attnkit_score_mods {
      * of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the two
      * halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32 bits
      * of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
-     * bits 32 - 47 of the position. Needs align.
-     */
+     * bits 32 - 47 of the position. Needs align. */
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
 
@@ -220,7 +219,8 @@ typedef struct attnkit_score_mods {
 /* The softmax state of rows: M, l and o of kernels/README.md. M is the integer maximum of the
  * scores in log2, or -infinity; l is the sum of weights, o the weighted sum of v, both in units of
  * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim]. All
- * three or none. No call writes a max that is not an integer; such a max has no meaning. */
+ * three or none. No call writes a max that is not an integer. A max that is not an integer has no
+ * meaning. */
 typedef struct attnkit_state {
     float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
     double *sum; /* l: binary64, because it adds up chunks of keys */

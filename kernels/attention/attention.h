@@ -23,7 +23,7 @@ struct strides {
     int64_t batch, head, row;
 };
 
-/* K or V as they are stored. */
+/* K or V as the caller stores them. */
 struct cache {
     const char *first;
     struct strides stride; /* with pages, stride.batch is between pages; if tiled, stride.row is
@@ -41,7 +41,7 @@ struct cache {
 struct mask {
     const char *first; /* NULL: no mask */
     struct strides stride;
-    int64_t columns; /* keys from here on are masked */
+    int64_t columns; /* keys from this column on are masked */
     bool ignores;    /* true masks a key */
     enum type type;  /* of the elements, if they are numbers */
 };
@@ -55,7 +55,7 @@ struct extras {
                * keys */
     bool window;
     int64_t left, right;             /* of the window, not negative; INT64_MAX: no bound */
-    bool has_right;                  /* whether there is a bound on the right */
+    bool has_right;                  /* whether the window has a right bound */
     int64_t keep_first;              /* keys that are in every window, by absolute index */
     const int32_t *q_docs, *kv_docs; /* NULL: no documents */
     struct mask bytes, bits, bias;
@@ -158,7 +158,8 @@ int64_t attnkit_decode_state(const struct attention *a, int rows);
 int64_t attnkit_decode_total(const struct attention *a, int rows);
 
 /* Compute the state of the chunk that begins at key `first`. attnkit_decode_chunk computes the
- * states of up to MAX_WALKS items, which take turns as above. These states lie `step` floats
+ * states of up to MAX_WALKS items, which take turns as in attnkit_decode. These states lie `step`
+ * floats
  * apart. */
 void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
                            const struct work_item *item, int64_t first, float *state,
@@ -177,7 +178,7 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 /* The states of consecutive chunks, `step` floats apart. They have no meaning after they have been
  * joined. */
 struct chunk_run {
-    double *total; /* over all chunks before these; after joining, over these chunks as well */
+    double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
     int64_t step, first_chunk; /* the index of the first chunk, or less with a window */
     int count;

@@ -53,7 +53,7 @@ static bool is_at_one_stride(const struct attention *a, const struct cache *c, i
            (first + first_of(keys)) / a->pages.size == (first + end_of(keys) - 1) / a->pages.size;
 }
 
-/* The source of K or V for some keys, and the rows that it is widened to. */
+/* The source of K or V for some keys, and the scratch for the widened rows. */
 struct widening {
     const struct attention *a;
     const struct kernels *kernels;
@@ -276,7 +276,7 @@ static void point_to_cells(const struct attention *a, const struct cache *c, str
             row_after(row, 0, (cell[i] < 0 ? 0 : cell[i]) * c->scale_stride.row).scales;
 }
 
-/* Sets the addresses of the first `count` rows, which stay where they lie. */
+/* Sets the addresses of the first `count` rows. The rows themselves stay in place. */
 static void point_in_place(const struct attention *a, const struct kernels *kernels,
                            const struct cache *c, struct key_range keys, int count,
                            struct row_list *list)

@@ -129,8 +129,8 @@ static void point_to_rows(const struct rows *rows, int first, int count, int vec
     }
 }
 
-/* Computes the scores s of the keys that are seen. Lanes are keys, and the query takes the place of
- * the one key row. */
+/* Computes the scores s of the keys that are seen. Lanes are keys, and the query is passed to the
+ * tile as its only key row. */
 static void score(const struct careful *w, int64_t block, struct weights *x, float *s)
 {
     const struct attention *const a = w->a;
@@ -211,7 +211,8 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
         *sum += (double)x.p[i];
         w->kernels->fold_row(w->exact, v_row(w, block, key), rescale, (double)x.weight[i],
                              w->a->value_dim);
-        rescale = 1.0; /* only the first key rescales P, with one rounding, as P * r is exact */
+        rescale = 1.0; /* only the first key rescales P; this takes one rounding, as P * r is
+                        * exact */
         i++;
     }
 }

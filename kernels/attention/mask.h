@@ -134,12 +134,12 @@ bool attnkit_rows_differ(const struct attention *a);
 /* Returns whether heads of a position may differ in their bias lines. */
 bool attnkit_bias_lines_differ(const struct attention *a);
 
-/* Makes the line that is added to the scores of a block, in log2 or in natural units. It is -inf
- * for keys that the row does not see. */
+/* Makes the line that is added to the scores of a block, in log2 or in natural units. The line is
+ * -inf for keys that the row does not see. */
 void attnkit_bias_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, struct key_set seen, bool in_log2, float line[KEY_BLOCK]);
 
-/* Makes the factors of the weights of a block: 0 where dropout drops a weight, else 1 / (1 - rate).
+/* Makes the factors of the weights of a block: 0 if dropout drops the weight, else 1 / (1 - rate).
  */
 void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, float line[KEY_BLOCK]);

@@ -532,7 +532,8 @@ static double sum_of(const struct panel *p, int lane)
 /* Computes rows again whose result is not finite. A sum may have overflowed. Or a lane does not see
  * a key and multiplies its V by 0, which gives NaN if V is NaN or infinite. If the sum of a row's
  * weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a number
- * although its sum is NaN, because the caller may have made the state that it goes on from. */
+ * although its sum is NaN, because the caller may have made the state from which the call
+ * continues. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)

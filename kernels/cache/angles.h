@@ -82,8 +82,8 @@ static inline double factorial_series(int first, int step, double x)
 
 /* Returns 2^x for -1024 <= x <= 0, with an error of at most 3 u unless the result is subnormal. The
  * result is 2^n e^t with n the integer nearest to x and t = (x - n) ln 2, |t| < 0.3466. t has an
- * error of 1.4 u, with the error of the constant. The series and its product with t have 1 u each,
- * of which a share of 0.42 counts. The sum with 1 adds 1 u. */
+ * error of 1.4 u, with the error of the constant. The series and its product with t add 1 u each,
+ * and 0.42 of this error counts. The sum with 1 adds 1 u. */
 static inline double exp2_of(double x)
 {
     const int n = (int)(x - 0.5);

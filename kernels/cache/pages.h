@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-/* Row r of batch entry b is row r % size of page table[b * stride + r / size]. Without a table
- * there are no pages, and rows lie by batch entry. */
+/* The pages of a cache. Row r of batch entry b is row r % size of page table[b * stride + r /
+ * size]. Without a table there are no pages, and each batch entry has its own rows. */
 struct pages {
     const int32_t *table; /* NULL: no pages */
     int64_t stride, size;

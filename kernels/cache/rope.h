@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The angles of rotary position embedding (Su et al. 2021, arXiv:2104.09864): a frequency for each
- * pair of elements, and the cos and sin of its angle at a position.
+ * pair of elements, and the cos and sin of the pair's angle at a position.
  */
 #ifndef ATTNKIT_ROPE_H
 #define ATTNKIT_ROPE_H

@@ -17,7 +17,7 @@ enum {
     PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
     FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
-    CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96, a block 512 */
+    CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96 KB, a block 512 KB */
     INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
     GATHER_PARTS = 2,          /* parts that take as long as putting their rows into scratch */
     NEAR_BYTES = 1 << 22,      /* bytes of the matrix; no near cache keeps more */
