@@ -225,10 +225,10 @@ static inline float key_distance(const struct bias_line *what, int i)
 
 /* The factors by which dropout multiplies the weights of a query row in a block of keys. The factor
  * of a key is 0 if the key's random word is less than `dropped`, else it is `factor`. Philox4x32-10
- * makes the words of four keys from one counter. Its key is the two halves of the seed, the lower
- * half first. The four words of the counter for keys j to j + 3 are: the low 32 bits of j / 4; the
- * low 32 bits of the position; the head; and bits 32 - 47 of j / 4 with bits 32 - 47 of the
- * position above them. */
+ * makes the words of four keys from one counter. The key of Philox is the two halves of the seed,
+ * the lower half first. The four words of the counter for keys j to j + 3 are: the low 32 bits of j
+ * / 4; the low 32 bits of the position; the head; and bits 32 - 47 of j / 4 with bits 32 - 47 of
+ * the position above them. */
 struct keep_line {
     uint64_t seed, position;
     uint64_t first_key; /* the absolute index of key 0, a multiple of KEY_BLOCK */
@@ -262,8 +262,8 @@ struct decode_block {
 };
 
 /* The weights of one of the heads that share vectors. The weight of row r for a key is p[key *
- * lanes + r * vector]. divisor[r * vector] is the divisor of its o, and visible[r * vector] is the
- * number of keys that it sees. Later rows see no fewer keys. */
+ * lanes + r * vector]. divisor[r * vector] is the divisor of o of row r, and visible[r * vector] is
+ * the number of keys that row r sees. Later rows see no fewer keys. */
 struct head_weights {
     const float *p, *divisor; /* divisor: l, or 1 if l is 0 */
     const int32_t *visible;

@@ -119,8 +119,7 @@ struct layer_plan {
     struct planned_append append_q, append_k, append_v;
     int64_t table_positions; /* rows of the tables of cos and sin */
     struct attention_plan attention;
-    size_t part_bytes; /* workspace of the part that needs the most; all parts share this
-                        * workspace */
+    size_t part_bytes; /* workspace of the part that needs the most; all parts share it */
 };
 
 /* Intermediate results in the workspace. A pointer is NULL if the layer does not have this result.

@@ -29,8 +29,7 @@ struct cache {
     struct strides stride; /* with pages, stride.batch is between pages; if tiled, stride.row is
                             * between tiles */
     enum type type;
-    bool tiled; /* as in struct key_rows; a page has whole tiles, and K is not of packed
-                 * sequences */
+    bool tiled; /* as in struct key_rows; pages have whole tiles, and sequences are not packed */
     int64_t dim;
     const char *scales; /* if has_scales(type): a float for each scale_group elements of a row */
     struct strides scale_stride;
@@ -63,8 +62,7 @@ struct extras {
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale;      /* a scale may be infinite times log2 e: it makes NaN of a bias of
-                               * 0 */
+    bool has_huge_scale;      /* a scale times log2 e may be infinite: a bias of 0 then gives NaN */
     const float *sinks;       /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* of the 2^32 random words, a word below this number drops its key */
@@ -93,8 +91,7 @@ struct attention {
     struct strides q_stride, out_stride, lse_stride;
     struct cache k, v;
     struct pages pages; /* the pages with K and V */
-    int64_t first_key;  /* the absolute index of key 0, at the edge of a chunk; not used with
-                         * cells */
+    int64_t first_key;  /* absolute index of key 0, at the edge of a chunk; not used with cells */
     struct cells cells;
     /* Dense states with a line for each query row, [batch][q_heads][q_room]. `before` is the total
      * over earlier keys. `after` receives the total of each row in place of a result. If there is
@@ -102,8 +99,7 @@ struct attention {
     struct total before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;     /* the offset of q is kv_len of the sequence - q_len; else q_offsets
-                            * or 0 */
+    bool bottom_right;     /* offset of q: kv_len of the sequence - q_len; else q_offsets or 0 */
     struct ints kv_lens;   /* or none */
     struct ints q_starts;  /* or none; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1
                             * of */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns stored rows into rows that tiles take. For prefill the work is bound by memory: each
- * element is read once and written to scratch that stays in L2. For decode it takes a few cycles
- * for each row.
+ * element is read once and written to scratch that stays in L2. For decode the work takes a few
+ * cycles for each row.
  */
 #include "kernels/attention/block.h"
 
@@ -75,8 +75,8 @@ static void widen_row(const struct widening *w, int key, int to)
 }
 
 /* Widens the wanted keys of a tile and appends them to the `rows` rows before. The tile is widened
- * as a whole. There is room for all of it, because the rows before are at most the keys before the
- * tile. Returns the new number of rows. */
+ * as a whole. There is room for the whole tile, because at most the keys before the tile have rows
+ * before it. Returns the new number of rows. */
 static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
 {
     const struct cache *const c = w->c;
@@ -174,8 +174,9 @@ static bool is_readable(const struct cache *c)
            c->scale_group == c->dim;
 }
 
-/* Returns the type of the rows that a decode tile gets. Rows that it cannot read are converted to
- * the type with the fewest bytes that it can read, which leaves more rows in the caches. */
+/* Returns the type of the rows that a decode tile gets. Rows that it cannot read become TYPE_Q8_0
+ * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, which leaves more rows in
+ * the caches. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))

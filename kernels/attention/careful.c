@@ -211,8 +211,7 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
         *sum += (double)x.p[i];
         w->kernels->fold_row(w->exact, v_row(w, block, key), rescale, (double)x.weight[i],
                              w->a->value_dim);
-        rescale = 1.0; /* only the first key rescales P; this takes one rounding, as P * r is
-                        * exact */
+        rescale = 1.0; /* only the first key rescales P; P * r is exact, so this rounds once */
         i++;
     }
 }

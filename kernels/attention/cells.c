@@ -172,6 +172,6 @@ int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kern
 void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch)
 {
     if (has_cells(a) && a->cells.table->batch != batch)
-        (void)attnkit_list_cells(a, kernels, batch); /* finds no index twice: binding has checked
-                                                      * it */
+        (void)attnkit_list_cells(a, kernels, batch); /* no index is there twice: binding has
+                                                      * checked */
 }

@@ -26,8 +26,7 @@ struct walk {
     void *out[MAX_DECODE_ROWS];
     float *lse[MAX_DECODE_ROWS];
     struct place place[MAX_DECODE_ROWS];
-    int64_t end[MAX_DECODE_ROWS]; /* end of the keys that each row sees; does not fall from row
-                                   * to row */
+    int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
     struct visible visible;       /* the visible keys of each row, by the index of the row */
     struct state chunk;           /* the state over the blocks of the latest chunk so far */
     struct total total;           /* the state over the chunks before it */
@@ -581,8 +580,8 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
 
 /* Computes rows again whose result is not finite, because a sum may have overflowed. If the sum of
  * a row's weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a
- * number although its sum is NaN, because the caller may have made the state that it goes on
- * from. */
+ * number although its sum is NaN, because the caller may have made the state from which the
+ * call continues. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)

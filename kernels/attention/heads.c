@@ -28,7 +28,7 @@ struct heads {
     int32_t visible[MAX_LANES];
     const float *q[MAX_LANES];
     float *out[MAX_LANES];
-    const char *k[MAX_VECTOR], *v[MAX_VECTOR]; /* the address of row 0 of each head */
+    const char *k[MAX_VECTOR], *v[MAX_VECTOR]; /* row of key 0 of each head */
     float *q_t;                                /* [head_dim][lanes] */
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */

@@ -26,8 +26,8 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
     const uintptr_t later = (uintptr_t)row + ROWS * (uintptr_t)m->stride.row;
     for (int at = 0; at < bytes; at += LINE)
         __builtin_prefetch((const void *)(later + (uintptr_t)at));
-    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the row may begin
-                                                                         * within a cache line */
+    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the last line of the
+                                                                         * row */
 }
 
 /* --- Columns ----------------------------------------------------------------------------------

@@ -319,9 +319,8 @@ static struct key_set look(const struct prefill *w, int64_t block)
 
 /* The keys of a block that a panel sees. */
 struct view {
-    struct key_set keys; /* keys that have been brought, from the first to the last that a row
-                          * sees */
-    int first, count;    /* the place of `keys` among the keys that have been brought */
+    struct key_set keys; /* of the keys with rows in struct block: first to last that a row sees */
+    int first, count;    /* first: keys with rows before `keys`; count: number of `keys` */
     bool full;           /* every row sees all of `keys` */
     bool biased;
 };
@@ -450,7 +449,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether some row may not see all keys of the block before the end of its visible keys. */
+/* Returns whether a row may not see some key of the block before the end of the row's visible
+ * keys. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -743,8 +743,8 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
             clear_out(&w.panel[i].chunk, w.panel[i].lanes, a->value_dim);
 }
 
-/* Joins the states of a panel's chunks to its total. They lie `offset` bytes from the beginning of
- * the item's states. */
+/* Joins the states of a panel's chunks to its total. The panel's states lie `offset` bytes from the
+ * beginning of the item's states. */
 static void join_panel(const struct prefill *w, struct panel *p, const struct chunk_run *run,
                        int64_t offset)
 {
