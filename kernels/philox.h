@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Philox4x32-10 of Salmon, Moraes, Dror and Shaw (2011): the part that does not depend on the
- * instruction set. A round turns a counter (c0, c1, c2, c3) into (high1 ^ c1 ^ key0, low1, high0 ^
- * c3 ^ key1, low0). high0 and low0 are the halves of c0 * PHILOX_0, high1 and low1 the halves of c2
- * * PHILOX_1. Each round adds PHILOX_KEY_0 and PHILOX_KEY_1 to the halves of the key. Tiles run the
- * rounds on vectors of counters.
+ * instruction set. A round turns a counter (c0, c1, c2, c3) into
+ *   (high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0).
+ * high0 and low0 are the halves of the product of c0 and PHILOX_0, high1 and low1 the halves of the
+ * product of c2 and PHILOX_1. Each round adds PHILOX_KEY_0 and PHILOX_KEY_1 to the halves of the
+ * key. Tiles run the rounds on vectors of counters.
  */
 #ifndef ATTNKIT_PHILOX_H
 #define ATTNKIT_PHILOX_H
@@ -24,9 +25,10 @@ enum {
 
 /* The counters of a line differ only in word 0, which counts up from word_0 of the first counter.
  * So half of the first two rounds is the same for all of them. For a counter with word 0 = c the
- * rest of the two rounds is: word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c);
- * then word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2), word 2 = word
- * 3 ^ second_2, word 3 = second_3. */
+ * rest of the two rounds is:
+ *   word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c); then
+ *   word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2),
+ *   word 2 = word 3 ^ second_2, word 3 = second_3. */
 struct philox_start {
     uint32_t word_0; /* word 0 of the first counter */
     uint32_t first_2, second_0, second_2, second_3;

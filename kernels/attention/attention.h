@@ -101,9 +101,8 @@ struct attention {
     bool causal;
     bool bottom_right;     /* offset of q: kv_len of the sequence - q_len; else q_offsets or 0 */
     struct ints kv_lens;   /* or none */
-    struct ints q_starts;  /* or none; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1
-                            * of */
-    struct ints kv_starts; /* one tensor of q_len or kv_len rows without a batch */
+    struct ints q_starts;  /* or none; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
+    struct ints kv_starts; /* or none; packed tensors have q_len or kv_len rows and no batch */
     struct ints q_offsets; /* or none */
     struct extras extras;
 };
@@ -155,8 +154,7 @@ int64_t attnkit_decode_total(const struct attention *a, int rows);
 
 /* Compute the state of the chunk that begins at key `first`. attnkit_decode_chunk computes the
  * states of up to MAX_WALKS items, which take turns as in attnkit_decode. These states lie `step`
- * floats
- * apart. */
+ * floats apart. */
 void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kernels,
                            const struct work_item *item, int64_t first, float *state,
                            char *scratch);

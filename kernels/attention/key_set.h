@@ -83,8 +83,8 @@ static inline bool is_in_a_row(struct key_set s)
     return is_equal(s, key_set_of(first_of(s), end_of(s)));
 }
 
-/* Returns the number of keys. Sets with their keys in a row come first, because most sets are like
- * that and not every CPU has an instruction to count bits. */
+/* Returns the number of keys. Does not count the bits if the keys are in a row: most sets are like
+ * that, and not every CPU has an instruction to count bits. */
 static inline int count_of(struct key_set s)
 {
     if (is_empty(s))
