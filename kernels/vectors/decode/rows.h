@@ -10,7 +10,7 @@
 
 #include "kernels/vectors/decode/panel.h"
 
-/* Weights from scores, for so many rows as a constant. */
+/* Turns scores into weights, with the number of rows as a constant. */
 static __attribute__((noinline)) void softmax(const struct panel *panel, struct scores *scores,
                                               struct weights *weights)
 {
@@ -26,7 +26,7 @@ static __attribute__((noinline)) void softmax(const struct panel *panel, struct 
     }
 }
 
-/* The rows of a block from `first` on. */
+/* Fills the panel with `rows` rows of the block from `first` on. */
 static void begin_panel(struct panel *panel, const struct decode_block *block, int first, int rows)
 {
     panel->block = block;
@@ -43,7 +43,7 @@ static void begin_panel(struct panel *panel, const struct decode_block *block, i
     }
 }
 
-/* t in the place of scores, of the keys that each row sees. */
+/* Replaces the scores by t, for the keys that each row sees. */
 static void adjust_scores(const struct panel *panel, struct scores *scores)
 {
     const struct decode_block *const block = panel->block;
@@ -53,7 +53,8 @@ static void adjust_scores(const struct panel *panel, struct scores *scores)
      scores->s[r]);
 }
 
-/* Weights times their factors, those that the row sees: the others are 0 as they are. */
+/* Multiplies the weights of the keys that a row sees by their factors. All other weights are 0
+ * already. */
 static void keep_weights(const struct panel *panel, struct weights *weights)
 {
     for (int r = 0; r < panel->rows; r++) {
