@@ -25,7 +25,7 @@ static inline floats min_with_nan(floats x, floats y)
     return _mm512_min_ps(y, x);
 }
 
-/* 2^n for the n in the low bits of `rounded`. */
+/* Returns 2^n for the n in the low bits of `rounded`. */
 static inline floats power_of_two(floats rounded)
 {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(rounded), 23),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX-512 F, BW, DQ and VL: the shape of the tiles, the inline helpers that several of them use,
- * and their prototypes. kernels.h has the contract of each entry, table.c names them all.
+ * AVX-512 F, BW, DQ and VL: the shapes of the tiles, the inline helpers that several tiles use, and
+ * the prototypes of the entries. kernels.h has the contract of each entry, and table.c names all
+ * entries.
  */
 #ifndef ATTNKIT_AVX512_H
 #define ATTNKIT_AVX512_H
@@ -29,7 +30,7 @@ enum {
     TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
 };
 
-/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+/* --- Operations under the names that kernels/vectors uses ------------------------------------- */
 
 typedef __m512 floats;
 typedef __mmask16 lane_mask;
@@ -64,7 +65,7 @@ static inline void store_aligned(float *to, floats x)
     _mm512_store_ps(to, x);
 }
 
-/* a * b + c, c - a * b and a * b - c with one rounding. */
+/* fma_v is a * b + c, fnma_v c - a * b, fms_v a * b - c, each with one rounding. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -80,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm512_fmsub_ps(a, b, c);
 }
 
-/* The maximum, or y where x is NaN; y is none. */
+/* Returns the maximum, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm512_max_ps(x, y);
 }
 
-/* The maximum, or NaN where x is; y is none. */
+/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm512_max_ps(y, x);
@@ -107,13 +108,13 @@ static inline lane_mask less_v(floats x, floats y)
     return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ);
 }
 
-/* x where the mask is set, else y. */
+/* Returns x where the mask is set, else y. */
 static inline floats select_v(lane_mask mask, floats x, floats y)
 {
     return _mm512_mask_mov_ps(y, mask, x);
 }
 
-/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const __m512i larger = _mm512_castps_si512(x * broadcast(1.0f / 0.75f));
@@ -125,11 +126,11 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
 };
 
-/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
- * SLEEF's Sleef_finz_exp2f16_u10avx512f: the same polynomial in x - round(x), scaled;
+/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
+ * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f: the same polynomial in x - round(x), scaled;
  * tests/kernels/elementary.c compares every float. Inline, because the call spills what its caller
  * holds in registers, and stage by stage, because a core's scheduler holds too few such chains of 9
  * dependent instructions to keep its ports busy. */
@@ -154,8 +155,8 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
     }
 }
 
-/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
- * only in rows without a finite score. */
+/* Returns the number that is subtracted from scores: the maximum, or 0 where the maximum is -inf. A
+ * maximum is -inf only in rows without a finite score. */
 static inline __m512 finite_max(__m512 row_max)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(row_max, broadcast(-INFINITY), _CMP_NEQ_UQ),
@@ -170,7 +171,8 @@ static inline __mmask16 first_mask(int64_t n)
     return n <= 0 ? 0 : (__mmask16)(0xffff >> (VECTOR - n));
 }
 
-/* The first n elements at p, zeros after them; what lies beyond is not touched. */
+/* Returns the first n elements at p, with zeros after them. Memory behind the n elements is not
+ * touched. */
 static inline __m512 load_first(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(first_mask(n), p);
@@ -181,8 +183,9 @@ static inline void store_first(float *p, int64_t n, __m512 x)
     _mm512_mask_storeu_ps(p, first_mask(n), x);
 }
 
-/* Elements `at` on of a row, the first n of them as binary32, zeros after them; what lies beyond is
- * not touched. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is applied. */
+/* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
+ * behind the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
+ * type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m512
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
 {
@@ -226,7 +229,8 @@ static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m51
     return sum;
 }
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
+ * operands. */
 static inline __m512 plain_nan(__m512 y)
 {
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores
- * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
- * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
+ * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of
+ * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
  */
 #include "kernels/avx512/decode.h"
 
-/* The maximum of the lanes of each vector, none of which is NaN. */
+/* Returns the maximum of the lanes of each vector. No lane is NaN. */
 static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
 {
     __m128 m[PANEL_ROWS];
@@ -44,7 +44,7 @@ static inline __m128 store_weights(const __m512 p[PANEL_ROWS], float (*weights)[
     return sum;
 }
 
-/* The scores of VECTOR keys times the factor; -inf from key n on. */
+/* Returns the scores of VECTOR keys times the factor, and -inf from key n on. */
 static inline floats scale_first(const float *s, float factor, int n)
 {
     return _mm512_mask_mul_ps(minus_infinity(), first_mask(n), load_aligned(s), broadcast(factor));

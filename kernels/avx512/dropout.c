@@ -29,7 +29,7 @@ static inline counters xor_3(counters a, counters b, counters c)
     return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
 
-/* The products of the low halves. */
+/* Returns the products of the low halves. */
 static inline counters products(counters a, counters b)
 {
     return _mm512_mul_epu32(a, b);
@@ -52,7 +52,7 @@ static inline counters high(counters product)
     return _mm512_srli_epi64(product, 32);
 }
 
-/* The words of some counters, each vector by itself. */
+/* The four words of some counters, a vector for each word. */
 struct words {
     counters c0, c1, c2, c3;
 };

@@ -14,10 +14,11 @@
 
 enum {
     WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */
-    FEW_ROWS = 6,  /* of a register tile of few rows */
+    FEW_ROWS = 6,  /* rows of a register tile of few_product */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
-    AHEAD = 384,   /* bytes by which they prefetch: six lines of each, farther ones come slower */
-    SHORT_TILE = 8192, /* bytes; up to them a tile is over before a prefetch is of use */
+    AHEAD =
+        384, /* distance of prefetches in bytes: six lines of each tile; a larger one was slower */
+    SHORT_TILE = 8192, /* bytes; a tile of at most so many ends before a prefetch is of use */
 };
 
 /* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
@@ -57,8 +58,8 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Whether a sum is a NaN, in lanes behind the last output too: then y is gone through again, so
- * that all are the same. */
+/* Returns whether a sum is NaN. Lanes behind the last output count, too. If so, the caller goes
+ * through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)
 {
@@ -194,13 +195,13 @@ void attnkit_avx512_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* The address of the next inputs of a tile. */
+/* The address of the next inputs of a tile, and their scales. */
 struct matrix_reader {
     const char *w;
-    __m512 scale; /* of TYPE_Q8_0 */
+    __m512 scale; /* only for TYPE_Q8_0 */
 };
 
-/* Inputs after which a tile has other scales, or all `dim` of them. */
+/* Returns the number of inputs that share scales, or `dim` where the type has no scales. */
 static inline int64_t block_inputs(const enum type type, int64_t dim)
 {
     return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
@@ -235,7 +236,7 @@ add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const fl
     }
 }
 
-/* As has_nan, of few rows. */
+/* Returns whether a sum of few rows is NaN, like has_nan. */
 static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROWS][FEW_TILES],
                                                               const int rows)
 {
@@ -298,7 +299,7 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
     return nan;
 }
 
-/* Rows `first` on. */
+/* Computes all outputs of `rows` rows from row `first` on. */
 static inline __attribute__((always_inline)) bool
 few_rows(const enum type type, const struct few_product *p, int first, const int rows)
 {

@@ -13,13 +13,13 @@ static inline __mmask16 bits_at(const uint64_t words[KEY_BLOCK / 64], int key)
     return (__mmask16)(words[key / 64] >> key % 64);
 }
 
-/* Set where the bit of one of VECTOR keys is. */
+/* Returns a mask that is set where the bit of a key is set, for VECTOR keys from `key` on. */
 static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return bits_at(words, key);
 }
 
-/* f32 of VECTOR numbers from `first` on. */
+/* Returns VECTOR consecutive integers from `first` on as binary32. */
 static inline floats numbers_from(int first)
 {
     const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);

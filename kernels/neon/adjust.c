@@ -25,7 +25,7 @@ static inline floats min_with_nan(floats x, floats y)
     return vminq_f32(x, y);
 }
 
-/* 2^n for the n in the low bits of `rounded`. */
+/* Returns 2^n for the n in the low bits of `rounded`. */
 static inline floats power_of_two(floats rounded)
 {
     return vreinterpretq_f32_s32(

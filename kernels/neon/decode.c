@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores
- * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
- * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
+ * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of
+ * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
  */
 #include "kernels/neon/decode.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: which weights are kept, by the random words of Philox, and the product of weights and
- * their factors. prefill.c and decode.c call the one for each query row and block, prefill.c the
- * other for each panel. Bound by the pipes of the products and shuffles, 8 for a round of 4
+ * Dropout: the factors of weights, from the random words of Philox. keep_line computes the factors
+ * of a query row and block. Bound by the pipes of the products and shuffles, 8 for a round of 4
  * counters.
  */
 #include "kernels/neon/neon.h"

@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum
     return isnan(vmaxvq_f32(most));
 }
 
-/* Settles the results of a register tile. */
+/* Makes every NaN in the results of a register tile the same. */
 static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
                                                         int rows, int64_t out)
 {
@@ -185,7 +185,7 @@ void attnkit_neon_product(const struct product *p)
 /* A tile of the matrix on the way through d: where its next inputs are. */
 struct matrix_reader {
     const char *w;
-    float32x4_t scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
+    float32x4_t scale[TILE_VECTORS]; /* only for TYPE_Q8_0 */
 };
 
 static inline __attribute__((always_inline)) void next_scales(const enum type type,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one for each key of a block: what is added to scores, lines of some keys only,
- * and the mean of several rows. prefill.c, decode.c and weights.c call them for each query row and
- * block that has one. Bound by the issue of instructions: a vector of a bias with a slope takes a
- * dozen.
+ * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
+ * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
+ * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * slope takes a dozen.
  */
 #include "kernels/neon/neon.h"
 
@@ -20,13 +20,13 @@ static inline uint32x4_t lanes_of(uint32_t bits)
     return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(own_bits));
 }
 
-/* Set where the bit of one of VECTOR keys is. */
+/* Returns a mask that is set where the bit of a key is set, for VECTOR keys from `key` on. */
 static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return lanes_of(bits_at(words, key));
 }
 
-/* f32 of VECTOR numbers from `first` on. */
+/* Returns VECTOR consecutive integers from `first` on as binary32. */
 static inline floats numbers_from(int first)
 {
     static const int32_t order[VECTOR] = {0, 1, 2, 3};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks to bits: which bytes of those of a block of keys are not 0, which ids are a row's own,
- * which numbers of a bias mask nothing. mask.c of kernels/attention calls them for each query row
- * and block. Bound by loads.
+ * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
+ * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
+ * for each query row and block. Loads bound them.
  */
 #include "kernels/neon/neon.h"
 

@@ -29,7 +29,7 @@ enum {
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 
-/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+/* --- Operations under the names that kernels/vectors uses ------------------------------------- */
 
 typedef float32x4_t floats;
 typedef uint32x4_t lane_mask;
@@ -64,7 +64,7 @@ static inline void store_aligned(float *to, floats x)
     vst1q_f32(to, x);
 }
 
-/* a * b + c, c - a * b and a * b - c with one rounding. */
+/* fma_v is a * b + c, fnma_v c - a * b, fms_v a * b - c, each with one rounding. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return vfmaq_f32(c, a, b);
@@ -80,13 +80,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return vfmaq_f32(vnegq_f32(c), a, b);
 }
 
-/* The maximum, or y where x is NaN; y is none. */
+/* Returns the maximum, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return vmaxnmq_f32(x, y);
 }
 
-/* The maximum, or NaN where x is; y is none. */
+/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return vmaxq_f32(x, y);
@@ -107,13 +107,13 @@ static inline lane_mask less_v(floats x, floats y)
     return vcltq_f32(x, y);
 }
 
-/* x where the mask is set, else y. */
+/* Returns x where the mask is set, else y. */
 static inline floats select_v(lane_mask mask, floats x, floats y)
 {
     return vbslq_f32(mask, x, y);
 }
 
-/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const uint32x4_t larger = vreinterpretq_u32_f32(x * broadcast(1.0f / 0.75f));
@@ -124,7 +124,7 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
 };
 
 /* 2^(n - POWER_HEADROOM), and +0 for n = LEAST_POWER - 1. */
@@ -133,8 +133,8 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127 - POWER_HEADROOM)), 23));
 }
 
-/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
- * SLEEF's Sleef_finz_exp2f4_u10advsimd: the same polynomial in x - round(x), times
+/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
+ * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd: the same polynomial in x - round(x), times
  * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
  * float. Inline, because the call leaves no vector in its register, and stage by stage, because one
  * such chain after the other would leave the pipes waiting. */
@@ -160,8 +160,8 @@ static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, c
         x[i] = vmulq_f32(p[i], shrunk_power_of_two(power[i]));
 }
 
-/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
- * only in rows without a finite score. */
+/* Returns the number that is subtracted from scores: the maximum, or 0 where the maximum is -inf. A
+ * maximum is -inf only in rows without a finite score. */
 static inline float32x4_t finite_max(float32x4_t row_max)
 {
     const uint32x4_t none = vceqq_f32(row_max, vdupq_n_f32(-INFINITY));
@@ -313,7 +313,8 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab13, cd13));
 }
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
+ * operands. */
 static inline float32x4_t plain_nan(float32x4_t y)
 {
     const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lines of the numbers that are added to scores, one number for each key of a block, and the mean
- * of several rows. prefill.c, decode.c and weights.c call bias_line for each query row and block
- * with such a line. The lines.c of an instruction set includes this file after mask_of_keys and
- * numbers_from.
+ * of several rows. mask.c of kernels/attention calls bias_line for each query row and block with
+ * such a line; weights.c calls mean. The lines.c of an instruction set includes this file after
+ * mask_of_keys and numbers_from.
  */
 #ifndef ATTNKIT_VECTORS_LINES_H
 #define ATTNKIT_VECTORS_LINES_H
