@@ -27,7 +27,7 @@ enum {
     F32_DECODE_ROWS = 12,
     MATRIX_ROWS = 16,
     F32_MATRIX_ROWS = 6,
-    TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* of an element of all keys of a tile of K */
 };
 
 /* --- Operations under the names that kernels/vectors uses ------------------------------------- */
@@ -130,10 +130,10 @@ enum {
 };
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f: the same polynomial in x - round(x), scaled;
- * tests/kernels/elementary.c compares every float. Inline, because the call spills what its caller
- * holds in registers, and stage by stage, because a core's scheduler holds too few such chains of 9
- * dependent instructions to keep its ports busy. */
+ * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. It is the same polynomial in x - round(x), scaled;
+ * tests/kernels/elementary.c compares every float. The function is inline, because a call would
+ * spill the registers of its caller. It takes all vectors through one stage after the other: a
+ * core's scheduler holds too few chains of 9 dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -148,7 +148,7 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
         for (int i = 0; i < n; i++)
             p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(coefficients[k]));
     for (int i = 0; i < n; i++) {
-        /* A NaN is not less. */
+        /* A NaN is not less, so it stays. */
         const __mmask16 not_less =
             _mm512_cmp_ps_mask(rounded[i], _mm512_set1_ps(LEAST_POWER), _CMP_NLT_UQ);
         x[i] = _mm512_maskz_scalef_ps(not_less, p[i], rounded[i]);
@@ -163,7 +163,7 @@ static inline __m512 finite_max(__m512 row_max)
                                row_max);
 }
 
-/* A mask of the first n elements, for any n. */
+/* Returns a mask of the first n elements, for any n. */
 static inline __mmask16 first_mask(int64_t n)
 {
     if (n >= VECTOR)
@@ -204,8 +204,9 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     }
 }
 
-/* The height of a register tile of so many vectors: 24 accumulators, which leave room for 4 vectors
- * and a broadcast in 32 zmm, or 8, which keep two ports with a latency of 4 busy. */
+/* Returns the height of a register tile of `vectors` vectors. 4 vectors have 24 accumulators, which
+ * leave room for 4 vectors and a broadcast in 32 zmm. Fewer vectors have at least 8 accumulators,
+ * which keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 4 ? 6 : 8;
@@ -218,8 +219,8 @@ static inline int panel_height(int64_t left, int vectors)
 
 enum { LARGE_TILE = 16 /* accumulators */ };
 
-/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
- * from one register to another in long rounds, and spills some. */
+/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without it, in
+ * long rounds, gcc moves sums from one register to another, and spills some. */
 static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
                                                                  const bool is_large)
 {
@@ -237,8 +238,8 @@ static inline __m512 plain_nan(__m512 y)
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
 }
 
-/* sum + *x * w in one instruction, which broadcasts x. On a Zen 4 it costs no more than one of
- * registers, where a broadcast takes a cycle of its own. */
+/* Returns sum + *x * w by one instruction, which broadcasts x. On a Zen 4 it costs no more than a
+ * multiply-add of registers, and a separate broadcast would take a cycle of its own. */
 static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
                                                                      __m512 sum)
 {

@@ -4,16 +4,16 @@
  * linear.c calls it for every panel of outputs and cut of the inputs.
  *
  * Tile of 8 rows x 3 tiles of the matrix: 24 accumulators, 3 of w and 1 broadcast are 28 of 32 zmm.
- * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, 19 loads of the 24 that fit beside them
- * (12 of them part of an FMA) and next to nothing else: 33 instructions, where 3 a cycle are what a
- * core gives that another thread shares. A product of few rows reads each tile once, as fast as
- * memory gives it.
+ * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, and 19 loads of the 24 that fit beside
+ * them, 12 of which are part of an FMA. With little else these are 33 instructions, because a core
+ * that another thread shares executes only 3 instructions a cycle. A product of few rows reads each
+ * tile once, and memory bounds it.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"
 
 enum {
-    WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */
+    WIDTH = 3,     /* vectors of outputs of a register tile, which has ROW_GROUP rows */
     FEW_ROWS = 6,  /* rows of a register tile of few_product */
     FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
     AHEAD =
@@ -21,7 +21,7 @@ enum {
     SHORT_TILE = 8192, /* bytes; a tile of at most so many ends before a prefetch is of use */
 };
 
-/* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
+/* Loads the chains over earlier inputs. Only the last vector may have fewer outputs than VECTOR. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, __mmask16 last,
                                                             const int rows, const int vectors,
@@ -64,7 +64,8 @@ static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][
                                                           const int rows, const int vectors)
 {
     const int last = rows * vectors - 1;
-    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* a comparison takes four cycles */
+    __mmask16 ordered[] = {0xffff, 0xffff,
+                           0xffff}; /* three masks, because a comparison takes four cycles */
     for (int n = 0; n <= last; n += 2) {
         const int m = n < last ? n + 1 : n;
         __mmask16 *const mask = &ordered[n / 2 % 3];
@@ -82,8 +83,9 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
     }
 }
 
-/* Input d of a group of rows. Large tiles broadcast the elements of half of the rows once for each
- * vector, by loads that their cycles have room for, and save the instruction of a broadcast. */
+/* Adds the products of input d of a group of rows. In large tiles, the FMAs of half of the rows
+ * broadcast the element anew for each vector. This saves the broadcast instruction, and the cycles
+ * have room for the loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,
@@ -104,8 +106,8 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
             acc[i][j] = multiply_add_one(x + d * ROW_GROUP + i, w_d[j], acc[i][j]);
 }
 
-/* The group x, whose first row is `first`, and the matrix's tiles from that of output `out` on.
- * Returns what has_nan does. */
+/* Computes the group of rows at x, whose first row is `first`, and `vectors` tiles of the matrix
+ * from output `out` on. Returns has_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 product_tile(const struct product *p, const float *x, int first, int64_t out,
              struct requests *requests, const int rows, const int vectors)
@@ -138,7 +140,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out,
     return has_nan(acc, rows, vectors);
 }
 
-/* A group of rows, which stays in the L1 cache, and all outputs. */
+/* Computes all outputs of a group of rows, which stays in L1. Returns whether a sum is NaN. */
 static inline __attribute__((always_inline)) bool product_group(const struct product *p,
                                                                 const float *x, int first,
                                                                 struct requests *requests,
@@ -249,8 +251,8 @@ static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROW
     return (ordered[0] & ordered[1]) != 0xffff;
 }
 
-/* FEW_TILES tiles from that of output `out` on, or those that there are of them. Returns what
- * has_few_nan does. */
+/* Computes FEW_TILES tiles of outputs, or as many as there are, beginning with the tile of output
+ * `out`. Returns has_few_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {
@@ -274,7 +276,8 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
             begin_block(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
-            /* A row of binary32 is so little work that hardware is ahead in caches. */
+            /* A row of binary32 is so little work that the hardware prefetcher is early enough if
+             * the matrix is in a cache. */
             for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1 || p->far); t++)
                 _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
             for (int e = 0; e < line_inputs(type); e++)
@@ -299,7 +302,7 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
     return nan;
 }
 
-/* Computes all outputs of `rows` rows from row `first` on. */
+/* Computes all outputs of `rows` rows from row `first` on. Returns whether a sum is NaN. */
 static inline __attribute__((always_inline)) bool
 few_rows(const enum type type, const struct few_product *p, int first, const int rows)
 {
@@ -309,7 +312,8 @@ few_rows(const enum type type, const struct few_product *p, int first, const int
     return nan;
 }
 
-/* Scales take registers, too. */
+/* Returns the most rows of a register tile. With scales it is smaller, because they take
+ * registers. */
 static inline int few_height(const enum type type)
 {
     return type == TYPE_Q8_0 ? 4 : FEW_ROWS;

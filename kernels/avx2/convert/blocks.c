@@ -103,7 +103,7 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* The first element of the largest magnitude. As integers, magnitudes have the order of the
+/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
  * numbers, and NaN comes last. */
 static inline float largest_of(const float *x)
 {

@@ -123,7 +123,7 @@ static inline float largest_of(const float *x)
     return x[vminvq_u32(first)];
 }
 
-/* The integers of VECTOR elements. */
+/* Returns the integers of VECTOR elements. */
 static inline __attribute__((always_inline)) uint16x4_t integers_from(const enum type type,
                                                                       const float *x, float factor)
 {
