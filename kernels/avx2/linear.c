@@ -12,12 +12,11 @@
 #include "kernels/avx2/avx2.h"
 
 enum {
-    ROWS = 4,      /* rows of a register tile, half a group */
-    WIDTH = 3,     /* vectors of outputs of a register tile */
-    FEW_ROWS = 4,  /* rows of a register tile of few_product */
-    FEW_TILES = 4, /* tiles of the matrix that a register tile of one row reads side by side */
-    AHEAD =
-        384, /* distance of prefetches in bytes: six lines of each tile; a larger one was slower */
+    ROWS = 4,          /* rows of a register tile, half a group */
+    WIDTH = 3,         /* vectors of outputs of a register tile */
+    FEW_ROWS = 4,      /* rows of a register tile of few_product */
+    FEW_TILES = 4,     /* tiles of the matrix that a register tile of one row reads side by side */
+    AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
     SHORT_TILE = 8192, /* bytes; a tile of at most so many ends before a prefetch is of use */
 };
 

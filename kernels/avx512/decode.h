@@ -19,12 +19,11 @@ enum {
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
-    const char *stop; /* the end of the current row, or of the page before that */
-    bool pages;       /* the pages that come later are prefetched, too */
-    bool apart;       /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
-    int64_t bytes;    /* of each row */
-    int64_t due,
-        pace; /* 256ths of lines: the lines that are due, and the growth of `due` in each call */
+    const char *stop;  /* the end of the current row, or of the page before that */
+    bool pages;        /* the pages that come later are prefetched, too */
+    bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
+    int64_t bytes;     /* of each row */
+    int64_t due, pace; /* 256ths of lines: those that are due, and what a call adds */
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead;

@@ -13,11 +13,10 @@
 #include "kernels/avx512/avx512.h"
 
 enum {
-    WIDTH = 3,     /* vectors of outputs of a register tile, which has ROW_GROUP rows */
-    FEW_ROWS = 6,  /* rows of a register tile of few_product */
-    FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
-    AHEAD =
-        384, /* distance of prefetches in bytes: six lines of each tile; a larger one was slower */
+    WIDTH = 3,         /* vectors of outputs of a register tile, which has ROW_GROUP rows */
+    FEW_ROWS = 6,      /* rows of a register tile of few_product */
+    FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
+    AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
     SHORT_TILE = 8192, /* bytes; a tile of at most so many ends before a prefetch is of use */
 };
 
@@ -64,8 +63,7 @@ static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][
                                                           const int rows, const int vectors)
 {
     const int last = rows * vectors - 1;
-    __mmask16 ordered[] = {0xffff, 0xffff,
-                           0xffff}; /* three masks, because a comparison takes four cycles */
+    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* three, as a comparison takes four cycles */
     for (int n = 0; n <= last; n += 2) {
         const int m = n < last ? n + 1 : n;
         __mmask16 *const mask = &ordered[n / 2 % 3];

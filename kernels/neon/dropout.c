@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: the factors of weights, from the random words of Philox. keep_line computes the factors
- * of a query row and block. Bound by the pipes of the products and shuffles, 8 for a round of 4
- * counters.
+ * of a query row and block. The pipes of products and shuffles bound it: 8 of these instructions
+ * for a round of 4 counters.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/philox.h"
@@ -12,7 +12,7 @@ enum {
     TOGETHER = 4,      /* vectors, to hide the latency of products */
 };
 
-/* The halves of the products of each element. */
+/* The low and high halves of the products of each element. */
 struct product_halves {
     uint32x4_t low, high;
 };
@@ -48,7 +48,8 @@ static inline struct words next(struct words w, uint32_t key_0, uint32_t key_1)
          veorq_u32(veorq_u32(product_0.high, w.c[3]), vdupq_n_u32(key_1)), product_0.low}};
 }
 
-/* The factors for the keys of a vector of counters: word j of counter i is that of key 4 i + j. */
+/* Stores the factors for the keys of a vector of counters. Word j of counter i is for key 4 i +
+ * j. */
 static inline void store(struct words w, const struct keep_line *what, float *line)
 {
     const uint32x4_t most_dropped = vdupq_n_u32((uint32_t)(what->dropped - 1));

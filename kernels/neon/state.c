@@ -3,7 +3,7 @@
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, the
  * states of later chunks are folded into it, and a state or a total becomes the result, out = o / l
  * + 0 and lse = M ln 2 + log l. Panels have rows across the lanes; decode has a line of memory per
- * row. Registers are plenty; loads and stores bound the folding, fdiv the finishing.
+ * row. There are more registers than needed. Loads and stores bound folding, fdiv bounds finishing.
  */
 #include "kernels/neon/neon.h"
 
@@ -42,7 +42,7 @@ static inline void store_wide(double *to, struct wide x)
     vst1q_f64(to + HALF, x.high);
 }
 
-/* The first n, as load_first and store_first have them, for 1 <= n <= 3. */
+/* Loads or stores the first n numbers, 1 <= n <= 3, as load_first and store_first do for floats. */
 static inline struct wide load_first_wide(const double *from, int64_t n)
 {
     struct wide x = {vdupq_n_f64(0.0), vdupq_n_f64(0.0)};

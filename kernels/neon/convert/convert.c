@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 4 elements at a time, and
- * tiles of K to binary32, 4 elements of 4 keys at a time. Bound by loads and stores, but for the
- * division of each element that becomes a byte. Types with scales have functions of their own, so
- * that short rows of other types need not save registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 4 elements at
+ * a time, and of tiles of K to binary32, 4 elements of 4 keys at a time. Loads and stores bound it,
+ * except that a division for each element bounds narrowing to bytes. Types with scales have
+ * functions of their own, so that short rows of other types need not save registers.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -54,8 +54,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* The first `lines` lines of a tile, 1 .. 4, to as many columns of rows of n, times the scale of
- * each key where `scale` is not NULL. */
+/* Writes the first `lines` lines of a tile, 1 .. 4, as columns of rows of n elements. If `scale` is
+ * not NULL, elements are multiplied by the scale of their key. */
 static inline __attribute__((always_inline)) void widen_columns(const enum type type,
                                                                 const char *line,
                                                                 const float32x4_t *scale, int lines,
@@ -160,7 +160,7 @@ static inline int8x8_t bytes_from_f32(float32x4_t x)
     return vmax_s8(vqmovn_s16(vcombine_s16(i16, i16)), vdup_n_s8(-127));
 }
 
-/* Elements, as many as there are lanes, in the low bytes. */
+/* Returns the elements of all lanes in the low bytes. */
 static inline uint64x1_t narrowed(const enum type type, float32x4_t x, float scale)
 {
     switch (type) {
