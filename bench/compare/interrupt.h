@@ -13,7 +13,7 @@ void interrupt_catch(void);
 
 bool interrupted(void);
 
-/* Restores the default effect of signals. For child processes. */
+/* Restores the default effect of signals. Child processes call it. */
 void interrupt_release(void);
 
 /* Dies of the signal that has come, if any. */

@@ -51,7 +51,7 @@ static void append(void *arg)
     memory->status = attnkit_append(&args, &exec, NULL);
 }
 
-/* Appends K as to a cache for decoding: with rotation, in tiles. */
+/* Appends K to a cache for decoding, with rotation and in tiles. */
 static void append_turned(void *arg)
 {
     struct memory *const memory = arg;

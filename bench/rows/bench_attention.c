@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
- * V in float32, by the AVX2 kernels, on two threads; with one query row the family is decode, with
+ * V in float32, by the AVX2 kernels, on two threads. With one query row the family is decode, with
  * few query rows for many keys it is few. Q and the result are always f32. The roof of decode is
  * reading memory, the roof of all others the multiply-adds of their instruction set, on the same
  * threads. After the name of a row, /planned is a run of a plan, which is made once before; /warm
@@ -105,7 +105,7 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* Whether a row is a chunk of a prompt, or a few drafts, at the end of a long cache. */
+/* Returns whether a row is a chunk of a prompt, or a few drafts, at the end of a long cache. */
 static bool is_few(const struct shape *shape)
 {
     return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;

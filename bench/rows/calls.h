@@ -48,8 +48,8 @@ char *copies_next(struct copies *copies);
 
 double copies_memory_bytes(const struct copies *copies);
 
-/* Whether this machine has `bytes` of free memory. Linux promises more memory than it has, and
- * kills processes that use it. */
+/* Returns whether this machine has `bytes` of free memory. Linux promises more memory than it has,
+ * and kills processes that use it. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */

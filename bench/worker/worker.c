@@ -97,7 +97,7 @@ static bool become_append(struct row *row)
     return ok;
 }
 
-/* Whether the row is of the family that the name says. */
+/* Returns whether the row is of the family that the name says. */
 static bool has_family(const struct row *row, const char *family)
 {
     const size_t length = strlen(family);

@@ -13,7 +13,7 @@ enum { COLUMNS = 96, LABEL = 10 };
 
 /* ----------------------------------------------------------------- the processor, from Linux */
 
-/* Whether a feature matters to arithmetic. Linux names more than a hundred. */
+/* Returns whether a feature matters to arithmetic. Linux names more than a hundred. */
 static bool is_of_interest(const char *feature)
 {
     static const char *const prefixes[] = {"sse4_2", "f16c", "fma", "avx",  "amx",

@@ -40,7 +40,7 @@ struct option {
 /* Reads `--name argument` and `--name=argument` into the values. False: complained. */
 bool options_parse(const struct option *options, int count, int argc, char **argv);
 
-/* Whether each of the named options was given; names end with NULL. False: complained. */
+/* Returns whether each of the named options was given; names end with NULL. False: complained. */
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
 
@@ -49,7 +49,7 @@ struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };
 
-/* Whether all have what they need. False: complained. */
+/* Returns whether all have what they need. False: complained. */
 bool options_go_together(const struct option_pair *pairs, size_t count);
 
 /* One line or more for each option, aligned. */

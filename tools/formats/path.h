@@ -13,8 +13,8 @@ enum { PATH_ROOM = 4096 };
  * errno says why. */
 bool path_resolve(const char *name, char path[PATH_ROOM]);
 
-/* Whether two names are one file: by device and inode if it is there, also through hard links, else
- * by the path it would have. */
+/* Returns whether two names are one file: by device and inode if it is there, also through hard
+ * links, else by the path it would have. */
 bool path_same_file(const char *a, const char *b);
 
 #endif

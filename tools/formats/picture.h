@@ -14,7 +14,8 @@ struct picture {
     uint8_t *pixels; /* red, green and blue of each, in rows from the top; the owner's to free */
 };
 
-/* Whether this command can write pictures. False: complained, naming the option that asks for it.
+/* Returns whether this command can write pictures. False: complained, naming the option that asks
+ * for it.
  */
 bool picture_can_be_written(const char *option);
 

@@ -15,7 +15,8 @@ int utf8_take(const char *at, const char *end, uint32_t *character);
 /* Appends the character; returns the end. */
 char *utf8_put(char *string, uint32_t character);
 
-/* Whether a terminal may take the character for a command: U+0000 .. U+001F, U+007F .. U+009F. */
+/* Returns whether a terminal may take the character for a command: U+0000 .. U+001F, U+007F ..
+ * U+009F. */
 bool utf8_is_control(uint32_t character);
 
 #endif

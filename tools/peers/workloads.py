@@ -47,7 +47,7 @@ class Workload:
 
     @property
     def can_fold(self):
-        """Whether the query heads that share a KV head can be rows of one head."""
+        """Returns whether the query heads that share a KV head can be rows of one head."""
         return self.group > 1 and not self.causal
 
     @property

@@ -37,7 +37,7 @@ class Change:
 
     @property
     def is_open(self):
-        """Whether the lost speed has not come back."""
+        """Returns whether the lost speed has not come back."""
         return self.step < 0 and self.now < (1 - changes.LEAST_STEP) * self.before
 
 

@@ -32,7 +32,7 @@ def checked(content):
 
 
 def is_timed(entry):
-    """Whether a call is too small to be compared with a roof."""
+    """Returns whether a call is too small to be compared with a roof."""
     return entry["tiny"] or not entry["roof"]["speed"]
 
 

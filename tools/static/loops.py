@@ -384,7 +384,7 @@ def differences_of(what, group, was, has_mca):
 
 
 def is_sound(stored):
-    """Whether the file has the form compiler -> loops -> figure -> values."""
+    """Returns whether the file has the form compiler -> loops -> figure -> values."""
     return all(isinstance(groups, dict) and
                all(re.fullmatch(r"\S.* \d+", key) and isinstance(group, dict) and
                    COUNTED <= group.keys() and

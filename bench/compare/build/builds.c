@@ -122,7 +122,7 @@ static bool export_source(const struct revision *revision)
     return step(revision, git) && step(revision, tar);
 }
 
-/* Whether the project has the option. meson refuses unknown options. */
+/* Returns whether the project has the option. meson refuses unknown options. */
 static bool has_option(const struct revision *revision, const char *option)
 {
     char name[PATH_MAX], line[512], wanted[64];

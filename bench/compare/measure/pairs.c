@@ -2,9 +2,9 @@
  *
  * Pairs of calls. Both sides set up the same call in the same memory, and make it right after each
  * other, in random order. A timing covers calls for at least 150 us, so a disturbance that lasts
- * longer is in both timings of a pair. It measures the thread's processor time, which does not
- * count while other programs have the processor. If a side waits by itself, it measures wall clock
- * time.
+ * longer is in both timings of a pair. A timing measures the thread's processor time, which does
+ * not count while other programs have the processor. If a side waits by itself, the timing measures
+ * wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -86,7 +86,8 @@ static void try_call(int side, const struct worker_call *call)
 
 /* ------------------------------------------------------------------------------- the results */
 
-/* Whether the results are equal, or close if that is allowed. Only results of floats can be close.
+/* Returns whether the results are equal, or close if that is allowed. Only results of floats can be
+ * close.
  */
 static bool accept_results(const struct copied *base, const struct copied *head)
 {
@@ -102,8 +103,8 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* Makes the first call of a side alone, which has also packed its matrices and filled its cache,
- * and keeps its result. */
+/* Makes the first call of a side alone and keeps its result. The side has packed its matrices and
+ * filled its cache before. */
 static void keep_result(void *self, const struct worker_call *call)
 {
     struct set_up *const its = self;
@@ -124,8 +125,8 @@ static void keep_result(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Whether both sides give the same result alone, each in memory that nothing else has written to.
- * There each operand exists once. */
+/* Returns whether both sides give the same result alone, each in memory that nothing else has
+ * written to. In that memory each operand exists once. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];
@@ -146,7 +147,8 @@ static void forget_alone(void)
     memset(now.alone, 0, sizeof now.alone);
 }
 
-/* Whether each copy gives the same result in its memory beside the others as its side does alone.
+/* Returns whether each copy gives the same result in memory that it shares with other copies as its
+ * side gives alone.
  */
 static bool compare_results(void)
 {

@@ -31,7 +31,7 @@ static bool is_unclear(const struct point *point)
     return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* Whether a point is wrong whatever its times are. */
+/* Returns whether a point is wrong whatever its times are. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||

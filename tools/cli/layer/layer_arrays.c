@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------------ inputs */
 
-/* Whether rows have the length that the weights take. */
+/* Returns whether rows have the length that the weights take. */
 static bool check_length(const char *name, const struct npy *array, int64_t length,
                          const char *weights)
 {
@@ -23,7 +23,7 @@ static bool check_length(const char *name, const struct npy *array, int64_t leng
                     npy_shape(array, shape), (long long)length, weights);
 }
 
-/* Whether the context has the rank, the type and the batch of x. */
+/* Returns whether the context has the rank, the type and the batch of x. */
 static bool check_context(const struct layer_options *options, const struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;
@@ -136,7 +136,7 @@ static bool name_outputs(const struct layer_options *options, struct run *run)
            (!options->plot || run_add_output("--plot", options->plot, NULL, run));
 }
 
-/* Whether no result replaces a file in a folder of weights. No option names these files. */
+/* Returns whether no result replaces a file in a folder of weights. No option names these files. */
 static bool apart_from_weights(const struct layer *layer)
 {
     for (int i = 0; i < layer->run.output_count; i++)

@@ -121,7 +121,7 @@ static bool find_role(const struct weights_file *file, const char *prefix, enum 
     return true;
 }
 
-/* Whether the tensor has this rank, and no size of 0, which the library would take for a
+/* Returns whether the tensor has this rank, and no size of 0, which the library would take for a
  * default. */
 static bool check_tensor(const struct tensor *tensor, int rank)
 {
@@ -217,7 +217,8 @@ static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEX
     return npy_shape(&same, text);
 }
 
-/* Whether the tensor has so many rows; `why` says in the message where the number comes from. */
+/* Returns whether the tensor has so many rows; `why` says in the message where the number comes
+ * from. */
 static bool check_rows(const struct tensor *tensor, int64_t rows, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];

@@ -82,7 +82,7 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Whether an array has a number for each row or key, once for all entries or for each. */
+/* Returns whether an array has a number for each row or key, once for all entries or for each. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];

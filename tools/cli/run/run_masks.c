@@ -35,7 +35,7 @@ static bool check_dims(const struct run_mask *mask)
                     mask->dims, mask->file, mask->array.rank);
 }
 
-/* Whether each size before the last is 1 or the call's. */
+/* Returns whether each size before the last is 1 or the call's. */
 static bool check_sizes(const struct run_mask *mask, const attnkit_attention_args *args)
 {
     const int64_t sizes[] = {args->batch, args->q_heads, args->q_len};
@@ -53,7 +53,7 @@ static bool check_sizes(const struct run_mask *mask, const attnkit_attention_arg
     return true;
 }
 
-/* Whether the last size is 1 .. `most`. A shorter mask hides the keys after it. */
+/* Returns whether the last size is 1 .. `most`. A shorter mask hides the keys after it. */
 static bool check_last(const struct run_mask *mask, const char *what, int64_t most)
 {
     char shape[NPY_SHAPE_TEXT];
