@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit info`: what this machine has, what the library makes of it, and why.
+ * `attnkit info`: the processor of this machine, the instruction sets that the library can use on
+ * it, and the reasons.
  */
 #include <attnkit.h>
 

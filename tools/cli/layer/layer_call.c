@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of `attnkit layer`: the weights are packed once, and the layer runs as often as
- * --repeat says.
+ * The calls of `attnkit layer`. The weights are packed once, and the layer runs --repeat times.
  */
 #include "tools/cli/layer/layer.h"
 
@@ -38,7 +37,7 @@ bool layer_pack(struct layer *layer)
     return true;
 }
 
-/* The attention of the layer's arguments, without the shapes that follow from the weights. */
+/* Describes the attention of the layer, without the sizes that follow from the weights. */
 static void describe_attention(struct layer *layer)
 {
     attnkit_attention_args *const a = &layer->attention;
