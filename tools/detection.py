@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how reliable `attnkit compare` is: how often it finds a real slowdown, and how often a false one.
+"""Measures how reliable `attnkit compare` is: how often it finds a real slowdown, and how often it reports a false one.
 
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
-Builds the library with prefill slowed by so many percent (-Dslowdown) in BUILD/detection, and compares each,
-repeatedly and in random order, with the build that is slowed by 0 percent, which has the same code. Only points
-of prefill are slower. A red point of decode, linear maps or appends is a false alarm, and so is any red point
-at 0 percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in
-OUTPUT.md; --from makes the table from results that were written before. Exit codes: 0 the floors hold, 1 they
-do not, 2 the command was not understood, 3 there is nothing to judge or something went wrong."""
+Builds libraries with prefill slowed by the given percents (-Dslowdown) in BUILD/detection. Compares each library,
+repeatedly and in random order, with the library that is slowed by 0 percent, which has the same code. Only points of
+prefill are slower. A red point of decode, linear maps or appends is a false alarm, and so is any red point at 0
+percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in OUTPUT.md;
+--from makes the table from results of an earlier run. Exit codes: 0 the floors hold, 1 they do not, 2 the command was
+not understood, 3 there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -86,8 +86,8 @@ def run(command):
 
 
 def build_libraries(folder, percents):
-    """Libraries slowed by these percentages, up to date, each with its worker beside it. One build folder makes
-    all of them, because little differs."""
+    """Builds libraries slowed by these percentages, each with its worker beside it. One build folder makes all of them,
+    because little differs between them."""
     meson = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"
     build, libraries = folder / "build", {}
     if not (build / "build.ninja").exists():
@@ -161,7 +161,7 @@ def compare(command, seed):
 
 
 def summary(result, percent, names):
-    """The results of a run that are kept. Points are indices into `names`."""
+    """Returns the results of a run that are kept. Verdicts are in the order of `names`."""
     points = {point["name"]: point for point in result["points"]}
     if list(points) != names:
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")
@@ -183,7 +183,8 @@ def summary(result, percent, names):
 
 
 def order_of_runs(percents, runs, seed):
-    """In rounds, so that changes of the machine affect all percentages alike."""
+    """Returns the percentages in the order of runs. Each round has all percentages, so that changes of the machine
+    affect all alike."""
     lots = random.Random(seed)
     return [percent for _ in range(runs) for percent in lots.sample(percents, len(percents))]
 

@@ -6,12 +6,12 @@ or on machines of a CPU family.
     tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
     tools/floors.py --results FILE ...          measures nothing
     tools/floors.py --raise --results FILE ...  writes higher floors, never lower ones
-    tools/floors.py --base [REVISION]           whether no floor is lower there than it was
+    tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
-A row is measured 5 times; a row that was disturbed or is below its floor is measured again, at most twice
-(--quick: 3 times, once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all
-floors hold; 1 one does not; 2 none is broken, but some rows could not be judged; 3 no sense in what was given;
-77 --base without a revision finds none."""
+A row is measured 5 times; a row that was disturbed or is below its floor is measured again, at most twice (--quick: 3
+times, once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all floors hold; 1 a
+floor is broken; 2 no floor is broken, but some rows could not be judged; 3 invalid arguments or files; 77 --base
+without a revision finds no revision."""
 
 import argparse
 import dataclasses
@@ -44,7 +44,7 @@ BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 class Floor:
     """Percent of a roof: on any machine, and by CPU family if one number does not fit all."""
     common: float
-    families: dict = dataclasses.field(default_factory=dict)  # name -> percent, none below common
+    families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
     def of(self, family):
         return self.families.get(family, self.common)
@@ -117,7 +117,7 @@ def parse_floor(words, where):
 
 
 def parse(text, where):
-    """Name -> Floor."""
+    """Returns the floors of a text as name -> Floor."""
     floors = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -142,7 +142,7 @@ def read_floors(path):
 
 
 def write_floors(path, floors):
-    """Changes nothing but the numbers."""
+    """Writes the floors to the file. Only the numbers change."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         name = line.split(" ")[0]
@@ -168,12 +168,12 @@ def git(*words):
 
 
 def families_of(*floors):
-    """None, which stands for any machine, and the CPU families that have a number in one of the floors."""
+    """Returns None, which stands for any machine, and the CPU families that have a number in one of the floors."""
     return [None, *dict.fromkeys(name for floor in floors for name in floor.families)]
 
 
 def lowered(name, old, now):
-    """The families for which a floor is lower now, or gone. old and now are Floors; now is None if the floor is
+    """Returns the families for which a floor is lower now, or gone. old and now are Floors; now is None if the floor is
     gone."""
     if not now:
         return [f"{name}: the floor was {old.common:.1f}, is gone"]

@@ -4,11 +4,11 @@
 
     tools/reference.py HEADER
 
-A section begins with a comment and a line of dashes, and is a page. The comment above a declaration
-documents it. A field or constant has a comment behind it, or is named in the comment above its paragraph. A
-field that is alone in its paragraph need not be named there. Fields of a struct attnkit_..._data have the
-comments of the fields of the same names in the structs that a plan is made of, and a function attnkit_..._init
-is documented by its name. tests/repository/reference.py finds declarations without a comment."""
+A section is a page; it begins with a comment and a line of dashes. The comment above a declaration documents the
+declaration. A field or constant has a comment behind it, or is named in the comment above its paragraph. A field that
+is alone in its paragraph need not be named there. Fields of a struct attnkit_..._data have the comments of the fields
+of the same names in the structs that a plan is made of, and a function attnkit_..._init is documented by its name.
+tests/repository/reference.py finds declarations without a comment."""
 
 import re
 import sys
@@ -191,7 +191,7 @@ def parts_of(block):
 
 
 def for_doxygen(text, links):
-    """The text for Doxygen: formulas and tables literally, everything else as running text."""
+    """Formats a text for Doxygen: formulas and tables literally, everything else as running text."""
     output = []
     for block in re.split(r"\n *\n", text):
         for indented, lines in parts_of(block):
@@ -249,7 +249,8 @@ def page_of(title):
 
 
 def pages_in_order(headers):
-    """Doxygen reads files in alphabetical order, and shows pages in the order in which it meets them."""
+    """Brings the pages into order. Doxygen reads files in alphabetical order, and shows pages in the order in which it
+    meets them."""
     titles = [title_and_text(item.text)[0] for _, items in headers.values() for item in items
               if item.kind == "section"]
     yield from (f"/** @defgroup {page_of(title)} {title} */\n" for title in titles)

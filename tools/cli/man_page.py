@@ -4,10 +4,10 @@
 
     tools/cli/man_page.py COMMAND VERSION PAGE.1 [SUBCOMMAND]
 
-COMMAND is the program attnkit of a build. Help is a line "name: summary", paragraphs, blocks that are
-indented by 2, which are shown as they are, and options. A text beside an option may have lines that are
-indented further, which are shown as they are, too. A paragraph "Exit codes: ..." and the sentence on
-the environment get sections of their own. CHANGES.md has the date of the version.
+COMMAND is the program attnkit of a build. The help has a line "name: summary", paragraphs, blocks that are indented by
+2, and options. Blocks are shown as they are. In the text beside an option, lines that are indented further are shown as
+they are, too. A paragraph "Exit codes: ..." and the sentence on the environment get sections of their own. CHANGES.md
+has the date of the version.
 """
 
 import re
@@ -27,7 +27,7 @@ def escaped(text):
 
 
 def filled(text):
-    """Running text, with the names of options in bold."""
+    """Formats running text, with the names of options in bold."""
     lines, line = [], ""
     for word in text.split():
         if line and len(line) + 1 + len(word) > WIDTH:
@@ -45,7 +45,7 @@ def as_it_is(lines):
 
 
 def mixed(lines):
-    """Lines at the left margin are running text, the others are shown as they are."""
+    """Formats lines: those at the left margin are running text, all others are shown as they are."""
     page, start = [], 0
     for end in range(1, len(lines) + 1):
         if end == len(lines) or lines[end].startswith(" ") != lines[start].startswith(" "):
@@ -62,8 +62,8 @@ def head(name, argument):
 
 
 def items(lines, pattern):
-    """The items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
-    Its text is indented to the column in which it begins, beside the name or on the next line."""
+    """The items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item. The
+    lines of its text are indented to the column in which the text begins, beside the name or on the next line."""
     found = []
     for line in lines:
         begin = pattern.match(line)

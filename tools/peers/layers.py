@@ -42,7 +42,7 @@ class LinearOracle(Checked):
 
 
 class LayerTensors(Output):
-    """x, out, and several equal layers. The last key of a cache is the new row's."""
+    """x, out, and several equal layers. The last key of a cache belongs to the new row."""
 
     def __init__(self, workload, copies=1):
         random, attention, d_model = generator(workload), workload.attention, workload.d_model
@@ -77,7 +77,7 @@ class LayerOracle(Checked):
 
 
 def heads(rows, dim):
-    """[rows, heads * dim] as [heads, rows, dim]."""
+    """Returns [rows, heads * dim] as [heads, rows, dim]."""
     return rows.reshape(len(rows), -1, dim).swapaxes(0, 1)
 
 

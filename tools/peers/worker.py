@@ -2,8 +2,7 @@
 """The process of one candidate: imports its library, builds the forms of a workload, checks each
 against the oracle, keeps the fastest correct one, and calls it on request.
 
-    worker.py DESCRIPTOR MODULE    the descriptor is of the connection to remote.py, the module in
-                                   libraries/
+    worker.py DESCRIPTOR MODULE    DESCRIPTOR: the connection to remote.py; MODULE: in libraries/
 """
 
 import ctypes
@@ -23,10 +22,10 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds of trying a form, and the most calls
+TRIAL = 0.15        # seconds of trying a form
 TRIAL_CALLS = 50
-LONG = 1.0          # a first call of so many seconds is enough of a trial
-WARM = 0.25         # longer calls need no warm-up of caches
+LONG = 1.0          # seconds; a first call that takes longer is the whole trial
+WARM = 0.25         # seconds; longer calls need no warm-up of caches
 
 
 def one_line(error):
@@ -35,7 +34,8 @@ def one_line(error):
 
 
 def waited():
-    """Seconds that the threads of this process have waited for a processor; 0 if Linux does not report it."""
+    """Returns the seconds that the threads of this process have waited for a processor, or 0 if Linux does not report
+    it."""
     seconds = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
@@ -55,7 +55,7 @@ class Candidate:
         self.warm = False
 
     def make_calls(self, calls, count):
-        """Seconds of a call."""
+        """Makes `count` calls. Returns the seconds of a call."""
         start = self.clock()
         for call in itertools.islice(calls, count):
             call()
@@ -72,7 +72,7 @@ class Candidate:
         return forms_of(workload, tensors, self.setting)
 
     def try_form(self, make, tensors):
-        """(form, error, seconds of its best call)"""
+        """Tries a form. Returns (form, error, seconds of its best call)."""
         tensors.forget_out()
         form = make()
         first = self.make_calls(form.calls, len(form.calls))
@@ -87,7 +87,8 @@ class Candidate:
         return form, error, best
 
     def prepare(self, workload, oracle):
-        """Form name -> seconds and error, or the reason why it is missing."""
+        """Tries all forms and keeps the fastest correct one. Returns form name -> seconds and error, or the reason why
+        the form is missing."""
         self.form = self.calls = None
         copies = cold_copies(workload, self.setting.cold)
         self.oracle, tensors, tried = oracle, tensors_of(workload, copies), {}
@@ -111,8 +112,8 @@ class Candidate:
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):
-        """Seconds per call over `count` calls, after some calls of warm-up, and how many of these seconds the
-        threads waited for a processor."""
+        """Makes `count` calls, after some calls of warm-up. Returns the seconds per call, and how many of these seconds
+        the threads waited for a processor."""
         if self.warm:
             self.make_calls(self.calls, -(-count // 10))
         before = waited()

@@ -40,7 +40,7 @@ def candidates(n):
 
 
 def best_split(values):
-    """(how well it separates, first index after it)."""
+    """Returns (separation, first index after the split) of the best split."""
     sums = list(itertools.accumulate(values, initial=0.0))
     return max((abs(sums[i] - sums[start] - (sums[end] - sums[start]) * share) * weight, i)
                for start, i, end, share, weight in candidates(len(values)))
@@ -69,13 +69,13 @@ def splits(values):
 
 
 def steps(values, places):
-    """(size of the step between medians, place)."""
+    """Returns (size of the step between medians, place) of each place."""
     levels = [median(values[start:end]) for start, end in zip([0, *places], [*places, len(values)])]
     return [(abs(after / before - 1), place) for before, after, place in zip(levels, levels[1:], places)]
 
 
 def find(values):
-    """Indices of the first values of new levels."""
+    """Returns the indices of the first values of new levels."""
     places = splits(values)
     while places and min(steps(values, places))[0] < LEAST_STEP:
         places.remove(min(steps(values, places))[1])

@@ -53,7 +53,7 @@ def cell(words, name="", kind=""):
 
 
 def table(heads, rows):
-    """heads: (words, class)."""
+    """Returns a table. heads are pairs (words, class)."""
     head = "".join(f'<th class="{of}">{words}</th>' if of else f"<th>{words}</th>" for words, of in heads)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return (f'<div class="scroll"><table class="stack"><thead><tr>{head}</tr></thead>'
@@ -61,7 +61,7 @@ def table(heads, rows):
 
 
 def card(words, more, svg):
-    """more: text at the right of the words, or on a line of its own if it is muted."""
+    """Returns a card. more is text at the right of the words, or on a line of its own if it is muted."""
     return f"<figure><figcaption><b>{words}</b>{more}</figcaption>{svg}</figure>"
 
 
@@ -210,7 +210,7 @@ def family_key():
 
 
 def newest(machine):
-    """Every row of the newest run. With a single run, the page shows nothing else."""
+    """Shows every row of the newest run. If there is a single run, the page shows nothing else."""
     rows = [row for row in machine.last.rows.values() if row.name in machine.series]
     shown = "".join(
         f"<h4>{escape(family)}</h4>" + table(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots of a history: the percent of a row or a family over its runs, and the roofline of an
-instruction set. A fall is a red triangle that points down, a rise a green one that points up; no fact
-is in the colour alone.
+"""The plots of a history: the percent of a row or a family over its runs, and the roofline of an instruction set. A
+fall is a red triangle that points down, a rise a green triangle that points up, so that colours are not needed to tell
+them apart.
 """
 
 from statistics import median
@@ -19,12 +19,12 @@ def percent(value):
 
 
 def signed(step):
-    """-3.1 %, with a minus sign."""
+    """Returns text such as -3.1 %, with a minus sign."""
     return f"{100 * step:+.1f} %".replace("-", "−")
 
 
 def bounds(values):
-    """A percentage axis is never so short that noise looks like a step."""
+    """Returns the ends of a percentage axis, which is never so short that noise looks like a step."""
     low, high = min(values), max(values)
     missing = max(0.0, 12 - (high - low)) / 2
     return max(0.0, low - missing - 1), high + missing + 2
@@ -34,7 +34,7 @@ def bounds(values):
 
 
 def timeline(machine, values, words, height, notes=1):
-    """A figure over the runs, with room for so many lines of notes above."""
+    """Returns a figure over the runs, with room for `notes` lines of notes above."""
     last, top = max(1, len(machine.runs) - 1), 2 + NOTE * max(1, notes)
     height += NOTE * max(0, notes - 1)
     figure = Figure(CARD, height, (top, 12, 34, 44), (0, last), bounds(values), words)
@@ -53,7 +53,7 @@ def run_words(run):
 
 
 def of_row(machine, series):
-    """Points (hollow: disturbed), the level between changes, and the changes."""
+    """Draws a row: its points (hollow: disturbed), the levels between changes, and the changes."""
     words = f"Percent of the roof of {series.name} over {len(series.points)} runs"
     good = [p for p in series.points if p.undisturbed]
     figure = timeline(machine, [p.percent for p in good or series.points], words, 168, len(series.changes))
@@ -92,8 +92,8 @@ def draw_change_note(figure, change, y):
 
 
 def of_family(machine, all_series, words):
-    """A thin line for each row, a stronger one for rows that changed, and their changes. A line is broken where
-    every run was disturbed."""
+    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. A row whose runs were
+    all disturbed is drawn from its disturbed points."""
     shown = {series.name: [p for p in series.points if p.undisturbed] or series.points for series in all_series}
     figure = timeline(machine, [p.percent for points in shown.values() for p in points], words, 210)
     for series in sorted(all_series, key=lambda s: len(s.changes)):

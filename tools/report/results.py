@@ -68,7 +68,8 @@ def family(name):
 
 
 def isa(name):
-    """The instruction set in tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; read/L1 has none."""
+    """Returns the instruction set in a name such as tile/scores/f32/avx2/D128, fma/avx2 or prefill/f32/avx2/SHAPE.
+    read/L1 has none."""
     return next((part for part in name.split("/") if part in ISAS), None)
 
 
@@ -118,8 +119,8 @@ def understand(path, content):
 
 
 def check_words(context):
-    """Raises Unusable for results of other programs, which have no version of attnkit, and of older versions,
-    which lack some of these words."""
+    """Raises Unusable for results of other programs, which have no version of attnkit, and for results of older
+    versions, which lack some of these words."""
     for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
         if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):
             raise ValueError(f"{key} is {context[key]}")

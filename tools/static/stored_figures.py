@@ -37,7 +37,7 @@ def is_instrumented(options):
 
 
 def compiler(objdump, path):
-    """'gcc 12.2' or 'clang 14.0', from what the compiler wrote into the object."""
+    """Returns 'gcc 12.2' or 'clang 14.0', from the compiler's comment in the object."""
     dump = run([objdump, "-s", "-j", ".comment", path])
     text = "".join(re.findall(r"^ [0-9a-f]+ .{35}  (.*)$", dump, re.M))
     for name, pattern in (("gcc", r"GCC: \(.*?\) (\d+\.\d+)"), ("clang", r"clang version (\d+\.\d+)")):

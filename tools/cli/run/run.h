@@ -56,7 +56,7 @@ struct run {
     attnkit_type kv_type;         /* valid only if the option is given */
     struct naturals kv_len, seed; /* as given: one number, or one for each batch entry */
     int64_t offset;               /* the number of --causal or --align, if one is given */
-    int64_t *q_offsets;           /* positions of row 0 for each batch entry, or NULL */
+    int64_t *q_offsets;           /* the positions of the rows 0 of batch entries, or NULL */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
     attnkit_kv_storage

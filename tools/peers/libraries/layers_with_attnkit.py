@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with attnkit, through ctypes as in with_attnkit.py. Matrices are packed before
-anything is timed; K of a cache lies in rows or in tiles."""
+"""Linear maps and layers with attnkit, through ctypes as in with_attnkit.py. Matrices are packed before anything is
+timed. K of a cache lies in rows or in tiles."""
 
 import ctypes
 
@@ -83,7 +83,7 @@ class Call:
 
 
 def barrier_of(threads):
-    """The C library's barrier: Python's lock would take a noticeable part of a decode step."""
+    """Makes a barrier of the C library. A lock of Python would take a noticeable part of a decode step."""
     libc, barrier = ctypes.CDLL(None), ctypes.create_string_buffer(BARRIER_BYTES)
     if libc.pthread_barrier_init(barrier, None, threads):
         raise OSError(f"no barrier of {threads} threads")

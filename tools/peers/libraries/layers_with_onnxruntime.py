@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with ONNX Runtime: MatMul, whose constant matrices it packs beforehand. A layer is one
+"""Linear maps and layers with ONNX Runtime: MatMul, whose constant matrices are packed beforehand. A layer is one
 MatMul for q, k and v, GroupQueryAttention, and one MatMul for the output."""
 
 import numpy as np

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit, through ctypes on the shared library of a build. A call includes the overhead of ctypes. Several
-threads each make the same call with their own share. For decode, K lies in rows or in tiles of 16 keys, as
-attnkit_append writes either. A dense mask is a bias."""
+"""attnkit, through ctypes on the shared library of a build. A call includes the overhead of ctypes. With several
+threads, each makes the same call for its own share. For decode, K lies in rows or in tiles of 16 keys; attnkit_append
+can write both. A dense mask is a bias."""
 
 import ctypes
 import functools

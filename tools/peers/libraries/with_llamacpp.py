@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp: the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is
-made beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in
-between, for which its cache keeps V transposed. V of q8_0 has only flash attention. Token-major K and V are
-permuted views, as of its cache. q and the result are float32, as in its models; K and V have the workload's
-type. Causal calls take a mask."""
+"""llama.cpp: the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is made
+beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in between, for
+which llama.cpp's cache keeps V transposed. V of q8_0 has only flash attention. Token-major K and V are permuted views,
+as in llama.cpp's cache. q and the result are float32, as in llama.cpp's models; K and V have the workload's type.
+Causal calls take a mask."""
 
 import ctypes
 from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
@@ -48,7 +48,7 @@ CPU = {"backend_cpu_init": (POINTER,),
 
 
 def load():
-    """The functions by their names without 'ggml_'."""
+    """Loads ggml. Returns its functions by their names without 'ggml_'."""
     package = find_spec("llama_cpp")
     if not package:
         raise ImportError("no llama_cpp")

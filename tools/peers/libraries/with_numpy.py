@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a
-KV head are rows of one matrix; a batch entry uses only its own keys; heads whose scores would not fit a
-moderate buffer are computed in turn. float16 is widened first, because BLAS lacks it."""
+"""NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a KV head are rows of one
+matrix. A batch entry uses only its own keys. If the scores of all heads would not fit a moderate buffer, heads are
+computed in turn. float16 is widened first, because BLAS lacks it."""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime: Attention of ONNX, and MultiHeadAttention and GroupQueryAttention of its own, each if it can
-express a workload. Operators that want [batch, rows, heads * dim] get tensors that were brought into this order
-before anything is timed. It is the order of token-major caches, for which GroupQueryAttention has no form.
-Inputs and outputs are bound, so that no call copies them."""
+"""ONNX Runtime: the operator Attention of ONNX, and ONNX Runtime's own MultiHeadAttention and GroupQueryAttention, each
+if it can express a workload. For operators that need [batch, rows, heads * dim], tensors are brought into this order
+before anything is timed. This is the order of token-major caches, for which GroupQueryAttention has no form. Inputs and
+outputs are bound, so that no call copies them."""
 
 import numpy as np
 import onnx
@@ -51,7 +51,7 @@ def session(nodes, inputs, outputs, threads, constants=()):
 
 
 def bound(run, inputs, outputs):
-    """A call with these arrays, none of them copied. An array that is both is the same memory."""
+    """Returns a call with these arrays, without copies. An array that is both input and output is the same memory."""
     values = {}
 
     def value(array):

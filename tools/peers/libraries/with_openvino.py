@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenVINO: ScaledDotProductAttention of opset 13 with f32 as inference precision, for tensors of 16 bits also
-with their own type, compiled for the given shapes and for dynamic ones. Groups of query heads are broadcast in
-the graph, or folded into query rows. Token-major tensors are transposed in the graph. Tensors are shared, not
-copied."""
+"""OpenVINO: ScaledDotProductAttention of opset 13, compiled for the given shapes and for dynamic shapes. The inference
+precision is f32; tensors of 16 bits also have a form with their own type. Groups of query heads are broadcast in the
+graph, or folded into query rows. Token-major tensors are transposed in the graph. Tensors are shared, not copied."""
 
 import functools
 import itertools
