@@ -142,7 +142,7 @@ SHAPES = [
 
 
 def figures(summary):
-    """(name of the ISA, best ms, GFLOP/s) of a summary."""
+    """Returns (name of the ISA, best ms, GFLOP/s) of a summary."""
     found = re.search(r"^ran on +(\w+).*^time +best (\S+) ms.*^speed +(\S+) GFLOP/s", summary,
                       re.MULTILINE | re.DOTALL)
     return found[1], float(found[2]), float(found[3])

@@ -130,7 +130,7 @@ class Load:
 
 
 def run_to_end(words):
-    """The exit code and stderr of a command. After an interrupt the command may still clean up."""
+    """Returns the exit code and stderr of a command. After an interrupt the command may still clean up."""
     try:
         with subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
@@ -147,7 +147,7 @@ def run_to_end(words):
 
 
 def compare(command, seed):
-    """The JSON of one run."""
+    """Returns the JSON of one run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.json"
         words = [*map(str, command), "--seed", str(seed), "--json", str(file)]
@@ -237,14 +237,14 @@ def interval(some, of):
 
 
 def band(values):
-    """The median, and the 2 % and 98 % quantiles by the nearest rank."""
+    """Returns the median, and the 2 % and 98 % quantiles by the nearest rank."""
     ordered = sorted(values)
     at = [ordered[round(q * (len(ordered) - 1))] for q in (0.02, 0.98)]
     return median(ordered), at[0], at[1]
 
 
 def count(runs, names, slowed, words=("red",)):
-    """(number of verdicts that are one of the words, number of all verdicts), over points that are slowed or
+    """Returns (number of verdicts that are one of the words, number of all verdicts), over points that are slowed or
     over points that are not."""
     verdicts = [verdict for run in runs for name, verdict in zip(names, run["verdicts"])
                 if is_slowed(name, run["percent"]) == slowed]
@@ -260,7 +260,7 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """A row of the table. Only runs with a verdict are judged; ratios are of all runs."""
+    """Returns a row of the table. Only runs with a verdict are judged; ratios are of all runs."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]
@@ -278,7 +278,7 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """(what is measured, its share, its bound, whether the bound holds) for each floor."""
+    """Returns (what is measured, its share, its bound, whether the bound holds) for each floor."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])
@@ -354,7 +354,7 @@ def table(results):
 
 
 def as_json(results):
-    """A line for each run."""
+    """Returns a line for each run."""
     head = json.dumps({key: value for key, value in results.items() if key != "runs"}, indent=1)
     runs = ",\n  ".join(json.dumps(run) for run in results["runs"])
     return f"{head[:-2]},\n \"runs\": [\n  {runs}\n ]\n}}\n"

@@ -44,7 +44,7 @@ class Item:
 
 
 def inside(comment):
-    """The text of a comment, without its stars, and flush left."""
+    """Returns the text of a comment, without its stars, and flush left."""
     body = re.sub(r"^/\*+|\*/$", "", comment.strip())
     lines = [re.sub(r"^\s*\* ?", "", line) for line in body.split("\n")]
     return "\n".join([lines[0].strip(), *lines[1:]]).strip()
@@ -91,7 +91,7 @@ PATTERNS = [
 
 
 def read_header(path):
-    """The comment at the head of a header, and its items."""
+    """Returns the comment at the head of a header, and its items."""
     text = path.read_text()
     head, rest = re.match(r"(/\*.*?\*/)(.*)", text, re.S).groups()
     items, pending, at = [], "", 0
@@ -131,7 +131,7 @@ def add(items, kind, match, pending):
 
 
 def structs_of_plan(name, structs):
-    """The structs that describe the fields of attnkit_..._data."""
+    """Returns the structs that describe the fields of attnkit_..._data."""
     if name == "attnkit_attention_group_data":
         return [struct for key, struct in structs.items() if not key.endswith("_data")]
     base = structs[name.replace("_data", "_args")]
@@ -143,7 +143,7 @@ def is_data(name):
 
 
 def member_text(item, member, structs):
-    """The documentation of a field; "" if there is none."""
+    """Returns the documentation of a field; "" if there is none."""
     if member.own:
         return member.own
     if member.shared and (member.alone or re.search(rf"\b{member.name}\b", member.shared)):
@@ -178,7 +178,7 @@ def as_running_text(text, links):
 
 
 def parts_of(block):
-    """The parts of a block: running text, which includes lists, and the rest."""
+    """Returns the parts of a block: running text, which includes lists, and the rest."""
     parts, in_list = [], False
     for line in block.split("\n"):
         in_list = in_list or bool(re.match(r" +- ", line))

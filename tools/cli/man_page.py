@@ -56,14 +56,14 @@ def mixed(lines):
 
 
 def head(name, argument):
-    """The line above an item's text: its name in bold, its argument in italics."""
+    """Returns the line above an item's text: its name in bold, its argument in italics."""
     more = rf" \fI{escaped(argument)}\fR" if argument else ""
     return [".TP", rf"\fB{escaped(name)}\fR{more}"]
 
 
 def items(lines, pattern):
-    """The items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item. The
-    lines of its text are indented to the column in which the text begins, beside the name or on the next line."""
+    """Returns the items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
+    The lines of its text are indented to the column in which the text begins, beside the name or on the next line."""
     found = []
     for line in lines:
         begin = pattern.match(line)
@@ -89,7 +89,7 @@ def section(title, page):
 
 
 def synopsis(overview, subcommand):
-    """The arguments of the subcommand, as the help of attnkit shows them."""
+    """Returns the arguments of the subcommand, as the help of attnkit shows them."""
     line = re.search(rf"^  (attnkit {subcommand}\b.*?)(?:  .*)?$", overview, re.M).group(1)
     options = "" if "[options]" in line else " [options]"
     name, _, rest = (line + options).partition(f" {subcommand} ")

@@ -175,7 +175,7 @@ def tensor(array, type=None, strides=None, layout=0):
 
 
 def as_field(kind, value):
-    """The value of a field: an array becomes its address, a dense Tensor or dense Ints."""
+    """Returns the value of a field: an array becomes its address, a dense Tensor or dense Ints."""
     if not hasattr(value, "ctypes"):
         return value
     if kind is Tensor:
@@ -204,8 +204,8 @@ def take(struct, values):
 
 
 def new(struct, **values):
-    """A struct that knows its size. A value goes to the field of its name, in the struct or else in the optional group
-    that has the field. The arrays must outlive the struct."""
+    """Returns a struct that knows its size. A value goes to the field of its name, in the struct or else in the
+    optional group that has the field. The arrays must outlive the struct."""
     left = {name: value for name, value in values.items() if value is not None}
     made, _ = take(struct, left)
     if left:

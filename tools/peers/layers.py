@@ -13,7 +13,7 @@ Weights = namedtuple("Weights", "q k v o cache")
 
 
 def matrix(random, out_dim, in_dim):
-    """A random matrix that keeps the magnitude of its inputs."""
+    """Returns a random matrix that keeps the magnitude of its inputs."""
     return random.standard_normal((out_dim, in_dim), dtype=np.float32) * np.float32(in_dim ** -0.5)
 
 

@@ -39,7 +39,7 @@ def run(what, *command):
 
 
 def pin():
-    """The version of llama-cpp-python and the hash of its sdist."""
+    """Returns the version of llama-cpp-python and the hash of its sdist."""
     return REQUIREMENT.search(Path(__file__).with_name("requirements.txt").read_text()).groups()
 
 
@@ -84,7 +84,7 @@ def fetch(path, requirement):
 
 
 def source():
-    """The folder of llama.cpp's sources."""
+    """Returns the folder of llama.cpp's sources."""
     file, made = sdist(), folder() / "source"
     with alone("source"):
         if not made.exists():

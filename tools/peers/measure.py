@@ -57,7 +57,7 @@ class Contest:
             self.absent[column] = str(problem)
 
     def ask(self, column, *command):
-        """The answer of a candidate's process. If the process died, a new one is started for the next
+        """Returns the answer of a candidate's process. If the process died, a new one is started for the next
         workload."""
         worker = self.workers.get(column)
         if worker is None:
@@ -152,7 +152,7 @@ class Contest:
 
 
 def summary(workload, oracle, bursts, results):
-    """The entry of a workload in the JSON file."""
+    """Returns the entry of a workload in the JSON file."""
     roof = None if None in bursts else median(bursts)
     for result in results.values():
         if "seconds" in result:
@@ -169,7 +169,7 @@ def summary(workload, oracle, bursts, results):
 
 
 def ranking(results):
-    """The best peer, and how much faster the best column of attnkit is."""
+    """Returns the best peer, and how much faster the best column of attnkit is."""
     ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
     peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
     if not peers:

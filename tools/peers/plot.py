@@ -52,7 +52,7 @@ def is_ours(results, title):
 
 
 def label(entry):
-    """The label of a workload, in two or three short lines: name, heads and dim, lengths."""
+    """Returns the label of a workload, in two or three short lines: name, heads and dim, lengths."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)

@@ -45,14 +45,14 @@ def cell(entry, result, notes):
 
 
 def full(entry):
-    """The roof that is 100 %."""
+    """Returns the roof that is 100 %."""
     if entry["tiny"] or not entry["roof"]["speed"]:
         return ""
     return speed(entry["roof"]["speed"], entry["roof"]["kind"])
 
 
 def types(results):
-    """The types of the workloads, each once."""
+    """Returns the types of the workloads, each once."""
     return list(dict.fromkeys(entry["type"] for entry in results["workloads"]))
 
 
@@ -67,7 +67,7 @@ def errors(results, type):
 
 
 def rows(results, notes):
-    """The table with its header, as text."""
+    """Returns the table with its header, as text."""
     titles = list(results["columns"])
     table = [["workload", "roof", *titles, "best peer", "attnkit / best"]]
     for entry in results["workloads"]:

@@ -45,7 +45,7 @@ def rounded(values, type):
 
 
 def widened(array):
-    """The values of an array of any type."""
+    """Returns the values of an array of any type."""
     if array.dtype == STORED["q8_0"]:
         values = array["integers"] * array["scale"].astype(np.float32)[..., None]
         return values.reshape(*array.shape[:-1], -1)
@@ -55,7 +55,7 @@ def widened(array):
 
 
 def aligned(shape, dtype=np.float32, fill=None):
-    """An array at a cache line."""
+    """Returns an array at a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + LINE, dtype=np.uint8)
     start = -memory.ctypes.data % LINE
@@ -88,7 +88,7 @@ def cold_copies(workload, mib=None):
 
 
 def generator(workload):
-    """The generator of a workload's random numbers."""
+    """Returns the generator of a workload's random numbers."""
     return np.random.default_rng(zlib.crc32(workload.name.encode()))
 
 
@@ -101,7 +101,7 @@ class Output:
 
 
 def heads_within_tokens(array):
-    """A view [batch, heads, keys, dim] of memory [batch, keys, heads, dim]."""
+    """Returns a view [batch, heads, keys, dim] of memory [batch, keys, heads, dim]."""
     return aligned_copy(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
@@ -172,7 +172,7 @@ class Checked:
     errors are relative."""
 
     def error(self, out):
-        """The largest absolute error; infinite if there is a NaN."""
+        """Returns the largest absolute error; infinite if there is a NaN."""
         error = np.abs(widened(out[..., self.rows, :]) - self.values).max()
         return float(error) if np.isfinite(error) else float("inf")
 
@@ -198,7 +198,7 @@ class Oracle(Checked):
 
 
 def cpu_name():
-    """The processor's name, with family and model, because some machines hide the name."""
+    """Returns the processor's name, with family and model, because some machines hide the name."""
     found = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")

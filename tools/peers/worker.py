@@ -22,7 +22,7 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds of trying a form
+TRIAL = 0.15        # seconds of trying a form, after at most TRIAL_CALLS calls
 TRIAL_CALLS = 50
 LONG = 1.0          # seconds; a first call that takes longer is the whole trial
 WARM = 0.25         # seconds; longer calls need no warm-up of caches
@@ -62,7 +62,7 @@ class Candidate:
         return (self.clock() - start) / count
 
     def forms(self, workload, tensors):
-        """The forms of a workload. Layers and linear maps have a module beside attention's."""
+        """Returns the forms of a workload. Layers and linear maps have a module beside attention's."""
         if workload.kind == "attention":
             return self.module.forms(workload, tensors, self.setting)
         name = self.module.__name__.replace(".", ".layers_")
@@ -121,7 +121,7 @@ class Candidate:
         return seconds, (waited() - before) / count
 
     def finish(self):
-        """The error of the last timed call's output."""
+        """Returns the error of the last timed call's output."""
         return self.oracle.error(self.form.output())
 
 

@@ -33,7 +33,7 @@ class Workload:
 
     @property
     def q_type(self):
-        """The type of q and of the result."""
+        """Returns the type of q and of the result."""
         return self.type if self.type in BYTES else "float32"
 
     @property
@@ -57,13 +57,13 @@ class Workload:
 
     @property
     def shapes(self):
-        """The shapes of q, k and v."""
+        """Returns the shapes of q, k and v."""
         kv = (self.batch, self.kv_heads, self.kv_len, self.dim)
         return (self.batch, self.q_heads, self.q_len, self.dim), kv, kv
 
     @property
     def kv_lens(self):
-        """The keys of each batch entry."""
+        """Returns the keys of each batch entry."""
         missing = [self.kv_len * (b % 8) // 16 if self.padded else 0 for b in range(self.batch)]
         return [self.kv_len - m for m in missing]
 
@@ -86,18 +86,18 @@ class Workload:
 
     @property
     def bytes(self):
-        """The fewest bytes that must be moved: q, k, v and out once."""
+        """Returns the fewest bytes that must be moved: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
         return self.kv_bytes + 2 * BYTES[self.q_type] * q_values
 
     @property
     def work(self):
-        """The work, which divided by the time is compared with the roof."""
+        """Returns the work, which divided by the time is compared with the roof."""
         return self.kv_bytes if self.roof == "read" else self.flops
 
     @property
     def shape(self):
-        """The shape in the form of attnkit bench."""
+        """Returns the shape in the form of attnkit bench."""
         return self.shape_of()
 
     def shape_of(self, d_model=""):
@@ -228,7 +228,7 @@ SLOW = "W3_8192"  # the longest workload, which --quick leaves out
 
 
 def find(names):
-    """The workloads of these names. W3 stands for all names that begin with 'W3_'."""
+    """Returns the workloads of these names. W3 stands for all names that begin with 'W3_'."""
     def fits(workload, name):
         return name in (workload.name, workload.name.split("_")[0])
     for name in names:

@@ -28,7 +28,7 @@ def within_fences(values):
 
 @functools.cache
 def candidates(n):
-    """(start, first index after the split, end, share before it, weight) of each split of each part."""
+    """Returns (start, first index after the split, end, share before it, weight) of each split of each part."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):

@@ -95,7 +95,7 @@ def understand(name, runs):
 
 
 def series(machine, row, runs, points):
-    """The series of a row. Disturbed points do not count for levels."""
+    """Returns the series of a row. Disturbed points do not count for levels."""
     good = [point for point in points if point.undisturbed]
     starts = changes.find([point.percent for point in good])
     parts = [good[start:end] for start, end in zip([0, *starts], [*starts, len(good)])] if good else []

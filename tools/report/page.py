@@ -37,7 +37,7 @@ def step(value):
 
 
 def breakable(name):
-    """A row's name, with line breaks allowed behind / and _."""
+    """Returns a row's name, with line breaks allowed behind / and _."""
     return re.sub(r"([/_])", r"\1<wbr>", escape(name))
 
 
@@ -47,7 +47,7 @@ def days(runs):
 
 
 def cell(words, name="", kind=""):
-    """A cell of a table. It carries its column's name, for narrow windows, which stack the cells."""
+    """Returns a cell of a table. It carries its column's name, for narrow windows, which stack the cells."""
     attributes = f' class="{kind}"' if kind else ""
     return f"<td{attributes}" + (f' data-is="{escape(name)}"' if name else "") + f">{words}</td>"
 
@@ -113,7 +113,7 @@ def roofs(run):
 
 
 def regressions(machines):
-    """The regressions: open ones first, each kind from the worst on."""
+    """Returns the regressions: open ones first, each kind from the worst on."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:
@@ -135,7 +135,7 @@ def regression(change, say_machine):
 
 
 def able(machines):
-    """The number of rows that can be judged."""
+    """Returns the number of rows that can be judged."""
     return sum(sum(p.undisturbed for p in series.points) >= changes.LEAST_RUNS
                for machine in machines for series in machine.series.values())
 

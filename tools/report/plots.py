@@ -92,8 +92,8 @@ def draw_change_note(figure, change, y):
 
 
 def of_family(machine, all_series, words):
-    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. A row whose runs were
-    all disturbed is drawn from its disturbed points."""
+    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. The line is dashed if
+    all runs of the row were disturbed."""
     shown = {series.name: [p for p in series.points if p.undisturbed] or series.points for series in all_series}
     figure = timeline(machine, [p.percent for points in shown.values() for p in points], words, 210)
     for series in sorted(all_series, key=lambda s: len(s.changes)):
@@ -113,7 +113,7 @@ def of_family(machine, all_series, words):
 
 
 def roof_points(run, isa):
-    """(row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, like the
+    """Yields (row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, like the
     percentages: wall time would include the work of other programs."""
     for row in run.rows.values():
         intensity, percents = row.median("FLOP_per_byte"), row.median("roof_pct")
@@ -123,14 +123,14 @@ def roof_points(run, isa):
 
 
 def roof(run, isa, key):
-    """The median roof beside all rows of this instruction set."""
+    """Returns the median roof beside all rows of this instruction set."""
     speeds = [row.median(key) for row in run.rows.values() if row.isa == isa and row.threads == 1]
     speeds = [speed for speed in speeds if speed]
     return median(speeds) if speeds else None
 
 
 def of_roofs(run, isa):
-    """The rooflines; None if the run has no calls to place, or lacks a roof."""
+    """Returns the rooflines; None if the run has no calls to place, or lacks a roof."""
     points = list(roof_points(run, isa))
     fma, read = roof(run, isa, "roof_GFLOPS"), roof(run, isa, "roof_GBps") or roof_of_memory(run)
     if not points or not fma or not read:

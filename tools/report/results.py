@@ -41,7 +41,7 @@ class Row:
         return [m for m in self.measurements if is_undisturbed(m, self.threads)]
 
     def median(self, key):
-        """The median of the undisturbed measurements, or of all if none is undisturbed; None without any."""
+        """Returns the median of the undisturbed measurements, or of all if none is undisturbed; None without any."""
         values = [m[key] for m in self.undisturbed or self.measurements if key in m]
         return median(values) if values else None
 
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def machine(self):
-        """The properties that comparable runs share."""
+        """Returns the properties that comparable runs share."""
         return ", ".join(filter(None, (self.context.get("cpu"), self.context.get("cpu_model"))))
 
     @property
@@ -83,12 +83,12 @@ def is_undisturbed(measurement, row_threads):
 
 
 def read(path):
-    """A Run."""
+    """Returns a Run."""
     return read_json(path, "attnkit bench", lambda content: understand(path, content))
 
 
 def read_json(path, whose, understand_it):
-    """The content of a file. Raises Unusable for an incomplete file, or one of another program."""
+    """Returns the content of a file. Raises Unusable for an incomplete file, or one of another program."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -127,7 +127,7 @@ def check_words(context):
 
 
 def checked(entry):
-    """The name of a row, after a check of its figures."""
+    """Returns the name of a row, after a check of its figures."""
     if not isinstance(entry["name"], str) or not entry["name"]:
         raise ValueError(f"name is {entry['name']}")
     if entry.get("error_occurred"):

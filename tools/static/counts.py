@@ -53,7 +53,7 @@ class CountingFailed(Exception):
 
 
 def totals(folder, isa):
-    """The total of each dump, in callgrind's numbering."""
+    """Yields the total of each dump, in callgrind's numbering."""
     paths = sorted(folder.glob(f"{isa}.*"), key=lambda path: int(path.suffix[1:]))
     for path in paths:
         found = re.findall(r"^totals: (\d+)$", path.read_text(), re.M)
@@ -63,7 +63,7 @@ def totals(folder, isa):
 
 
 def count(build, isa, folder):
-    """The libraries that the program names, and the count of each row."""
+    """Returns the libraries that the program names, and the count of each row."""
     command = ["valgrind", "--tool=callgrind", f"--toggle-collect={COUNTED}",
                f"--dump-after={COUNTED}", f"--callgrind-out-file={folder / isa}", PROGRAM, isa]
     try:
@@ -103,7 +103,7 @@ def libraries_of(lines):
 
 
 def count_all(build):
-    """(compiler, libraries, row -> instructions) of a build."""
+    """Returns (compiler, libraries, row -> instructions) of a build."""
     missing = why_not(build)
     if missing:
         raise NothingToCount(missing)

@@ -94,7 +94,7 @@ def objects(build, isa):
 
 
 def tool_for(machine, path):
-    """The objdump for the machine of an object: the native one, or a cross compiler's."""
+    """Returns the objdump for the machine of an object: the native one, or a cross compiler's."""
     for tool in ("objdump", machine.triple + "-objdump"):
         if shutil.which(tool) and subprocess.run([tool, "-d", path],
                                                  capture_output=True).returncode == 0:
@@ -103,7 +103,7 @@ def tool_for(machine, path):
 
 
 def functions(machine, tool, path):
-    """The name of each function, and the (address, text) of its instructions."""
+    """Yields the name of each function, and the (address, text) of its instructions."""
     listing = run([tool, "-d", "--no-show-raw-insn", path])
     parts = re.split(r"^[0-9a-f]+ <(.*)>:$", listing, flags=re.M)[1:]
     for name, part in zip(parts[::2], parts[1::2]):
@@ -116,7 +116,7 @@ def functions(machine, tool, path):
 
 
 def blocks_of(machine, function):
-    """The basic blocks of a function. A block with a call has no successor, so that loops with calls are left
+    """Returns the basic blocks of a function. A block with a call has no successor, so that loops with calls are left
     out."""
     at = {address: i for i, (address, _) in enumerate(function)}
     targets = {}
@@ -142,7 +142,7 @@ def blocks_of(machine, function):
 
 
 def flow_order(blocks):
-    """The blocks in order of the flow without jumps back; and the entries: the first block, and blocks that
+    """Returns the blocks in order of the flow without jumps back; and the entries: the first block, and blocks that
     only a table of addresses leads to."""
     order, seen, entries = [], set(), []
     for entry in range(len(blocks)):
@@ -179,7 +179,7 @@ def dominators(order, entries, before):
 
 
 def body_of(head, ends, before):
-    """The blocks of a loop: those from which its ends are reached without its head."""
+    """Returns the blocks of a loop: those from which its ends are reached without its head."""
     body, stack = {head}, list(ends)
     while stack:
         block = stack.pop()
@@ -190,7 +190,7 @@ def body_of(head, ends, before):
 
 
 def best_way(blocks, body, head, ends, order):
-    """The way from head to end of a loop with the most FMAs, and among these the fewest instructions."""
+    """Returns the way from head to end of a loop with the most FMAs, and among these the fewest instructions."""
     ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
     place = {block: i for i, block in enumerate(order)}
     for block in (b for b in order if b in body and b in ways):
@@ -203,7 +203,7 @@ def best_way(blocks, body, head, ends, order):
 
 
 def inner_loops(machine, function):
-    """The instructions of the best way through every loop with FMAs that has no such loop inside."""
+    """Yields the instructions of the best way through every loop with FMAs that has no such loop inside."""
     blocks = blocks_of(machine, function)
     order, entries = flow_order(blocks)
     before = {block: [] for block in order}
@@ -260,7 +260,7 @@ def loops_of(machine, kernel, tool, path):
 
 
 def assembly(machine, loops):
-    """The input of llvm-mca: every loop is a region. Its jumps go to some label."""
+    """Returns the input of llvm-mca: every loop is a region. Its jumps go to some label."""
     lines = []
     for i, loop in enumerate(loops):
         body = []
@@ -274,7 +274,7 @@ def assembly(machine, loops):
 
 
 def total_cycles(machine, cpu, iterations, text):
-    """The total cycles of each region."""
+    """Returns the total cycles of each region."""
     report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
                              f"-iterations={iterations}", "-json"], input=text))
     return [region["SummaryView"]["TotalCycles"] for region in report["CodeRegions"]]
@@ -353,13 +353,13 @@ def broken_limits(isa, now):
 
 
 def worst_change(old, new):
-    """The pair with the largest increase of two sorted lists of the same length."""
+    """Returns the pair with the largest increase of two sorted lists of the same length."""
     pairs = [(a, b) for a, b in zip(old, new) if a != b]
     return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
 
 
 def differences(isa, now, stored, has_mca):
-    """The differences from the stored figures. Without llvm-mca there are no cycles to compare."""
+    """Yields the differences from the stored figures. Without llvm-mca there are no cycles to compare."""
     for key in [*now, *(key for key in stored if key not in now)]:
         group, was = now.get(key), stored.get(key)
         if not group or not was:
@@ -418,7 +418,7 @@ def has_mca():
 
 
 def look_at(isa, paths, tool):
-    """The figures of the loops of an instruction set."""
+    """Returns the figures of the loops of an instruction set."""
     machine = MACHINES[isa]
     loops = [loop for kernel, path in paths.items()
              for loop in loops_of(machine, kernel, tool, path)]

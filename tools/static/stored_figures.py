@@ -26,7 +26,7 @@ def run(command, **more):
 
 
 def build_options(build):
-    """The options of a build. A subproject has none, because its build lacks the list."""
+    """Returns the options of a build. A subproject has none, because its build lacks the list."""
     path = build / "meson-info" / "intro-buildoptions.json"
     listing = json.loads(path.read_text()) if path.exists() else []
     return {option["name"]: option["value"] for option in listing}
@@ -51,8 +51,7 @@ def compiler(objdump, path):
 
 
 def read(path, is_sound):
-    """The contents of a file of figures, {} if it does not exist. Ends the program if the file is not
-    sound."""
+    """Returns the contents of a file of figures, {} if it does not exist. Ends the program if the file is not sound."""
     if not path.exists():
         return {}
     try:
@@ -72,7 +71,7 @@ def is_count(value):
 
 
 def percent(difference):
-    """The change in percent. Infinite: the figure is new or gone, or was 0."""
+    """Returns the change in percent. Infinite: the figure is new or gone, or was 0."""
     old, new = difference.old, difference.new
     return 100 * (new / old - 1) if old and new is not None else math.inf
 

@@ -33,6 +33,6 @@ def fold(array, workload):
 
 
 def mask_of(workload, dtype, folded=False):
-    """The dense mask, [1, 1, rows, keys], for the rows as they are or as fold() makes them."""
+    """Returns the dense mask, [1, 1, rows, keys], for the rows as they are or as fold() makes them."""
     mask = additive(workload, dtype)
     return np.tile(mask, (1, 1, workload.group, 1)) if folded else mask

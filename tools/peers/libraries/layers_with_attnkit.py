@@ -16,7 +16,7 @@ BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)
 
 
 def asked(function, args):
-    """The bytes that a query returns."""
+    """Returns the bytes that a query returns."""
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
     check(function(ctypes.byref(args), ctypes.byref(size), message), message)
     return size.value

@@ -11,7 +11,7 @@ from tensors import aligned
 
 
 def constant(name, w):
-    """A matrix in MatMul's order: [inputs, outputs]."""
+    """Returns a matrix in MatMul's order: [inputs, outputs]."""
     return numpy_helper.from_array(np.ascontiguousarray(w.T), name)
 
 

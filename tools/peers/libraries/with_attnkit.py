@@ -28,7 +28,7 @@ def library_version(path):
 
 
 def isas(path, scalar=False):
-    """The instruction sets that can run here, the best one first, with or without the scalar one."""
+    """Returns the instruction sets that can run here, the best one first, with or without the scalar one."""
     found = []
     for i in range(load(path).attnkit_isa_count()):
         info = new(IsaInfo)
@@ -47,12 +47,12 @@ def check(status, message):
 
 
 def cached(array, workload):
-    """A tensor of K or V."""
+    """Returns a tensor of K or V."""
     return tensor(array, strides=array.strides[:3] if workload.token else None)
 
 
 def bias_of(workload, type):
-    """A tensor for all entries and heads."""
+    """Returns a tensor for all entries and heads."""
     mask = additive(workload, type)
     return tensor(mask, strides=(0, 0, mask.strides[2]))
 
@@ -67,7 +67,7 @@ def describe(workload, q, k, v, out, kv_lens, bias):
 
 
 def make_shares(library, args, setting, query="attnkit_attention_workspace"):
-    """The exec of each thread, and its memory."""
+    """Returns the exec of each thread, and its memory."""
     shares = [new(Exec, isa=setting.isa.encode(), threads=setting.threads, thread=i)
               for i in range(setting.threads)]
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
@@ -88,7 +88,7 @@ def on_threads(pool, shares):
 
 
 def make_calls(function, args, execs):
-    """A function for each of the args that makes a call on all threads."""
+    """Returns a function for each of the args that makes a call on all threads."""
     pool = ThreadPoolExecutor(max(1, len(execs) - 1))
     calls = []
     for one in args:

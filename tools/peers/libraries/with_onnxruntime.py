@@ -30,13 +30,13 @@ def rows_first(array):
 
 
 def heads_first(array, heads):
-    """The inverse of rows_first."""
+    """Returns the inverse of rows_first."""
     batch, rows, width = array.shape
     return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 
 
 def session(nodes, inputs, outputs, threads, constants=()):
-    """A session of these nodes; inputs and outputs are arrays by name."""
+    """Returns a session of these nodes; inputs and outputs are arrays by name."""
     def infos(arrays):
         return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
                 for name, a in arrays.items()]
@@ -78,7 +78,7 @@ def keys_there(workload):
 
 
 def masked(workload, tensors, folded):
-    """The input of a dense mask, if there is one."""
+    """Returns the input of a dense mask, if there is one."""
     return {"mask": mask_of(workload, tensors.q.dtype, folded)} if workload.mask else {}
 
 

@@ -34,7 +34,7 @@ def type_of(array):
 
 
 def tensor(array):
-    """A tensor that shares the array's memory."""
+    """Returns a tensor that shares the array's memory."""
     return ov.Tensor(array, array.shape, type_of(array))
 
 
@@ -44,7 +44,7 @@ def heads_first(node):
 
 
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """The model; arrays are q, k, v and, if there is one, the mask."""
+    """Returns the model; arrays are q, k, v and, if there is one, the mask."""
     def parameter(array, lengths=(0, 2)):
         shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
@@ -63,7 +63,7 @@ def compiled(workload, arrays, setting, precision, dynamic, folded):
 
 
 def biases(workload, dtype, folded):
-    """The numbers added to scores, if any: minus infinity where there is no key, as [batch, 1, 1, kv_len], or a
+    """Returns the numbers added to scores, if any: minus infinity where there is no key, as [batch, 1, 1, kv_len], or a
     dense mask."""
     if workload.mask:
         return [mask_of(workload, dtype, folded)]

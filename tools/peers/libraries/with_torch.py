@@ -16,7 +16,7 @@ def version():
 
 
 def tensor(array):
-    """A tensor that shares the array's memory."""
+    """Returns a tensor that shares the array's memory."""
     there = torch.from_numpy(array)
     return there.view(torch.bfloat16) if array.dtype == np.uint16 else there
 
@@ -50,7 +50,7 @@ def mask(workload):
 
 
 def masked(workload, tensors, folded=False):
-    """The options for a dense mask, if there is one."""
+    """Returns the options for a dense mask, if there is one."""
     if not workload.mask:
         return {}
     return {"attn_mask": tensor(mask_of(workload, tensors.q.dtype, folded))}
