@@ -159,7 +159,7 @@ def write_floors(path, floors):
 
 
 def git(*words):
-    """Returns the output of git; None if it fails."""
+    """Returns the output of git, or None if it fails."""
     try:
         done = subprocess.run(["git", *words], text=True, capture_output=True)
     except OSError as problem:
@@ -281,7 +281,7 @@ def share(row, percent):
 
 
 def measured(machines, name):
-    """Returns (family, row) of each machine; none if a machine has not measured the row."""
+    """Returns (family, row) of each machine, or none if a machine has not measured the row."""
     found = [(machine.family, machine.rows[name]) for machine in machines if name in machine.rows]
     found = [(family, row) for family, row in found if row.median("roof_pct") is not None]
     return found if len(found) == len(machines) else []
@@ -321,7 +321,7 @@ def check(options, floors, machines):
 
 
 def kept(name, machines):
-    """Returns the lowest result of the machines less a margin; 0 if one has too few measurements."""
+    """Returns the lowest result of the machines less a margin, or 0 if one has too few measurements."""
     rows = [row for _, row in measured(machines, name)]
     if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
         return 0.0

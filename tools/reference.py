@@ -143,7 +143,7 @@ def is_data(name):
 
 
 def member_text(item, member, structs):
-    """Returns the documentation of a field; "" if there is none."""
+    """Returns the documentation of a field, or "" if there is none."""
     if member.own:
         return member.own
     if member.shared and (member.alone or re.search(rf"\b{member.name}\b", member.shared)):

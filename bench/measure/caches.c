@@ -23,7 +23,7 @@ static bool read_word(int cache, const char *file, char word[WORD])
     return ok;
 }
 
-/* Returns the bytes of the data cache of a level, private or shared; 0 if there is none. */
+/* Returns the bytes of the data cache of a level, private or shared, or 0 if there is none. */
 static size_t cache_bytes(int level)
 {
     char type[WORD], text[WORD];

@@ -172,7 +172,7 @@ class Checked:
     errors are relative."""
 
     def error(self, out):
-        """Returns the largest absolute error; infinite if there is a NaN."""
+        """Returns the largest absolute error, or infinite if there is a NaN."""
         error = np.abs(widened(out[..., self.rows, :]) - self.values).max()
         return float(error) if np.isfinite(error) else float("inf")
 

@@ -130,7 +130,7 @@ def roof(run, isa, key):
 
 
 def of_roofs(run, isa):
-    """Returns the rooflines; None if the run has no calls to place, or lacks a roof."""
+    """Returns the rooflines, or None if the run has no calls to place, or lacks a roof."""
     points = list(roof_points(run, isa))
     fma, read = roof(run, isa, "roof_GFLOPS"), roof(run, isa, "roof_GBps") or roof_of_memory(run)
     if not points or not fma or not read:
