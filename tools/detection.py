@@ -278,7 +278,7 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """Returns (what is measured, its share, its bound, whether the bound holds) for each floor."""
+    """Returns (the measured event, its share, the bound of the share, whether the bound holds) for each floor."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])

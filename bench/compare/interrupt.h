@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* From now on a signal is only noted, and interrupts system calls that wait. */
+/* Makes signals only set a note from now on, and interrupt system calls that wait. */
 void interrupt_catch(void);
 
 bool interrupted(void);

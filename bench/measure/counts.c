@@ -64,7 +64,8 @@ static const struct {
 
 /* ------------------------------------------------------------ functions that the rows call */
 
-/* Callgrind counts while this function runs. It knows the function by its name. */
+/* Makes a call that is counted. Callgrind counts while this function runs, and knows the function
+ * by its name. */
 __attribute__((noinline)) void counted_call(void (*call)(void *arg), void *arg);
 
 void counted_call(void (*call)(void *arg), void *arg)

@@ -28,7 +28,7 @@ struct bench_options {
         *help;
 };
 
-/* What the user has asked for. */
+/* The rows and options that the user has asked for. */
 struct plan {
     struct row_list rows;
     struct patience patience;

@@ -267,7 +267,8 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
 }
 
-/* The work of decode is reading K and V, unless they may be in a cache. */
+/* Returns the work of a row. The work of decode is reading K and V, unless they may be in a
+ * cache. */
 static struct work work_of_row(const struct row *row)
 {
     const struct shape *const s = &row->shape;

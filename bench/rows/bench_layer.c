@@ -232,7 +232,7 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* The bytes of a layer are its weights and its KV cache. */
+/* Returns the work of a layer. Its bytes are its weights and its KV cache. */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

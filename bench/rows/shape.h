@@ -93,8 +93,8 @@ double shape_flops(const struct shape *shape);
 /* Returns the bytes of K and V, in this type and with their scales, for the keys that rows see. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
-/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if text is
- * none. */
+/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if text is no
+ * type. */
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 

@@ -65,7 +65,7 @@ static inline void store_aligned(float *to, floats x)
     _mm256_store_ps(to, x);
 }
 
-/* fma_v is a * b + c, fnma_v c - a * b, fms_v a * b - c, each with one rounding. */
+/* Returns a * b + c with one rounding. fnma_v returns c - a * b, and fms_v a * b - c. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return _mm256_fmadd_ps(a, b, c);
@@ -141,9 +141,9 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
  * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. It is the same polynomial in x - round(x), times
  * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
- * float. The function is inline, because a call would spill the registers of its caller. It takes
- * all vectors through one stage after the other: a core's scheduler holds only about three chains
- * of 10 dependent instructions, too few to keep its ports busy. */
+ * float. The function is inline, because a call would spill the registers of its caller. All
+ * vectors go through a stage before the next stage begins: a core's scheduler holds only about
+ * three chains of 10 dependent instructions, too few to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -260,7 +260,8 @@ static inline bool is_spoilt(__m256 spoilt)
     return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
 }
 
-/* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
+/* Transposes: r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are
+ * columns. */
 static inline void transpose(__m256 r[VECTOR])
 {
     __m256 pair[VECTOR]; /* a0 b0 a1 b1 | a4 b4 a5 b5, then a2 b2 a3 b3 | a6 b6 a7 b7 */

@@ -52,7 +52,7 @@ static inline __m128 first_four(floats x)
     return _mm256_castps256_ps128(x);
 }
 
-/* Softmax has nothing to prefetch: the scores have already prefetched V. */
+/* Returns no rows, because the scores have already prefetched V. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     (void)scores;

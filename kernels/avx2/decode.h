@@ -103,8 +103,8 @@ static inline __m256 add_large(const char *bytes)
 }
 
 /* Returns VECTOR bytes as floats; j is the index of the vector. A conversion takes an FMA port, two
- * additions take other ports. Vectors take the one and the other by turns, so that all ports are
- * equally busy. */
+ * additions take other ports. Vectors alternate between the two ways, so that all ports are equally
+ * busy. */
 static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes, const int j)
 {
     return j % 2 == 0 ? load_as_f32(TYPE_I8, bytes, 0, VECTOR)

@@ -17,7 +17,7 @@ enum {
     FEW_ROWS = 4,      /* rows of a register tile of few_product */
     FEW_TILES = 4,     /* tiles of the matrix that a register tile of one row reads side by side */
     AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
-    SHORT_TILE = 8192, /* bytes; a tile of at most so many ends before a prefetch is of use */
+    SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
@@ -175,8 +175,8 @@ static void product_group(const struct product *p, const float *x, const float *
     }
 }
 
-/* The outer loop is over outputs, so that the matrix columns of a tile stay in the nearest
- * caches. */
+/* Computes the product. The outer loop is over outputs, so that the matrix columns of a tile stay
+ * in the nearest caches. */
 void attnkit_avx2_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);

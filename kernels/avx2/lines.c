@@ -7,7 +7,7 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* Returns all ones in the lanes of those of the low 8 bits that are set. */
+/* Returns lanes of all ones where the bit of the lane is set, and 0 elsewhere. Lane i has bit i. */
 static inline __m256 lanes_of(uint64_t bits)
 {
     const __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -46,9 +46,9 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     }
 }
 
-/* Moves the next numbers to the lanes of those of eight keys whose bits are set. The other lanes
- * get any numbers. The place of a key's number is the count of set bits before the key: the bits
- * become bytes, and a multiplication sums the bytes. */
+/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys;
+ * lanes without a bit get any number. The place of a key's number is the count of set bits before
+ * the key: the bits become bytes, and a multiplication sums the bytes. */
 static inline __m256 spread(__m256 numbers, uint64_t bits)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);

@@ -65,7 +65,7 @@ static inline void store_aligned(float *to, floats x)
     _mm512_store_ps(to, x);
 }
 
-/* fma_v is a * b + c, fnma_v c - a * b, fms_v a * b - c, each with one rounding. */
+/* Returns a * b + c with one rounding. fnma_v returns c - a * b, and fms_v a * b - c. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -132,7 +132,7 @@ enum {
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
  * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. It is the same polynomial in x - round(x), scaled;
  * tests/kernels/elementary.c compares every float. The function is inline, because a call would
- * spill the registers of its caller. It takes all vectors through one stage after the other: a
+ * spill the registers of its caller. All vectors go through a stage before the next stage begins: a
  * core's scheduler holds too few chains of 9 dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
@@ -253,7 +253,8 @@ static inline bool is_spoilt(__m512 spoilt)
     return _mm512_fpclass_ps_mask(spoilt, NAN_OR_INFINITY) != 0;
 }
 
-/* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
+/* Transposes: r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are
+ * columns. */
 static inline void transpose(__m512 r[VECTOR])
 {
     __m512 pair[VECTOR]; /* a0 b0 a1 b1 | a4 b4 a5 b5 | ..., then a2 b2 a3 b3 | ... */

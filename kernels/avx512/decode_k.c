@@ -10,10 +10,10 @@
  * took a tenth of the time. A tile is 2 vectors of keys, because the chains of one vector leave the
  * FMA ports waiting.
  *
- * Shuffles have one port; if they all came before the FMAs of their step, the other port would be
- * idle meanwhile. Therefore the shuffles of the next step are placed among the FMAs of a step, and
- * their results are stored in memory. binary32 is the exception (is_transposed_before). Registers:
- * 8 of the next step, 8 sums, 2 scales and 2 elements are 20 of 32 zmm, and constants.
+ * Shuffles have one port. If all shuffles of a step came before its FMAs, the other port would be
+ * idle during the shuffles. Therefore the shuffles of the next step are placed among the FMAs of a
+ * step, and their results are stored in memory. binary32 is the exception (is_transposed_before).
+ * Registers: 8 of the next step, 8 sums, 2 scales and 2 elements are 20 of 32 zmm, and constants.
  *
  * Memory bounds few rows of binary32; shuffles and FMA together bound narrow types. Prefetches are
  * spread evenly, and go along each row: in bursts, or line by line down the rows, they delay the
@@ -86,7 +86,7 @@ static inline __attribute__((always_inline)) void interleave(const int bits, __m
                       : _mm512_unpackhi_epi64(x, y);
 }
 
-/* Interleaves all pairs of x that are `apart` apart. */
+/* Interleaves x[i] and x[i + apart], for all pairs. */
 static inline __attribute__((always_inline)) void interleave_pairs(const int bits, __m512i x[UNITS],
                                                                    const int apart)
 {
@@ -381,7 +381,7 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     struct step own;
     if (!is_transposed_before(type)) {
         struct place here = place_after(type, k, tile->key, tile->key, d, 0);
-        __asm__("" : "+r"(here.key)); /* likewise an address for each key */
+        __asm__("" : "+r"(here.key)); /* as above, for the address of each key */
         transpose_step(type, here, &own, vectors);
         now = &own;
     }
@@ -519,8 +519,8 @@ score_tile(const enum type type, const struct scored_tile *tile, struct scores *
         add_last_dims(tile->panel, tile->first, vectors * VECTOR, d, scores);
 }
 
-/* Computes the scores from key `first` on, in tiles of `vectors` vectors of which the last has at
- * least one key. Returns the key after the last tile. */
+/* Computes the scores from key `first` on, in tiles of `vectors` vectors. The last vector of each
+ * tile has at least one key. Returns the key after the last tile. */
 static inline __attribute__((always_inline)) int
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
             struct ahead *ahead, const enum hints hints, const int vectors, const int rows)

@@ -17,7 +17,7 @@ enum {
     FEW_ROWS = 6,      /* rows of a register tile of few_product */
     FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
     AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
-    SHORT_TILE = 8192, /* bytes; a tile of at most so many ends before a prefetch is of use */
+    SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
 /* Loads the chains over earlier inputs. Only the last vector may have fewer outputs than VECTOR. */

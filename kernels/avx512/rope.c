@@ -26,8 +26,8 @@ rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64
     store_first(x + 2 * i, 2 * n, plain_nan(y));
 }
 
-/* Whole vectors are stored without a mask: the row is loaded next, and masked stores are not
- * forwarded to loads. */
+/* Rotates all pairs of a row. Whole vectors are stored without a mask: the row is loaded next, and
+ * masked stores are not forwarded to loads. */
 static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     int64_t i = 0;

@@ -27,8 +27,8 @@ static inline const float *sums_row(const struct product *p, int i)
     return (const float *)((const char *)p->sums + i * p->sums_stride);
 }
 
-/* Loads the chains over earlier inputs. The function is apart from the zeroing of sums: in one
- * loop, gcc has too much to unroll and leaves the sums in memory. */
+/* Loads the chains over earlier inputs. Loading and zeroing the sums are two loops: in one loop,
+ * gcc has too much to unroll and leaves the sums in memory. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, const int rows,
                                                             float32x4_t sum[ROW_GROUP][WIDTH])

@@ -13,7 +13,7 @@ static inline uint32_t bits_at(const uint64_t words[KEY_BLOCK / 64], int key)
     return words[key / 64] >> key % 64 & 0xf;
 }
 
-/* Returns all ones in the lanes of those of the low 4 bits that are set. */
+/* Returns lanes of all ones where the bit of the lane is set, and 0 elsewhere. Lane i has bit i. */
 static inline uint32x4_t lanes_of(uint32_t bits)
 {
     static const uint32_t own_bits[VECTOR] = {1, 2, 4, 8};

@@ -64,7 +64,7 @@ static inline void store_aligned(float *to, floats x)
     vst1q_f32(to, x);
 }
 
-/* fma_v is a * b + c, fnma_v c - a * b, fms_v a * b - c, each with one rounding. */
+/* Returns a * b + c with one rounding. fnma_v returns c - a * b, and fms_v a * b - c. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return vfmaq_f32(c, a, b);
@@ -136,8 +136,8 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
  * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. It is the same polynomial in x - round(x), times
  * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
- * float. The function is inline, because a call would spill the vectors of its caller. It takes all
- * vectors through one stage after the other: one chain after the other would leave the pipes
+ * float. The function is inline, because a call would spill the vectors of its caller. All vectors
+ * go through a stage before the next stage begins: one chain after the other would leave the pipes
  * waiting. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
@@ -298,7 +298,7 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
         widen_halves(type, halves[i], x + 2 * i);
 }
 
-/* x[i][j] becomes x[j][i]:
+/* Transposes: x[i][j] becomes x[j][i]:
  *   a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
  *   b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
  *   c0 c1 c2 c3      c0 d0 c2 d2      a2 b2 c2 d2

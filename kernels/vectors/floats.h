@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small inline functions of vectors of floats that are the same for all instruction sets. The
+ * Small inline functions on vectors of floats. They are the same for all instruction sets. The
  * header of each instruction set includes this file after it has defined the types floats and
  * lane_mask and the operations fma_v, select_v and so on. Sums, differences, products and quotients
  * of vectors are written with the operators of C, each of which rounds once.
@@ -84,10 +84,10 @@ static inline floats result(floats o, floats divisor)
     return o / divisor + broadcast(0.0f);
 }
 
-/* `spoilt` finds values that are not finite. Each lane starts at 1, and spoil adds x * y. A lane
- * stops being finite where x or y is not finite. It may also overflow with finite x and y, so a
- * caller that finds a lane spoilt has to look at the values. The 1 keeps the sum from being
- * subnormal. */
+/* Returns the start of `spoilt`, which finds values that are not finite. Each lane starts at 1, and
+ * spoil adds x * y. A lane stops being finite where x or y is not finite. It may also overflow with
+ * finite x and y, so a caller that finds a lane spoilt has to look at the values. The 1 keeps the
+ * sum from being subnormal. */
 static inline floats unspoilt(void)
 {
     return broadcast(1.0f);

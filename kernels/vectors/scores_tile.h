@@ -13,7 +13,7 @@ enum {
     AHEAD_DIMS = 64, /* dimensions of K between two rounds of prefetches of `ahead` */
 };
 
-/* Multiplies dimension d of all keys of the tile. `key` points into the first key's row, the others
+/* Multiplies dimension d of all keys of the tile. `key` points into the row of the first key. Rows
  * are `stride` bytes apart. */
 static inline __attribute__((always_inline)) void multiply_dim(const float *q_t, const float *key,
                                                                ptrdiff_t stride, const int d,

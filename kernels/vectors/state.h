@@ -144,7 +144,7 @@ enum numbers {
     MIXED,  /* o from a chunk, l from a total */
 };
 
-/* VECTOR lanes of a panel, of which the first `rows` are finished. */
+/* VECTOR lanes of a panel. The first `rows` lanes are finished. */
 struct part {
     const void *o; /* points at the first of the lanes */
     floats divisor;
@@ -274,7 +274,8 @@ static inline floats finish_row(const float *o, floats divisor, int64_t n, float
     return spoilt;
 }
 
-/* Not inlined, so that a call without lse makes no stack frame. */
+/* Stores lse of each row. The function is not inlined, so that a call without lse makes no stack
+ * frame. */
 static __attribute__((noinline)) void finish_row_lse(const struct state *st, int rows,
                                                      float *const *lse)
 {

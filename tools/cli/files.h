@@ -11,7 +11,7 @@
 #include "tools/cli/tool.h"
 
 /* Returns whether each result has a file of its own. `results` names the options that write a file,
- * and ends with NULL; the other options whose argument is FILE or PLACE name inputs. */
+ * and ends with NULL. All other options whose argument is FILE or PLACE name inputs. */
 bool files_apart(const struct option *options, int count, const char *const *results);
 
 /* Returns whether `name`, which `option` has read, and `result` of `result_option` are two

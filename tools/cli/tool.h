@@ -16,7 +16,7 @@ enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
  * codes are verdicts. */
 enum { EXIT_NO_VERDICT = 68 };
 
-/* The subcommands. Each takes the arguments that follow its name and returns an exit code. */
+/* Run the subcommands. Each takes the arguments that follow its name and returns an exit code. */
 int run_command(int argc, char **argv);
 int layer_command(int argc, char **argv);
 int info_command(int argc, char **argv);

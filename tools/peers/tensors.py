@@ -80,7 +80,7 @@ def last_level_cache():
 
 def cold_copies(workload, mib=None):
     """Returns how many copies of the cold data are needed so that no call finds data in a CPU cache that an earlier
-    call has read. With `mib`, returns as many as fill so much memory."""
+    call has read. With `mib`, returns as many copies as fill `mib` MiB."""
     if not workload.cold_bytes:
         return 1
     memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())

@@ -28,7 +28,7 @@ class Figure:
         self.parts.append(f"<{name}{text}>{inside}</{name}>")
 
     def path(self, places, kind, title=""):
-        """A path through places of the plot's area, not through values."""
+        """Draws a path through places of the plot's area, not through values."""
         if places:
             line = "L".join(f"{number(x)} {number(y)}" for x, y in places)
             self.add("path", named(title), d="M" + line, class_=kind)
@@ -44,7 +44,7 @@ class Figure:
                  rx=2, class_=kind)
 
     def mark(self, x, y, shape, kind, title="", size=4.0):
-        """A marker at a place."""
+        """Draws a marker at a place."""
         corners = " ".join(f"{number(x + size * dx)},{number(y + size * dy)}" for dx, dy in SHAPES[shape])
         if shape == "circle":
             self.add("circle", named(title), cx=number(x), cy=number(y), r=number(0.85 * size), class_=kind)

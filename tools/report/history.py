@@ -69,7 +69,7 @@ class Machine:
 
 
 def read(folder):
-    """Reads a folder. Returns the machines, the one with the newest run first."""
+    """Reads a folder. Returns the machines. The machine with the newest run is first."""
     folder = Path(folder)
     if not folder.is_dir():
         raise results.Unusable(f"{folder} is no folder")

@@ -142,8 +142,8 @@ def blocks_of(machine, function):
 
 
 def flow_order(blocks):
-    """Returns the blocks in order of the flow without jumps back; and the entries: the first block, and blocks that
-    only a table of addresses leads to."""
+    """Returns the blocks in order of the flow without jumps back, and the entries. Entries are the first block and
+    blocks that only a table of addresses leads to."""
     order, seen, entries = [], set(), []
     for entry in range(len(blocks)):
         if entry in seen:
@@ -203,7 +203,7 @@ def best_way(blocks, body, head, ends, order):
 
 
 def inner_loops(machine, function):
-    """Yields the instructions of the best way through every loop with FMAs that has no such loop inside."""
+    """Yields the instructions of the best way through every innermost loop with FMAs."""
     blocks = blocks_of(machine, function)
     order, entries = flow_order(blocks)
     before = {block: [] for block in order}

@@ -196,7 +196,7 @@ static bool build(const struct revision *revision, const char *folder)
 
 /* ----------------------------------------------------------------------------------- the names */
 
-/* FNV-1a hash of a text. */
+/* Returns the FNV-1a hash of a text. */
 static uint32_t hash(const char *text)
 {
     uint32_t value = UINT32_C(2166136261);

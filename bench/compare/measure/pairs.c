@@ -216,7 +216,8 @@ static void adjust_to(int side, struct timing *timing)
             timing->calls *= 2;
 }
 
-/* Sets clock and number of calls, both the same for all sides. The number is BASE's. */
+/* Returns the clock and the number of calls for all sides. The number of calls is the number that
+ * BASE needs. */
 static struct timing adjust(void)
 {
     struct timing timing = {.clock = CLOCK_THREAD_CPUTIME_ID};

@@ -43,7 +43,7 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
-/* The second process measures few points, so less evidence is enough. */
+/* Asks for less evidence in the second process, which measures few points. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores,
- * softmax, and weighted V. Rows go in panels of at most 4 that share the loads of K and V. Called
- * by decode.c of kernels/attention; the decode.c of an instruction set includes this file after
- * softmax_rows.
+ * One block of keys for some query rows: scores, softmax, and weighted V. Row r sees the first
+ * visible[r] keys of the block. Rows are split into panels of at most 4, which share the loads of K
+ * and V. Called by decode.c of kernels/attention; the decode.c of an instruction set includes this
+ * file after softmax_rows.
  */
 #ifndef ATTNKIT_DECODE_ROWS_H
 #define ATTNKIT_DECODE_ROWS_H

@@ -64,7 +64,8 @@ static bool check_last(const struct run_mask *mask, const char *what, int64_t mo
                     (long long)most, what);
 }
 
-/* Repeats the one column of the mask for all keys, because the library has no stride of columns. */
+/* Repeats the single column of the mask for all keys, because the library has no stride of
+ * columns. */
 static bool repeat_column(struct run_mask *mask, int64_t columns)
 {
     struct npy wide;

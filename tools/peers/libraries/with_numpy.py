@@ -35,7 +35,7 @@ class Attention:
         self.scale = np.float32(w.dim ** -0.5)
 
     def heads_call(self, q, k, v, out):
-        """A call for [heads, rows, dim], with as many heads at a time as have room."""
+        """Makes a call for [heads, rows, dim], with as many heads at a time as have room."""
         q, k, v = (a.astype(np.float32, copy=False) for a in (q, k, v))
         shape = (len(q), self.rows, k.shape[1])
         scores = self.scores[:np.prod(shape)].reshape(shape)
