@@ -117,7 +117,7 @@ def parse_floor(words, where):
 
 
 def parse(text, where):
-    """Returns the floors of a text as name -> Floor."""
+    """Reads the floors in a text. Returns name -> Floor."""
     floors = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -281,7 +281,7 @@ def share(row, percent):
 
 
 def measured(machines, name):
-    """Returns (family, row) of each machine, or none if a machine has not measured the row."""
+    """Returns (family, row) of each machine, or an empty list if a machine has not measured the row."""
     found = [(machine.family, machine.rows[name]) for machine in machines if name in machine.rows]
     found = [(family, row) for family, row in found if row.median("roof_pct") is not None]
     return found if len(found) == len(machines) else []
@@ -321,7 +321,7 @@ def check(options, floors, machines):
 
 
 def kept(name, machines):
-    """Returns the lowest result of the machines less a margin, or 0 if one has too few measurements."""
+    """Returns the lowest result of the machines less a margin, or 0 if a machine has too few measurements."""
     rows = [row for _, row in measured(machines, name)]
     if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
         return 0.0

@@ -56,7 +56,7 @@ def mixed(lines):
 
 
 def head(name, argument):
-    """Returns the line above an item's text: its name in bold, its argument in italics."""
+    """Returns the line above the text of an item: the item's name in bold, and its argument in italics."""
     more = rf" \fI{escaped(argument)}\fR" if argument else ""
     return [".TP", rf"\fB{escaped(name)}\fR{more}"]
 

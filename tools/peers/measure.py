@@ -169,7 +169,7 @@ def summary(workload, oracle, bursts, results):
 
 
 def ranking(results):
-    """Returns the best peer, and how much faster the best column of attnkit is."""
+    """Returns the best peer, and how many times as fast the best column of attnkit is."""
     ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
     peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
     if not peers:

@@ -55,7 +55,7 @@ def widened(array):
 
 
 def aligned(shape, dtype=np.float32, fill=None):
-    """Returns an array at a cache line."""
+    """Makes an array that begins at a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + LINE, dtype=np.uint8)
     start = -memory.ctypes.data % LINE

@@ -22,7 +22,7 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds of trying a form, after at most TRIAL_CALLS calls
+TRIAL = 0.15        # seconds; a trial ends after them, or after TRIAL_CALLS calls
 TRIAL_CALLS = 50
 LONG = 1.0          # seconds; a first call that takes longer is the whole trial
 WARM = 0.25         # seconds; longer calls need no warm-up of caches
@@ -62,7 +62,8 @@ class Candidate:
         return (self.clock() - start) / count
 
     def forms(self, workload, tensors):
-        """Returns the forms of a workload. Layers and linear maps have a module beside attention's."""
+        """Returns the forms of a workload. The forms of layers and linear maps are in a module beside the module of
+        attention."""
         if workload.kind == "attention":
             return self.module.forms(workload, tensors, self.setting)
         name = self.module.__name__.replace(".", ".layers_")
@@ -95,7 +96,7 @@ class Candidate:
         for name, make in self.forms(workload, tensors):
             try:
                 form, error, seconds = self.try_form(make, tensors)
-            except Exception as problem:  # whatever a library raises is its answer
+            except Exception as problem:  # a library may raise any exception
                 tried[name] = {"cannot": one_line(problem)}
                 continue
             tried[name] = {"seconds": seconds, "error": error, "wrong": oracle.is_wrong(error)}
@@ -107,8 +108,8 @@ class Candidate:
         return tried
 
     def touch(self):
-        """Reads all copies once, because a hypervisor may have taken back memory that was idle while other
-        candidates were prepared."""
+        """Reads all copies once. A hypervisor may have taken back memory that was idle while other candidates were
+        prepared."""
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):

@@ -92,7 +92,7 @@ class Workload:
 
     @property
     def work(self):
-        """Returns the work, which divided by the time is compared with the roof."""
+        """Returns the work. The work divided by the time is compared with the roof."""
         return self.kv_bytes if self.roof == "read" else self.flops
 
     @property

@@ -66,7 +66,7 @@ def of_row(machine, series):
         figure.line([(first - 0.3 * (first > 0), level), (last, level)], "level")
     for point in series.points:
         run = machine.runs[point.run]
-        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may be anywhere
+        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may lie outside of the plot
         figure.mark(figure.x(point.run), y, "circle",
                     "point" if point.undisturbed else "point hollow",
                     f"{run.commit}, {run.date:%Y-%m-%d}: {point.percent:.1f} %"
@@ -123,7 +123,7 @@ def roof_points(run, isa):
 
 
 def roof(run, isa, key):
-    """Returns the median roof beside all rows of this instruction set."""
+    """Returns the median of the roofs that were measured beside the rows of this instruction set."""
     speeds = [row.median(key) for row in run.rows.values() if row.isa == isa and row.threads == 1]
     speeds = [speed for speed in speeds if speed]
     return median(speeds) if speeds else None

@@ -260,7 +260,7 @@ def loops_of(machine, kernel, tool, path):
 
 
 def assembly(machine, loops):
-    """Returns the input of llvm-mca: every loop is a region. Its jumps go to some label."""
+    """Returns the input of llvm-mca. Every loop is a region, and all its jumps go to one label."""
     lines = []
     for i, loop in enumerate(loops):
         body = []

@@ -71,7 +71,7 @@ def is_count(value):
 
 
 def percent(difference):
-    """Returns the change in percent. Infinite: the figure is new or gone, or was 0."""
+    """Returns the change in percent. It is infinite if the figure is new or gone, or was 0."""
     old, new = difference.old, difference.new
     return 100 * (new / old - 1) if old and new is not None else math.inf
 
