@@ -66,7 +66,7 @@ def measure(program, library, options, rounds):
             of_each[title].append(candidate.turn(what))
     for candidate in candidates.values():
         candidate.end()
-    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first one warms
+    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first turn warms up
             for what, of_each in times.items()}
 
 

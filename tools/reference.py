@@ -30,7 +30,7 @@ class Member:
     own: str  # the comment behind it
     shared: str  # the comment above its paragraph
     first: str  # the first member of the paragraph
-    alone: bool = False  # in its paragraph
+    alone: bool = False  # whether it is alone in its paragraph
 
 
 @dataclass

@@ -29,7 +29,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next ones */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to compare the next rows with */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
@@ -92,7 +92,7 @@ struct call {
     struct kv kv;
     struct masks masks;
     float *q, *out;
-    void *plan; /* of a planned row, and the data of its runs */
+    void *plan; /* only for planned rows; the data of its runs follows */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
     attnkit_status status; /* status of the last call */

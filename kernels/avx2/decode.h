@@ -25,7 +25,7 @@ struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     int64_t bytes;                       /* of each row */
-    int64_t lines; /* of 64 bytes in each call of prefetch_ahead; 0 when none is left */
+    int64_t lines; /* prefetched in each call of prefetch_ahead; 0 when none is left */
     int64_t times; /* calls of prefetch_ahead in a tile */
     int64_t lines_left, times_left; /* in all tiles to come */
 };

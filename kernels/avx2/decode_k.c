@@ -18,7 +18,7 @@
 
 enum {
     STEP = 16,    /* bytes of each key */
-    UNITS = 4,    /* of 32 bits, in STEP bytes */
+    UNITS = 4,    /* units of 32 bits in STEP bytes */
     MAX_TILE = 2, /* vectors of keys */
     LINE_BYTES = LINE * sizeof(float),
 };

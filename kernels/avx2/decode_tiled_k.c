@@ -12,13 +12,13 @@
 
 enum {
     STEP = 8,        /* elements of d between prefetches */
-    MAX_VECTORS = 4, /* of keys, for 1 or 2 rows */
+    MAX_VECTORS = 4, /* vectors of keys in a tile of 1 or 2 rows */
 };
 
 /* The addresses of the next elements of a tile of K, and of their scales. */
 struct k_tile {
     const char *k;
-    const char *scales; /* of TYPE_I8 */
+    const char *scales; /* only for TYPE_I8 */
 };
 
 static inline __attribute__((always_inline)) void find_tiles(const enum type type,

@@ -16,7 +16,7 @@ enum {
 
 /* The columns of V in a tile. */
 struct columns {
-    int64_t offset; /* of the bytes of the columns in a row */
+    int64_t offset; /* bytes from the start of a row to the columns */
     int64_t
         scale; /* TYPE_I8: index of the scale; TYPE_Q8_0: its place in bytes relative to `offset` */
     int64_t width; /* elements of each vector; less than VECTOR only where there is one vector */

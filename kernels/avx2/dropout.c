@@ -10,7 +10,7 @@
 #include "kernels/philox.h"
 
 enum {
-    COUNTERS = VECTOR / 2, /* in a vector */
+    COUNTERS = VECTOR / 2, /* counters in a vector */
     TOGETHER = 4,          /* vectors, to hide the latency of products */
 };
 

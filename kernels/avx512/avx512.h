@@ -21,13 +21,13 @@ enum {
     VECTOR = 16, /* floats in a zmm */
     VECTORS = 4, /* zmm across the lanes of a panel */
     LANES = VECTORS * VECTOR,
-    MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
+    MAX_HEIGHT = 8, /* most keys or value columns of a register tile */
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
     MATRIX_ROWS = 16,
     F32_MATRIX_ROWS = 6,
-    TILE_VECTORS = TILE_KEYS / VECTOR, /* of an element of all keys of a tile of K */
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors that hold an element of all keys of a tile of K */
 };
 
 /* --- Operations under the names that kernels/vectors uses ------------------------------------- */

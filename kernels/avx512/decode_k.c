@@ -32,10 +32,10 @@
 
 enum {
     STEP = 32,      /* bytes of each key */
-    UNITS = 8,      /* of 32 bits, in STEP bytes */
-    PARTS = 4,      /* of the work of transposing a step */
+    UNITS = 8,      /* units of 32 bits in STEP bytes */
+    PARTS = 4,      /* parts of the work of transposing a step */
     MAX_TILE = 2,   /* vectors of keys */
-    MAX_BLOCKS = 4, /* of TYPE_Q8_0 whose scales are loaded together */
+    MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
 };
 
 #define UPPER_BYTE 0x1p24f /* the value of 1 in the upper byte of 32 bits */
@@ -550,7 +550,7 @@ static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     const int64_t asks = panel->block->k.dim / elements_of_step(type) * asks_of_step(type);
-    const int keys = MAX_TILE * VECTOR; /* of a tile */
+    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
     struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
     if (gains_by_first(type, &ahead) && panel->most > keys)

@@ -11,7 +11,7 @@
 #include "kernels/philox.h"
 
 enum {
-    COUNTERS = VECTOR / 2, /* in a vector */
+    COUNTERS = VECTOR / 2, /* counters in a vector */
     TOGETHER = 4,          /* vectors of a block, all in flight to hide the latency of products */
 };
 

@@ -11,7 +11,7 @@
 #include "kernels/neon/decode.h"
 
 enum {
-    MAX_GROUPS = 4, /* of 4 keys, in a tile */
+    MAX_GROUPS = 4, /* groups of 4 keys in a tile */
 };
 
 /* Adds elements d .. d + n - 1 of 4 * groups keys to the sums, from key `first` on. n is 4 or 1. */

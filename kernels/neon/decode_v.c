@@ -11,7 +11,7 @@
 #include "kernels/neon/decode.h"
 
 enum {
-    MAX_VECTORS = 8, /* of value columns, in a tile */
+    MAX_VECTORS = 8, /* vectors of value columns in a tile */
 };
 
 /* Computes `vectors` vectors of value columns from column c on, each of n elements; n is less than

@@ -8,7 +8,7 @@
 #include "kernels/philox.h"
 
 enum {
-    COUNTERS = VECTOR, /* in a vector */
+    COUNTERS = VECTOR, /* counters in a vector */
     TOGETHER = 4,      /* vectors, to hide the latency of products */
 };
 

@@ -25,7 +25,7 @@ enum {
     MAX_HEIGHT = 16, /* FULL for a single vector: 16 sums, for 4 pipes with a latency of 4 */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
-    MATRIX_ROWS = 6, /* of a linear map: 24 sums with the 4 vectors of a tile of the matrix */
+    MATRIX_ROWS = 6, /* rows of a linear map: 24 sums with the 4 vectors of a tile */
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 
@@ -273,7 +273,7 @@ static inline __attribute__((always_inline)) void widen_halves(const enum type t
 }
 
 enum {
-    TILE_VECTORS = TILE_KEYS / VECTOR, /* of keys, in a tile of K */
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors of keys in a tile of K */
 };
 
 /* Loads TILE_KEYS elements as binary32. No scale is applied for TYPE_I8. */

@@ -17,7 +17,7 @@ from pathlib import Path
 
 SUBCOMMANDS = ["run", "layer", "info", "bench", "compare"]
 ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti", "`": r"\(ga"}
-WIDTH = 78  # of the lines of a page's source
+WIDTH = 78  # characters in a line of a page's source
 OPTION = re.compile(r"  (-[-\w]+) ?((?:\S+)?)(?: +(\S.*))?$")
 
 

@@ -35,7 +35,7 @@ static const char magic[MAGIC_SIZE + 1] = "\x93NUMPY";
 struct header {
     char descr[DESCR_SIZE];
     bool fortran_order;
-    int rank;                    /* as the file says: may be more than NPY_MAX_RANK */
+    int rank;                    /* from the file; may be more than NPY_MAX_RANK */
     int64_t shape[NPY_MAX_RANK]; /* the first sizes */
 };
 

@@ -51,7 +51,7 @@ const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 /* A file to be written. */
 struct npy_output {
     const char *option;      /* the option that names the file, for messages */
-    const char *name;        /* as the user wrote it */
+    const char *name;        /* as written by the user */
     const struct npy *array; /* NULL: the file is `content` */
     const void *content;
     size_t content_bytes;

@@ -20,7 +20,7 @@
 
 enum {
     PREFIX = 10,   /* magic, version, two bytes of length */
-    ALIGNMENT = 64 /* of the elements in the file, as NumPy has it */
+    ALIGNMENT = 64 /* bytes; alignment of the elements in the file, as in NumPy's files */
 };
 
 static const char magic_and_version[] = "\x93NUMPY\x01\x00";

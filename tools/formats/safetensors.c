@@ -26,7 +26,7 @@ enum {
 
 struct parser {
     struct json json;
-    char *room; /* for the next string; as large as the text that is left */
+    char *room; /* place of the next string; as large as the text that is left */
     struct safetensors *to;
     size_t capacity; /* of to->tensors */
     char *why;       /* the reason for a refusal of the header, SAFETENSORS_WHY bytes */

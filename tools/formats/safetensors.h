@@ -16,7 +16,7 @@ enum { SAFETENSORS_MAX_RANK = 4, SAFETENSORS_WHY = 1024 };
 
 struct safetensor {
     const char *name;
-    const char *dtype;                   /* as the file has it: "BF16" */
+    const char *dtype;                   /* from the file, such as "BF16" */
     int rank;                            /* may be more than SAFETENSORS_MAX_RANK */
     int64_t shape[SAFETENSORS_MAX_RANK]; /* the first of the sizes */
     uint64_t begin, end;                 /* its bytes, counted from the end of the header */

@@ -33,7 +33,7 @@ def run(what, *command):
         sys.exit(f"llama.cpp: no {command[0]}, which builds it; Debian and Ubuntu have packages cmake and g++")
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # meson has it, too
+                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # meson needs Ninja, too
     if done.returncode:
         sys.exit(f"llama.cpp: {what} failed\n" + "\n".join(done.stdout.splitlines()[-30:]))
 

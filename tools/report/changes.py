@@ -17,7 +17,7 @@ LEVEL = 0.01
 PERMUTATIONS = 999
 LEAST_RUNS = 10     # runs of a series or part; with fewer there are too few orders
 LEAST_SEGMENT = 3   # runs before and after a change
-LEAST_STEP = 0.01   # part of the level before
+LEAST_STEP = 0.01   # share of the level before the change
 
 
 def within_fences(values):

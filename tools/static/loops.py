@@ -36,10 +36,10 @@ KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tile
 TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # at the end of a function's name
 LEAST_PERCENT = 90
-MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
+MOST_LOADS = 0.5  # loads per FMA: Ice Lake sustains little more than one load of a zmm per cycle
 MCA = "llvm-mca-19"  # fixed, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # figures of a loop; the others are cycles of CPUs
-ITERATIONS = 50, 150  # cycles are counted between the two, which leaves out filling the pipeline
+ITERATIONS = 50, 150  # cycles are counted from the first to the second number, without filling the pipeline
 
 # comment: how objdump begins a comment. cpus: models of llvm-mca, and how many FMAs they start in a cycle. jump: a jump
 # or call, its target last. leaves: calls, and instructions that do not continue with the next instruction. fused:

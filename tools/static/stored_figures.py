@@ -11,7 +11,7 @@ import sys
 from collections import namedtuple
 
 ADVICE = "If that is meant to be, tools/figures --write stores the new figures, for review."
-SKIPPED = 77  # exit status: there are no figures to check here
+SKIPPED = 77  # the exit status if there are no figures to check
 
 # A figure, old and new. None: it does not exist.
 Difference = namedtuple("Difference", "name old new")

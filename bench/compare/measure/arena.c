@@ -36,7 +36,7 @@ static struct {
     struct place places[MAX_PLACES];
     int place_count;
     int place_of[ARENA_SIDES][MAX_BLOCKS];
-    int side, index; /* of the block that is placed next */
+    int side, index; /* side and index of the block that is placed next */
 } arena;
 
 uint64_t arena_turn;

@@ -24,7 +24,8 @@ enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWR
 
 static const double least_seconds = 150e-6; /* shortest timing */
 static const double narrow = 0.01;          /* width of an interval that ends the measurement */
-static const double close_enough = 1e-4;    /* of the largest element, if bits may differ */
+static const double close_enough =
+    1e-4; /* allowed difference / largest element, if bits may differ */
 
 /* The state of pairs_measure. The set-ups are nested, and the innermost makes all calls. */
 static struct {
@@ -344,7 +345,7 @@ void pairs_measure(const struct effort *effort, uint64_t *random, struct point *
     memset(now.problems, 0, sizeof now.problems);
     set_outcome(UNMEASURED, "");
     if (compare_alone()) {
-        point->outcome = UNMEASURED; /* so far; keeps a note of compare_alone */
+        point->outcome = UNMEASURED; /* for now; the note of compare_alone stays */
         set_up_next(NULL, NULL);
     }
     forget_alone();

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { ALIGNMENT = 64 }; /* of packed weights */
+enum { ALIGNMENT = 64 }; /* bytes; alignment of packed weights */
 
 static bool make_room(struct layer *layer)
 {

@@ -54,7 +54,7 @@ struct run {
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
     attnkit_type kv_type;         /* valid only if the option is given */
-    struct naturals kv_len, seed; /* as given: one number, or one for each batch entry */
+    struct naturals kv_len, seed; /* from the options: one number, or one for each batch entry */
     int64_t offset;               /* the number of --causal or --align, if one is given */
     int64_t *q_offsets;           /* the positions of the rows 0 of batch entries, or NULL */
     uint64_t *kv_lens, *seeds;

@@ -87,7 +87,7 @@ def attention(workload, tensors, setting, folded=False, pad=None):
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]
-    if pad == "mask":  # not broadcast along the rows, which the operator refuses
+    if pad == "mask":  # the mask has all rows, because the operator refuses to broadcast along rows
         mask = keys_there(workload)[:, None, None, :]
         extra["mask"] = np.repeat(mask, workload.q_len, axis=2)
         names += ["mask"]
