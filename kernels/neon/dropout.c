@@ -48,8 +48,7 @@ static inline struct words next(struct words w, uint32_t key_0, uint32_t key_1)
          veorq_u32(veorq_u32(product_0.high, w.c[3]), vdupq_n_u32(key_1)), product_0.low}};
 }
 
-/* Stores the factors for the keys of a vector of counters. Word j of counter i is for key 4 i +
- * j. */
+/* Stores the factors for the keys of a vector of counters. Key 4 i + j has word j of counter i. */
 static inline void store(struct words w, const struct keep_line *what, float *line)
 {
     const uint32x4_t most_dropped = vdupq_n_u32((uint32_t)(what->dropped - 1));
