@@ -227,7 +227,7 @@ def is_slowed(name, percent):
 
 
 def interval(some, of):
-    """Wilson's 95 % interval of a share."""
+    """Returns Wilson's 95 % interval of a share."""
     if of == 0:
         return 0.0, 1.0
     z2, share = 1.96 ** 2, some / of
@@ -312,7 +312,7 @@ def row_text(row):
 
 
 def pooled_text(rows):
-    """False alarms among points that were not slowed, over all rows."""
+    """Returns text about the false alarms among points that were not slowed, over all rows."""
     false, jobs = ([sum(row[key][i] for row in rows) for i in (0, 1)]
                    for key in ("false", "false_jobs"))
     return ["all", str(sum(row["runs"] for row in rows)),

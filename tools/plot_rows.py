@@ -75,7 +75,7 @@ def bench(options, rows):
 
 
 def point(rows, row):
-    """One place of the plot. Times are of the wall clock, in seconds."""
+    """Returns one point of the plot. Times are wall clock times in seconds."""
     seconds = 1e-9 * row["real_time"]
     work = {key: 1e9 * row[rate] * seconds for key, rate in (("flops", "GFLOPS"), ("bytes", "GBps"))
             if rate in row}

@@ -210,8 +210,8 @@ static inline int64_t group_left(const enum type type, const struct key_rows *v,
     return group - c % group < left ? group - c % group : left;
 }
 
-/* Returns the number of vectors in the next tile of columns: `most`, 2 or 1. The tile has only
- * whole vectors, unless it is a single one. */
+/* Returns the number of vectors in the next tile of columns: `most`, 2 or 1. Only a tile of a
+ * single vector may have a part of a vector. */
 static inline int tile_vectors(int64_t left, const int most)
 {
     return left >= most * VECTOR ? most : left >= 2 * VECTOR ? 2 : 1;

@@ -196,8 +196,8 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
 }
 
-/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. The tile has only whole
- * vectors, unless it is a single one, and for TYPE_I8 one scale. */
+/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. Only a tile of a single
+ * vector may have a part of a vector. For TYPE_I8 the tile has one scale. */
 static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c)
 {
     int64_t left = v->dim - c;

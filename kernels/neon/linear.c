@@ -358,7 +358,7 @@ static __attribute__((noinline)) void few_q8_0(const struct few_product *p)
     few(TYPE_Q8_0, p);
 }
 
-/* Computes all tiles that have all their outputs. */
+/* Computes all tiles except a last tile that lacks outputs. */
 static void few_whole_tiles(const struct few_product *p)
 {
     switch (p->type) {

@@ -33,7 +33,7 @@ STYLE = {"font.size": 10, "font.family": "DejaVu Sans", "svg.fonttype": "none", 
 
 
 def looks(results):
-    """Title -> (colour, marker)."""
+    """Returns title -> (colour, marker)."""
     ours = iter(OURS)
     return {title: next(ours) if column["isa"] else paler(*PEERS[title])
             for title, column in results["columns"].items()}

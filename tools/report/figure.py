@@ -76,7 +76,7 @@ def named(title):
 
 
 def scale(bounds, start, end):
-    """bounds: (first, last) or (first, last, "log")."""
+    """Returns a scale. bounds: (first, last) or (first, last, "log")."""
     first, last = bounds[:2]
     change = math.log if len(bounds) == 3 else float
     span = (change(last) - change(first)) or 1.0

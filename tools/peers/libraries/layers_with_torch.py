@@ -62,7 +62,7 @@ class Layer:
         self.cache = weights.cache and tuple(map(tensor, weights.cache))
 
     def heads(self, rows):
-        """[rows, heads * dim] as [1, heads, rows, dim]."""
+        """Returns [rows, heads * dim] as [1, heads, rows, dim]."""
         return rows.view(len(rows), -1, self.workload.attention.dim).transpose(0, 1)[None]
 
     def attend(self, q, k, v):

@@ -58,7 +58,7 @@ def bias_of(workload, type):
 
 
 def describe(workload, q, k, v, out, kv_lens, bias):
-    """k, v and bias are tensors."""
+    """Describes a call. k, v and bias are tensors."""
     causal = {"flags": CAUSAL, "align": BOTTOM_RIGHT} if workload.causal else {}
     return new(AttentionArgs, batch=workload.batch, q_heads=workload.q_heads,
                kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
@@ -80,7 +80,7 @@ def make_shares(library, args, setting, query="attnkit_attention_workspace"):
 
 
 def on_threads(pool, shares):
-    """Makes one call on all threads; the first share is this thread's."""
+    """Makes one call on all threads. This thread takes the first share."""
     others = [pool.submit(share) for share in shares[1:]]
     shares[0]()
     for other in others:
@@ -100,7 +100,7 @@ def make_calls(function, args, execs):
 
 
 def in_tiles(k):
-    """[batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]."""
+    """Returns [batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]."""
     *heads, keys, dim = k.shape
     return aligned_copy(k.reshape(*heads, keys // TILE_KEYS, TILE_KEYS, dim).swapaxes(3, 4))
 

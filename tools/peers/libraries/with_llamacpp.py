@@ -90,7 +90,7 @@ class Graph:
         return self.place(ggml.new_tensor_4d(self.context, type, *sizes), array)
 
     def cached(self, array, workload):
-        """K or V."""
+        """Returns the tensor of K or V."""
         type = KV_TYPES[workload.type]
         if not workload.token:
             return self.tensor(array, type)
@@ -122,7 +122,7 @@ def float32_q(tensors):
 
 
 def flash(workload, tensors, backend):
-    """Flash attention. In the result, heads lie within the rows."""
+    """Builds the form of flash attention. In the result, heads lie within the rows."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
 
@@ -136,7 +136,7 @@ def flash(workload, tensors, backend):
 
 
 def products(workload, tensors, backend):
-    """Products with a softmax: scores and weights of all query rows are in memory."""
+    """Builds the form of products with a softmax. Scores and weights of all query rows are in memory."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float32)
     scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
     out = aligned(q.shape)

@@ -24,7 +24,7 @@ def version():
 
 
 def rows_first(array):
-    """[batch, heads, rows, dim] as [batch, rows, heads * dim]."""
+    """Returns [batch, heads, rows, dim] as [batch, rows, heads * dim]."""
     batch, heads, rows, dim = array.shape
     return aligned_copy(array.transpose(0, 2, 1, 3).reshape(batch, rows, heads * dim))
 
@@ -68,7 +68,7 @@ def bound(run, inputs, outputs):
 
 
 def build(node, copies, output, setting):
-    """copies: the inputs and outputs of each copy of K and V."""
+    """Builds a form. copies has the inputs and outputs of each copy of K and V."""
     run = session([node], *copies[0], setting.threads)
     return Form([bound(run, *arrays) for arrays in copies], output)
 
@@ -83,7 +83,7 @@ def masked(workload, tensors, folded):
 
 
 def attention(workload, tensors, setting, folded=False, pad=None):
-    """Attention-24. pad: how the node learns of the padding, by 'mask' or by 'lengths'."""
+    """Builds a form with Attention-24. pad: the node gets the padding as 'mask' or as 'lengths'."""
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]
@@ -108,7 +108,7 @@ def attention(workload, tensors, setting, folded=False, pad=None):
 
 
 def multi_head(workload, tensors, setting, kv_as_rows):
-    """MultiHeadAttention, with as many KV heads as query heads: groups are folded."""
+    """Builds a form with MultiHeadAttention. It has as many KV heads as query heads, so groups are folded."""
     q = rows_first(fold(tensors.q, workload) if workload.can_fold else tensors.q)
     out, order = aligned(q.shape, q.dtype), rows_first if kv_as_rows else (lambda array: array)
     extra = masked(workload, tensors, workload.can_fold)
@@ -125,8 +125,8 @@ def multi_head(workload, tensors, setting, kv_as_rows):
 
 
 def grouped(workload, tensors, setting):
-    """GroupQueryAttention, which is causal: a prompt from its start, or a new key at the end of a
-    cache, which it appends to in place."""
+    """Builds a form with GroupQueryAttention, which is causal. A call is a prompt from its start, or a new key, which
+    the operator appends to the cache in place."""
     q, before = rows_first(tensors.q), workload.kv_len - workload.q_len
     out = aligned(q.shape, q.dtype)
     lengths = {"last": np.full(workload.batch, workload.kv_len - 1, dtype=np.int32),

@@ -39,7 +39,7 @@ def tensor(array):
 
 
 def heads_first(node):
-    """[batch, keys, heads, dim] as [batch, heads, keys, dim]."""
+    """Returns [batch, keys, heads, dim] as [batch, heads, keys, dim]."""
     return opset13.transpose(node, opset13.constant(np.array([0, 2, 1, 3], dtype=np.int64)))
 
 
@@ -74,7 +74,7 @@ def biases(workload, dtype, folded):
 
 
 def in_memory(kv, workload):
-    """K and V in the order in which they are dense in memory."""
+    """Returns K and V in the order in which they are dense in memory."""
     return [array.swapaxes(1, 2) if workload.token else array for array in kv]
 
 
