@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: the factors of weights, from the random words of Philox. keep_line computes the factors
- * of a query row and block. The issue of instructions bounds it: 8 for a round of 4 counters.
+ * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
+ * calls keep_line for each query row and block with dropout. The issue of instructions bounds it: 8
+ * for a round of 4 counters.
  *
  * A word is the low half of 64 bits: the multiply instruction reads and writes it there and ignores
  * the upper half. The only move of words is the shift that brings the high half of a product down.

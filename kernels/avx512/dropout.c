@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: the factors of weights, from the random words of Philox. keep_line computes the factors
- * of a query row and block. The vector ports bound it: 6 instructions for a round of 8 counters.
+ * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
+ * calls keep_line for each query row and block with dropout. The vector ports bound it: 6
+ * instructions for a round of 8 counters.
  *
  * A word is the low half of a 64-bit lane. The multiplication reads only the low halves, so the
  * upper halves need not be cleared. The only move is the shift that brings the high half of a

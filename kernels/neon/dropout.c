@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: the factors of weights, from the random words of Philox. keep_line computes the factors
- * of a query row and block. The pipes of products and shuffles bound it: 8 of these instructions
- * for a round of 4 counters.
+ * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
+ * calls keep_line for each query row and block with dropout. The pipes of products and shuffles
+ * bound it: 8 of these instructions for a round of 4 counters.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/philox.h"
