@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The commit that a change is to be compared with: where its branch left the main one; on the main
-branch itself, the commit before.
+"""Finds the commit that a change is to be compared with: the commit where its branch left the main branch, or on the
+main branch the commit before.
 
     tools/base_revision.py [FOLDER]
 
-FOLDER is in the repository; by default the current folder. Exit status 77: there is no such commit: no
-git, or a clone without history.
+FOLDER is in the repository; by default the current folder. Exit status 77: the commit cannot be found, because there is
+no git, or the clone has no history.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ NOTHING_TO_SEE = 77
 
 
 def git(folder, *words):
-    """The output of git, stripped; "" if git fails or is missing."""
+    """Returns the output of git, stripped, or "" if git fails or is missing."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], text=True, capture_output=True)
     except OSError:
@@ -26,7 +26,7 @@ def git(folder, *words):
 
 
 def base_revision(folder):
-    """The commit's full name, or ""."""
+    """Returns the full name of the commit, or ""."""
     head = git(folder, "rev-parse", "--verify", "HEAD")
     for branch in MAIN_BRANCHES:
         fork = git(folder, "merge-base", "HEAD", branch)

@@ -36,7 +36,7 @@ def attnkit(command, *arguments, folder=None):
 
 
 def run(command, q, k, v, *options):
-    """Attention by `attnkit run`: the result and the summary."""
+    """Runs `attnkit run`. Returns the result and the summary."""
     with tempfile.TemporaryDirectory() as folder:
         for name, array in (("q", q), ("k", k), ("v", v)):
             np.save(os.path.join(folder, name), np.ascontiguousarray(array, dtype=np.float32))
@@ -46,7 +46,7 @@ def run(command, q, k, v, *options):
 
 
 def oracle(q, k, v, scale=None, causal=False):
-    """Attention in float64. Arrays are [heads, rows, dim]; causal is bottom-right."""
+    """Computes attention in float64. Arrays are [heads, rows, dim]; causal is bottom-right."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out = np.empty(q.shape[:-1] + v.shape[-1:])
@@ -70,7 +70,7 @@ def load_digits():
 
 
 def digits_as_attention(pixels, labels):
-    """q [1, 360, 65], k [1, 1437, 65] and v [1, 1437, 10]."""
+    """Returns q [1, 360, 65], k [1, 1437, 65] and v [1, 1437, 10]."""
     known, unknown = pixels[:KNOWN], pixels[KNOWN:]
     k = np.column_stack([known, -(known ** 2).sum(axis=1) / 2])
     q = np.column_stack([unknown, np.ones(len(unknown), dtype=np.float32)])
@@ -78,7 +78,7 @@ def digits_as_attention(pixels, labels):
 
 
 def picture(pixels):
-    """8 lines of 16 characters."""
+    """Returns a digit as 8 lines of 16 characters."""
     shades = " " + "".join(shade * 4 for shade in "░▒▓█")
     return ["".join(shades[int(p)] * 2 for p in row) for row in pixels.reshape(8, 8)]
 
@@ -90,7 +90,7 @@ def bar(weight, width):
 
 
 def card(pixels, label, weights):
-    """A digit, the weight of each label, the verdict: 11 lines of 32 characters."""
+    """Returns a digit, the weight of each label and the verdict, as 11 lines of 32 characters."""
     answer = int(weights.argmax())
     verdict = f"a {label}, " + ("read" if answer == label else "MISREAD") + f" as {answer}"
     lines = [""] + picture(pixels) + [""]
@@ -100,7 +100,8 @@ def card(pixels, label, weights):
 
 
 def worth_showing(labels, out):
-    """Three of the surest, the two closest calls, and the closest error."""
+    """Chooses the digits to show: three of the surest, the two least sure ones that are right, and the closest
+    error."""
     sure = out.max(axis=1)
     right = out.argmax(axis=1) == labels
     surest = [int(i) for i in np.nonzero(right & (sure > 0.99))[0][:3]]
@@ -141,7 +142,7 @@ SHAPES = [
 
 
 def figures(summary):
-    """(name of the ISA, best ms, GFLOP/s) of a summary."""
+    """Returns (name of the ISA, best ms, GFLOP/s) of a summary."""
     found = re.search(r"^ran on +(\w+).*^time +best (\S+) ms.*^speed +(\S+) GFLOP/s", summary,
                       re.MULTILINE | re.DOTALL)
     return found[1], float(found[2]), float(found[3])
@@ -189,7 +190,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     command = os.path.abspath(sys.argv[1])
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `demo | head` ends in silence
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `demo | head` ends without a message
     sys.stdout.reconfigure(encoding="utf-8", line_buffering=True)
     start = time.monotonic()
     print("=" * COLUMNS)

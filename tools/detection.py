@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how reliable `attnkit compare` is: how often it finds a real slowdown, and how often a false one.
+"""Measures how reliable `attnkit compare` is: how often it finds a real slowdown, and how often it reports a false one.
 
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
-Builds the library with prefill slowed by so many percent (-Dslowdown) in BUILD/detection, and compares each,
-repeatedly and in random order, with the build that is slowed by 0 percent, which has the same code. Only points
-of prefill are slower. A red point of decode, linear maps or appends is a false alarm, and so is any red point
-at 0 percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in
-OUTPUT.md; --from makes the table from results that were written before. Exit codes: 0 the floors hold, 1 they
-do not, 2 the command was not understood, 3 there is nothing to judge or something went wrong."""
+Builds libraries with prefill slowed by the given percents (-Dslowdown) in BUILD/detection. Compares each library,
+repeatedly and in random order, with the library that is slowed by 0 percent, which has the same code. Only points of
+prefill are slower. A red point of decode, linear maps or appends is a false alarm, and so is any red point at 0
+percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in OUTPUT.md;
+--from makes the table from results of an earlier run. Exit codes: 0 the floors hold, 1 they do not, 2 the command was
+not understood, 3 there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -86,8 +86,8 @@ def run(command):
 
 
 def build_libraries(folder, percents):
-    """Libraries slowed by these percentages, up to date, each with its worker beside it. One build folder makes
-    all of them, because little differs."""
+    """Builds libraries slowed by these percentages, each with its worker beside it. One build folder makes all of them,
+    because little differs between them."""
     meson = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"
     build, libraries = folder / "build", {}
     if not (build / "build.ninja").exists():
@@ -130,7 +130,7 @@ class Load:
 
 
 def run_to_end(words):
-    """The exit code and stderr of a command. After an interrupt the command may still clean up."""
+    """Returns the exit code and stderr of a command. After an interrupt the command may still clean up."""
     try:
         with subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
@@ -147,7 +147,7 @@ def run_to_end(words):
 
 
 def compare(command, seed):
-    """The JSON of one run."""
+    """Returns the JSON of one run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.json"
         words = [*map(str, command), "--seed", str(seed), "--json", str(file)]
@@ -161,7 +161,7 @@ def compare(command, seed):
 
 
 def summary(result, percent, names):
-    """The results of a run that are kept. Points are indices into `names`."""
+    """Returns the results of a run that are kept. Verdicts are in the order of `names`."""
     points = {point["name"]: point for point in result["points"]}
     if list(points) != names:
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")
@@ -183,7 +183,8 @@ def summary(result, percent, names):
 
 
 def order_of_runs(percents, runs, seed):
-    """In rounds, so that changes of the machine affect all percentages alike."""
+    """Returns the percentages in the order of runs. Each round has all percentages, so that changes of the machine
+    affect all alike."""
     lots = random.Random(seed)
     return [percent for _ in range(runs) for percent in lots.sample(percents, len(percents))]
 
@@ -226,7 +227,7 @@ def is_slowed(name, percent):
 
 
 def interval(some, of):
-    """Wilson's 95 % interval of a share."""
+    """Returns Wilson's 95 % interval of a share."""
     if of == 0:
         return 0.0, 1.0
     z2, share = 1.96 ** 2, some / of
@@ -236,14 +237,14 @@ def interval(some, of):
 
 
 def band(values):
-    """The median, and the 2 % and 98 % quantiles by the nearest rank."""
+    """Returns the median, and the 2 % and 98 % quantiles by the nearest rank."""
     ordered = sorted(values)
     at = [ordered[round(q * (len(ordered) - 1))] for q in (0.02, 0.98)]
     return median(ordered), at[0], at[1]
 
 
 def count(runs, names, slowed, words=("red",)):
-    """(number of verdicts that are one of the words, number of all verdicts), over points that are slowed or
+    """Returns (number of verdicts that are one of the words, number of all verdicts), over points that are slowed or
     over points that are not."""
     verdicts = [verdict for run in runs for name, verdict in zip(names, run["verdicts"])
                 if is_slowed(name, run["percent"]) == slowed]
@@ -259,7 +260,7 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """A row of the table. Only runs with a verdict are judged; ratios are of all runs."""
+    """Returns a row of the table. Only runs with a verdict are judged; ratios are of all runs."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]
@@ -277,7 +278,7 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """(what is measured, its share, its bound, whether the bound holds) for each floor."""
+    """Returns (the measured event, its share, the bound of the share, whether the bound holds) for each floor."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])
@@ -311,7 +312,7 @@ def row_text(row):
 
 
 def pooled_text(rows):
-    """False alarms among points that were not slowed, over all rows."""
+    """Returns text about the false alarms among points that were not slowed, over all rows."""
     false, jobs = ([sum(row[key][i] for row in rows) for i in (0, 1)]
                    for key in ("false", "false_jobs"))
     return ["all", str(sum(row["runs"] for row in rows)),
@@ -353,7 +354,7 @@ def table(results):
 
 
 def as_json(results):
-    """A line for each run."""
+    """Returns a line for each run."""
     head = json.dumps({key: value for key, value in results.items() if key != "runs"}, indent=1)
     runs = ",\n  ".join(json.dumps(run) for run in results["runs"])
     return f"{head[:-2]},\n \"runs\": [\n  {runs}\n ]\n}}\n"

@@ -6,12 +6,12 @@ or on machines of a CPU family.
     tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
     tools/floors.py --results FILE ...          measures nothing
     tools/floors.py --raise --results FILE ...  writes higher floors, never lower ones
-    tools/floors.py --base [REVISION]           whether no floor is lower there than it was
+    tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
-A row is measured 5 times; a row that was disturbed or is below its floor is measured again, at most twice
-(--quick: 3 times, once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all
-floors hold; 1 one does not; 2 none is broken, but some rows could not be judged; 3 no sense in what was given;
-77 --base without a revision finds none."""
+A row is measured 5 times; a row that was disturbed or is below its floor is measured again, at most twice (--quick: 3
+times, once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all floors hold; 1 a
+floor is broken; 2 no floor is broken, but some rows could not be judged; 3 invalid arguments or files; 77 --base
+without a revision finds no revision."""
 
 import argparse
 import dataclasses
@@ -44,7 +44,7 @@ BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 class Floor:
     """Percent of a roof: on any machine, and by CPU family if one number does not fit all."""
     common: float
-    families: dict = dataclasses.field(default_factory=dict)  # name -> percent, none below common
+    families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
     def of(self, family):
         return self.families.get(family, self.common)
@@ -100,7 +100,7 @@ def read_options():
 
 
 def parse_floor(words, where):
-    """A Floor of '71.5', 'zen4=80.0', ..."""
+    """Returns a Floor of '71.5', 'zen4=80.0', ..."""
     pairs = [re.fullmatch(r"(\w+)=(\d+(?:\.\d)?)", word) for word in words[1:]]
     if not words or not re.fullmatch(r"\d+(\.\d)?", words[0]) or not all(pairs):
         fail(f"{where}: must be the name of a row, once, a percentage such as 71.5, and more for CPU "
@@ -117,7 +117,7 @@ def parse_floor(words, where):
 
 
 def parse(text, where):
-    """Name -> Floor."""
+    """Reads the floors in a text. Returns name -> Floor."""
     floors = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -142,7 +142,7 @@ def read_floors(path):
 
 
 def write_floors(path, floors):
-    """Changes nothing but the numbers."""
+    """Writes the floors to the file. Only the numbers change."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         name = line.split(" ")[0]
@@ -159,7 +159,7 @@ def write_floors(path, floors):
 
 
 def git(*words):
-    """The output of git; None if it fails."""
+    """Returns the output of git, or None if it fails."""
     try:
         done = subprocess.run(["git", *words], text=True, capture_output=True)
     except OSError as problem:
@@ -168,12 +168,12 @@ def git(*words):
 
 
 def families_of(*floors):
-    """None, which stands for any machine, and the CPU families that have a number in one of the floors."""
+    """Returns None, which stands for any machine, and the CPU families that have a number in one of the floors."""
     return [None, *dict.fromkeys(name for floor in floors for name in floor.families)]
 
 
 def lowered(name, old, now):
-    """The families for which a floor is lower now, or gone. old and now are Floors; now is None if the floor is
+    """Returns the families for which a floor is lower now, or gone. old and now are Floors; now is None if the floor is
     gone."""
     if not now:
         return [f"{name}: the floor was {old.common:.1f}, is gone"]
@@ -219,7 +219,7 @@ def attnkit(options, *words, output=None):
 
 
 def rows_here(options, floors):
-    """The rows with a floor that this machine runs. A floor of a row that does not exist is an error, because
+    """Returns the rows with a floor that this machine runs. A floor of a row that does not exist is an error, because
     nothing would ever check it."""
     words = ["--quick"] if options.quick else []
     here = attnkit(options, "--list", output=subprocess.PIPE).split()
@@ -262,7 +262,7 @@ def read_machine(path):
 
 
 def least(options):
-    """The least number of measurements by which a row is judged."""
+    """Returns the least number of measurements by which a row is judged."""
     return (QUICK_REPEATS if options.quick else REPEATS) // 2 + 1
 
 
@@ -276,19 +276,19 @@ def verdict(row, floor, least_measurements):
 
 
 def share(row, percent):
-    """The ratio of a row's result to its floor."""
+    """Returns the ratio of a row's result to its floor."""
     return row.median("roof_pct") / max(percent, 0.1)
 
 
 def measured(machines, name):
-    """(family, row) of each machine; none if a machine has not measured the row."""
+    """Returns (family, row) of each machine, or an empty list if a machine has not measured the row."""
     found = [(machine.family, machine.rows[name]) for machine in machines if name in machine.rows]
     found = [(family, row) for family, row in found if row.median("roof_pct") is not None]
     return found if len(found) == len(machines) else []
 
 
 def judge(options, floors, machines):
-    """(name, percent, row, verdict) of the machine with the least ratio to its floor, for each row, worst
+    """Returns (name, percent, row, verdict) of the machine with the least ratio to its floor, for each row, worst
     first."""
     lines = []
     for name, floor in floors.items():
@@ -321,7 +321,7 @@ def check(options, floors, machines):
 
 
 def kept(name, machines):
-    """The lowest result of the machines less a margin; 0 if one has too few measurements."""
+    """Returns the lowest result of the machines less a margin, or 0 if a machine has too few measurements."""
     rows = [row for _, row in measured(machines, name)]
     if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
         return 0.0
@@ -330,9 +330,9 @@ def kept(name, machines):
 
 
 def raised(name, floor, machines):
-    """A Floor that holds on these machines. A family's number follows its own machines alone. If a row has
-    families, its common number goes up only if each family has a machine here, because the results of one
-    family say nothing about others."""
+    """Returns a Floor that holds on these machines. A family's number follows its own machines alone. If a row has
+    families, its common number goes up only if each family has a machine here, because the results of one family say
+    nothing about others."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp with the backend for ggml beside the same llama.cpp without, -fa on and off: a table.
+"""Measures llama.cpp with the backend for ggml beside the same llama.cpp without it, with -fa on and off, and prints a
+table.
 
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
-    tools/llamacpp_speed.py --write     also puts it and a plot in docs/llamacpp.md and README.md
+    tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
-A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes
-16 behind a cache of some depth. The candidates are processes of their own that take turns; the table has
-medians of processor time for one thread, and of the clock for several. docs/llamacpp.md says how to get
-the backend. Where this Python has no matplotlib, --write continues in the environment of tools/peers.py.
+A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes 16 behind a
+cache of some depth. The candidates are processes of their own that take turns; the table has medians of processor time
+for one thread, and of wall clock time for several threads. docs/llamacpp.md says how to get the backend. If this Python
+has no matplotlib, --write continues in the environment of tools/peers.py.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# Title -> with the backend, -fa on.
+# Title -> (with the backend, -fa on).
 CANDIDATES = {"fa off": (False, 0), "fa on": (False, 1), "attnkit": (True, 1)}
 
 
@@ -44,7 +45,7 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Milliseconds."""
+        """Has the process take one turn. Returns its milliseconds."""
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline().split()[self.clock])
@@ -55,7 +56,8 @@ class Candidate:
 
 
 def measure(program, library, options, rounds):
-    """What -> candidate -> the median of its turns. Stock takes a quantised V with -fa on alone."""
+    """Returns the median of the turns as case -> candidate -> median. Stock llama.cpp takes a quantised V only with -fa
+    on."""
     candidates = {title: Candidate(program, library if ours else None, flash, options)
                   for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
     times = {what: {title: [] for title in candidates} for what in ("prefill", "decode")}
@@ -64,7 +66,7 @@ def measure(program, library, options, rounds):
             of_each[title].append(candidate.turn(what))
     for candidate in candidates.values():
         candidate.end()
-    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first one warms
+    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first turn warms up
             for what, of_each in times.items()}
 
 
@@ -99,7 +101,7 @@ def main():
             rows.append(speed_table.Row(kv, threads, depth, what, of_each))
             print(rows[-1].line(), flush=True)
     if options.write:
-        import speed_pages  # needs what may be in the environment alone
+        import speed_pages  # needs matplotlib, which may be only in the environment
         speed_pages.write(rows)
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this CPU: a table, a plot.
+"""Measures attnkit beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this CPU: a table, a plot.
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 
-Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in it.
-PyTorch's wheel does not load without the CUDA libraries: with PyTorch 2.6 GB are downloaded and 4.4 GB lie on
-the disk, without it 0.3 and 0.5 GB. llama.cpp is built, which takes two processors five minutes.
-tools/peers/measure.py says how it measures."""
+Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in it. PyTorch's wheel does
+not load without the CUDA libraries. With PyTorch, 2.6 GB are downloaded and 4.4 GB of disk are used; without PyTorch,
+0.3 GB and 0.5 GB. llama.cpp is built, which takes two processors five minutes. tools/peers/measure.py says how it
+measures."""
 
 import importlib.util
 import os

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Time of a query row against the number of rows of a call: from decode to a chunk of a prompt.
+"""Plots the time of a query row against the number of rows of a call: from decode to a chunk of a prompt.
 
     tools/plot_rows.py [BUILD] [--type f16] [--isa avx2] ...
 
-Has `attnkit bench` measure 1 to 128 query rows over 4096 keys three times and takes the medians, which takes
-five minutes. The order is random, so that a machine that becomes slower does not look like a slope. Writes a
-plot as PNG and SVG, and the figures as JSON. If this Python has no matplotlib, the Python of tools/peers.py's
-virtual environment draws, which is made if necessary. Needs the benches to be built."""
+Has `attnkit bench` measure 1 to 128 query rows over 4096 keys three times and takes the medians, which takes five
+minutes. The order is random, so that a machine that becomes slower does not look like a slope. Writes a plot as PNG and
+SVG, and the figures as JSON. If this Python has no matplotlib, the Python of tools/peers.py's virtual environment
+draws. The environment is made if necessary. Needs the benches to be built."""
 
 import argparse
 import datetime
@@ -58,7 +58,7 @@ def shape(rows, keys):
 
 
 def bench(options, rows):
-    """The row of `attnkit bench` for so many query rows, and the context of the run."""
+    """Runs `attnkit bench` for `rows` query rows. Returns the bench's row and the context of the run."""
     command = [str(options.build / "tools" / "attnkit"), "bench", "--quick", "--type", options.type,
                "--threads", options.threads, "--shape", shape(rows, options.keys)]
     command += ["--isa", options.isa] if options.isa else []
@@ -75,7 +75,7 @@ def bench(options, rows):
 
 
 def point(rows, row):
-    """One place of the plot. Times are of the wall clock, in seconds."""
+    """Returns one point of the plot. Times are wall clock times in seconds."""
     seconds = 1e-9 * row["real_time"]
     work = {key: 1e9 * row[rate] * seconds for key, rate in (("flops", "GFLOPS"), ("bytes", "GBps"))
             if rate in row}
@@ -105,7 +105,7 @@ def measure(options):
 
 
 def bounds(results):
-    """Seconds that the roofs allow a row: the multiply-adds, and reading K and V once."""
+    """Returns the least seconds of a row by the roofs: for its multiply-adds, and for reading K and V once."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None
     read = results["points"][0]

@@ -4,11 +4,11 @@
 
     tools/reference.py HEADER
 
-A section begins with a comment and a line of dashes, and is a page. The comment above a declaration
-documents it. A field or constant has a comment behind it, or is named in the comment above its paragraph. A
-field that is alone in its paragraph need not be named there. Fields of a struct attnkit_..._data have the
-comments of the fields of the same names in the structs that a plan is made of, and a function attnkit_..._init
-is documented by its name. tests/repository/reference.py finds declarations without a comment."""
+A section is a page; it begins with a comment and a line of dashes. The comment above a declaration documents the
+declaration. A field or constant has a comment behind it, or is named in the comment above its paragraph. A field that
+is alone in its paragraph need not be named there. Fields of a struct attnkit_..._data have the comments of the fields
+of the same names in the structs that a plan is made of, and a function attnkit_..._init is documented by its name.
+tests/repository/reference.py finds declarations without a comment."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ class Member:
     own: str  # the comment behind it
     shared: str  # the comment above its paragraph
     first: str  # the first member of the paragraph
-    alone: bool = False  # in its paragraph
+    alone: bool = False  # whether it is alone in its paragraph
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Item:
 
 
 def inside(comment):
-    """The text of a comment, without its stars, and flush left."""
+    """Returns the text of a comment, without its stars, and flush left."""
     body = re.sub(r"^/\*+|\*/$", "", comment.strip())
     lines = [re.sub(r"^\s*\* ?", "", line) for line in body.split("\n")]
     return "\n".join([lines[0].strip(), *lines[1:]]).strip()
@@ -91,7 +91,7 @@ PATTERNS = [
 
 
 def read_header(path):
-    """The comment at the head of a header, and its items."""
+    """Returns the comment at the head of a header, and its items."""
     text = path.read_text()
     head, rest = re.match(r"(/\*.*?\*/)(.*)", text, re.S).groups()
     items, pending, at = [], "", 0
@@ -131,7 +131,7 @@ def add(items, kind, match, pending):
 
 
 def structs_of_plan(name, structs):
-    """The structs that describe the fields of attnkit_..._data."""
+    """Returns the structs that describe the fields of attnkit_..._data."""
     if name == "attnkit_attention_group_data":
         return [struct for key, struct in structs.items() if not key.endswith("_data")]
     base = structs[name.replace("_data", "_args")]
@@ -143,7 +143,7 @@ def is_data(name):
 
 
 def member_text(item, member, structs):
-    """The documentation of a field; "" if there is none."""
+    """Returns the documentation of a field, or "" if there is none."""
     if member.own:
         return member.own
     if member.shared and (member.alone or re.search(rf"\b{member.name}\b", member.shared)):
@@ -178,7 +178,7 @@ def as_running_text(text, links):
 
 
 def parts_of(block):
-    """The parts of a block: running text, which includes lists, and the rest."""
+    """Returns the parts of a block: running text, which includes lists, and the rest."""
     parts, in_list = [], False
     for line in block.split("\n"):
         in_list = in_list or bool(re.match(r" +- ", line))
@@ -191,7 +191,7 @@ def parts_of(block):
 
 
 def for_doxygen(text, links):
-    """The text for Doxygen: formulas and tables literally, everything else as running text."""
+    """Formats a text for Doxygen: formulas and tables literally, everything else as running text."""
     output = []
     for block in re.split(r"\n *\n", text):
         for indented, lines in parts_of(block):
@@ -249,7 +249,8 @@ def page_of(title):
 
 
 def pages_in_order(headers):
-    """Doxygen reads files in alphabetical order, and shows pages in the order in which it meets them."""
+    """Brings the pages into order. Doxygen reads files in alphabetical order, and shows pages in the order in which it
+    meets them."""
     titles = [title_and_text(item.text)[0] for _, items in headers.values() for item in items
               if item.kind == "section"]
     yield from (f"/** @defgroup {page_of(title)} {title} */\n" for title in titles)

@@ -4,9 +4,9 @@
 
     tools/report.py HISTORY [-o report.html] [--peers bench/results/peers.json ...]
 
-HISTORY is a folder of files of `attnkit bench --history`. The page is one file that needs no other, no
-script and no network. Exit status: 0 the page is written; 1 a file is no result of the benches, the folder has
-none, or the page cannot be written; 2 a wrong option."""
+HISTORY is a folder of files of `attnkit bench --history`. The page is a single file without scripts; it needs no other
+file and no network. Exit status: 0 the page is written; 1 a file is no result of the benches, the folder has no
+results, or the page cannot be written; 2 a wrong option."""
 
 import argparse
 import sys

@@ -8,12 +8,12 @@
 
 #include <stdbool.h>
 
-/* From now on a signal is only noted, and interrupts system calls that wait. */
+/* Makes signals only set a note from now on, and interrupt system calls that wait. */
 void interrupt_catch(void);
 
 bool interrupted(void);
 
-/* Restores the default effect of signals. For child processes. */
+/* Restores the default effect of signals. Child processes call it. */
 void interrupt_release(void);
 
 /* Dies of the signal that has come, if any. */

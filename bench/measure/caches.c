@@ -23,7 +23,7 @@ static bool read_word(int cache, const char *file, char word[WORD])
     return ok;
 }
 
-/* Returns the bytes of the data cache of a level, private or shared; 0 if there is none. */
+/* Returns the bytes of the data cache of a level, private or shared, or 0 if there is none. */
 static size_t cache_bytes(int level)
 {
     char type[WORD], text[WORD];
@@ -39,9 +39,9 @@ static size_t cache_bytes(int level)
     return 0;
 }
 
-/* A buffer fills half a level, which leaves room for other data, but must not fit into the level
- * below. Virtual machines report caches that they share with others, so memory beyond them is
- * limited to 512 MB. */
+/* Returns the bytes of a buffer, as caches.h says. A buffer fills half a level, which leaves room
+ * for other data, but must not fit into the level below. Virtual machines report caches that they
+ * share with others, so memory beyond them is limited to 512 MB. */
 size_t level_buffer(int level)
 {
     const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;

@@ -51,7 +51,7 @@ static void append(void *arg)
     memory->status = attnkit_append(&args, &exec, NULL);
 }
 
-/* Appends K as to a cache for decoding: with rotation, in tiles. */
+/* Appends K to a cache for decoding, with rotation and in tiles. */
 static void append_turned(void *arg)
 {
     struct memory *const memory = arg;
@@ -108,7 +108,7 @@ static void pack(void *arg)
     memory->status = attnkit_pack(&args, &exec, NULL);
 }
 
-/* The arguments of B1_H4_L1x32_D64, which is nearly the shortest call. */
+/* Returns the arguments of B1_H4_L1x32_D64, which is nearly the shortest call. */
 static attnkit_attention_args attention_args(const struct memory *memory)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),

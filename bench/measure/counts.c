@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program of which tools/static/counts.py counts instructions: it runs the program in
+ * The program whose instructions tools/static/counts.py counts. That script runs the program in
  * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the versions that
  * the counts depend on, except the compiler's, and then the name of each row it calls, in the
  * grammar of bench/README.md. Shapes are small, because callgrind is fifty times as slow.
@@ -64,7 +64,8 @@ static const struct {
 
 /* ------------------------------------------------------------ functions that the rows call */
 
-/* Callgrind counts while this function runs. It knows the function by its name. */
+/* Makes a call that is counted. Callgrind counts while this function runs, and knows the function
+ * by its name. */
 __attribute__((noinline)) void counted_call(void (*call)(void *arg), void *arg);
 
 void counted_call(void (*call)(void *arg), void *arg)

@@ -18,7 +18,7 @@ benchmark::State &cast(gbench_state *state)
     return *reinterpret_cast<benchmark::State *>(state);
 }
 
-// The table for people is main.c's.
+// Prints nothing: main.c prints the table.
 class Silence : public benchmark::BenchmarkReporter
 {
   public:

@@ -28,7 +28,7 @@ struct bench_options {
         *help;
 };
 
-/* What the user has asked for. */
+/* The rows and options that the user has asked for. */
 struct plan {
     struct row_list rows;
     struct patience patience;
@@ -98,7 +98,7 @@ static bool has_row(const struct row_list *rows, const char *name)
     return false;
 }
 
-/* Adds missing roofs: a history has all roofs, whatever rows the user asks for. */
+/* Adds the roofs that are missing: a history has all roofs, whatever rows the user asks for. */
 static bool add_missing_roofs(struct row_list *rows)
 {
     struct row_list roofs = {0};

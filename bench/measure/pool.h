@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Threads that are started once and then spin while they wait for work. So the time of a call does
- * not include the 20 us that starting a thread takes. After some time without work they yield, so
- * that other programs get their processors.
+ * not include the 20 us that starting a thread takes. After some time without work, the threads
+ * yield, so that other programs get their processors.
  */
 #ifndef ATTNKIT_POOL_H
 #define ATTNKIT_POOL_H

@@ -25,8 +25,8 @@ enum { MAX_RATIOS = 1 << 17 };
  * generator. */
 struct estimate estimate_ratio(double *ratios, int count, uint64_t *random);
 
-/* Returns the p of a two-sided sign test: the probability that of `count` fair coins at most `few`,
- * or at least count - few, show heads. few is at most count / 2. */
+/* Returns the p of a two-sided sign test: the probability that of `count` fair coins at most `few`
+ * or at least count - few show heads. few is at most count / 2. */
 double sign_test(int few, int count);
 
 #endif

@@ -81,7 +81,7 @@ const char *output_begin(const char *name)
     return temporary;
 }
 
-/* Whether the file is complete. It is not if the disk is full. */
+/* Returns whether the file is complete. It is not if the disk is full. */
 static bool ends_with(const char *ending)
 {
     char text[16];

@@ -127,7 +127,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     *roof = (struct roof){.loops = find_loops(isa), .pool = pool};
     roof->size = size / READ_STEP * READ_STEP;
     roof->piece = (size < MAX_PIECE ? size : MAX_PIECE) / step * step;
-    /* An odd number of pieces: otherwise every second burst would read the same half of the buffer.
+    /* The number of pieces is odd: otherwise every second burst would read the same half of the
+     * buffer.
      */
     if (roof->size / roof->piece % 2 == 0)
         roof->size -= roof->piece;

@@ -37,7 +37,7 @@ struct roof {
     const struct roof_loops *loops;
     struct pool *pool;           /* threads that burst at the same time; NULL: only the caller's */
     double work;                 /* FLOPs or bytes of a burst */
-    int64_t rounds;              /* for each thread: rounds of fma, or over its part of the piece */
+    int64_t rounds;              /* each thread's rounds of fma, or over its part of the piece */
     _Atomic int64_t nanoseconds; /* processor time of the last burst */
     char *buffer;                /* bytes to read; NULL: a roof of multiply-adds */
     size_t size, piece, next;    /* bytes of the buffer, of a burst; start of the next burst */

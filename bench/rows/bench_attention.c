@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
- * V in float32, by the AVX2 kernels, on two threads; with one query row the family is decode, with
+ * V in float32, by the AVX2 kernels, on two threads. With one query row the family is decode, with
  * few query rows for many keys it is few. Q and the result are always f32. The roof of decode is
  * reading memory, the roof of all others the multiply-adds of their instruction set, on the same
  * threads. After the name of a row, /planned is a run of a plan, which is made once before; /warm
@@ -29,7 +29,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next ones */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to compare the next rows with */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
@@ -92,7 +92,7 @@ struct call {
     struct kv kv;
     struct masks masks;
     float *q, *out;
-    void *plan; /* of a planned row, and the data of its runs */
+    void *plan; /* only for planned rows; the data of its runs follows */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
     attnkit_status status; /* status of the last call */
@@ -105,7 +105,7 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* Whether a row is a chunk of a prompt, or a few drafts, at the end of a long cache. */
+/* Returns whether a row is a chunk of a prompt, or a few drafts, at the end of a long cache. */
 static bool is_few(const struct shape *shape)
 {
     return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;
@@ -267,7 +267,8 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
 }
 
-/* The work of decode is reading K and V, unless they may be in a cache. */
+/* Returns the work of a row. The work of decode is reading K and V, unless they may be in a
+ * cache. */
 static struct work work_of_row(const struct row *row)
 {
     const struct shape *const s = &row->shape;

@@ -2,9 +2,9 @@
  *
  * Rows of a whole layer of self-attention: layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal is 512
  * rows of 4096 elements, with 32 query and 8 KV heads; layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096
- * is a step of decoding, whose row follows 4095 keys in a cache. The type in the name is that of
- * the packed weights and of the KV cache. Inputs and outputs are f32, without biases and rotation.
- * Before a call, weights and KV cache are not in the CPU's caches.
+ * is a step of decoding, whose row follows 4095 keys in a cache. The type in the name is the type
+ * of the packed weights and of the KV cache. Inputs and outputs are f32, without biases and
+ * rotation. Before a call, weights and KV cache are not in the CPU's caches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -232,7 +232,7 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* The bytes of a layer are its weights and its KV cache. */
+/* Returns the work of a layer. Its bytes are its weights and its KV cache. */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

@@ -155,8 +155,8 @@ static void call_scores(void *argument)
     o->kernels->scores(o->q_t, o->kernels->lanes, &k, KEY_BLOCK, o->scores, NULL);
 }
 
-/* The tile works in place, so the weights of one call are the scores of the next. They stay between
- * 0 and 1, so all calls take the same time. */
+/* Calls softmax. The tile works in place, so the weights of one call are the scores of the next
+ * call. They stay between 0 and 1, so all calls take the same time. */
 static void call_softmax(void *argument)
 {
     const struct operands *const o = argument;

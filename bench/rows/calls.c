@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads and memory for rows of public calls, and adding such rows to the list.
+ * Threads and memory for rows of public calls. Adds rows of public calls to the list.
  */
 #include "bench/rows/calls.h"
 

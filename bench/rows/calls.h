@@ -22,8 +22,8 @@ attnkit_exec exec_of(const struct row *row, struct pool *pool);
 
 size_t whole_lines(size_t bytes); /* rounded up to cache lines */
 
-/* Returns `count` random floats in [-1, 1), aligned to a cache line. The caller frees them. NULL if
- * there is no memory. */
+/* Returns `count` random floats in [-1, 1), aligned to a cache line. The caller frees them. Returns
+ * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
 /* Copies of a block one after the other, each aligned to a cache line. If calls must find their
@@ -48,8 +48,8 @@ char *copies_next(struct copies *copies);
 
 double copies_memory_bytes(const struct copies *copies);
 
-/* Whether this machine has `bytes` of free memory. Linux promises more memory than it has, and
- * kills processes that use it. */
+/* Returns whether this machine has `bytes` of free memory. Linux promises more memory than it has,
+ * and kills processes that use it. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */

@@ -188,7 +188,8 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
     return !result->problem[0];
 }
 
-/* Makes the key indices, the same for all entries. Returns false if there is no memory. */
+/* Makes the key indices, which are the same for all entries. Returns false if there is no
+ * memory. */
 static bool make_index(const struct shape *s, struct kv *kv)
 {
     const int64_t cells = s->kv_len, first = cells / 3;

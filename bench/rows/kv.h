@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * K and V of a row of attention in memory, of any type and layout, filled by attnkit_append. If a
- * call has few query rows, there are several copies of them, so that no call finds them in a cache.
+ * call has few query rows, there are several copies of K and V, so that no call finds its copy in a
+ * cache.
  */
 #ifndef ATTNKIT_KV_H
 #define ATTNKIT_KV_H

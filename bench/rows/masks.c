@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The groups of a row's call. Masks show the same keys as a flag or a length would, so that the two
- * can be compared.
+ * The groups of a row's call. A mask shows the same keys as a flag or a length would, so that a
+ * call with the mask can be compared with a call with the flag or length.
  */
 #include "bench/rows/masks.h"
 
@@ -55,7 +55,7 @@ double masks_memory_bytes(const struct shape *shape)
     return (double)mask_bytes(shape) + (double)numbers(shape) * sizeof(float);
 }
 
-/* Whether the mask lets row i see key j. */
+/* Returns whether the mask lets row i see key j. */
 static bool is_seen(const struct shape *s, int64_t i, int64_t j)
 {
     const int64_t first = s->kv_len - s->q_len; /* the first row's own key */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes of calls as text, and types, such as f16. Of a linear map: R512_I4096_O2048 is 512 rows,
- * 4096 inputs and 2048 outputs. Of attention, such as B1_H32_8_L2048_D128_causal:
+ * Shapes of calls as text, and types, such as f16. The shape R512_I4096_O2048 is a linear map of
+ * 512 rows, 4096 inputs and 2048 outputs. A shape of attention is, for example,
+ * B1_H32_8_L2048_D128_causal:
  *
  *   B1         batch entries
  *   H32_8      query heads, KV heads; H12 if equal
@@ -82,7 +83,7 @@ const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_
 /* Returns the keys of a batch entry. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);
 
-/* Whether the shape is a layer with a cache. */
+/* Returns whether the shape is a layer with a cache. */
 bool shape_is_cached(const struct shape *shape);
 
 /* Returns the FLOPs of visible pairs, without the projections of a layer: for each head 2 (D + Dv)
@@ -92,8 +93,8 @@ double shape_flops(const struct shape *shape);
 /* Returns the bytes of K and V, in this type and with their scales, for the keys that rows see. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
-/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if text is
- * none. */
+/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if text is no
+ * type. */
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 

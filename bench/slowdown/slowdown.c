@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A prefill that takes SLOWDOWN_PERCENT longer than necessary and gives the same bits, to test the
- * gate on speed. Only built with -Dslowdown; the linker then redirects calls of attnkit_prefill to
- * this file. The delay is a percentage of the call's own time, so it is the same for every
- * instruction set.
+ * gate on speed. This file is only built with -Dslowdown; the linker then redirects calls of
+ * attnkit_prefill to it. The delay is a percentage of the call's own time, so it is the same for
+ * every instruction set.
  */
 #include "bench/measure/clock.h"
 #include "kernels/attention/attention.h"

@@ -7,8 +7,8 @@
 
 #include "bench/worker/worker.h"
 
-/* From now on malloc, calloc and aligned_alloc of the rows take memory from `memory`, or from the
- * system if it is NULL. */
+/* Makes malloc, calloc and aligned_alloc of the rows take memory from `memory`, or from the system
+ * if `memory` is NULL. */
 void memory_take_from(const struct worker_memory *memory);
 
 #endif

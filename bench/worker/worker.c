@@ -97,7 +97,7 @@ static bool become_append(struct row *row)
     return ok;
 }
 
-/* Whether the row is of the family that the name says. */
+/* Returns whether the row is of the family that the name says. */
 static bool has_family(const struct row *row, const char *family)
 {
     const size_t length = strlen(family);
@@ -143,7 +143,7 @@ char *__wrap_copies_next(struct copies *copies)
     return copies->memory + *memory->turn % (uint64_t)copies->count * copies->bytes;
 }
 
-/* A row calls this function when it is set up. */
+/* Notifies the user of the call. A row calls this function when it is set up. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result)
 {

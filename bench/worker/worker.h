@@ -48,7 +48,7 @@ struct worker {
     const char *(*library_version)(void); /* attnkit_version of the library */
 
     /* Returns the name of instruction set `index` of those that the library can use here, from
-     * worst to best. NULL after the last one. */
+     * worst to best. Returns NULL after the last name. */
     const char *(*isa)(int32_t index);
 
     /* Sets up the call of a point, on one thread, in the given memory. Then calls the user's

@@ -13,26 +13,26 @@ static inline floats magnitude(floats x)
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
 }
 
-/* y with the sign of x. y is at least 0, or NaN. */
+/* Returns y with the sign of x. y is at least 0, or NaN. */
 static inline floats with_sign_of(floats y, floats x)
 {
     return _mm256_or_ps(y, _mm256_and_ps(_mm256_set1_ps(-0.0f), x));
 }
 
-/* The minimum of x and y, or NaN where x is NaN. y is not NaN. */
+/* Returns the minimum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats min_with_nan(floats x, floats y)
 {
     return _mm256_min_ps(y, x);
 }
 
-/* 2^n for the n in the low bits of `rounded`. */
+/* Returns 2^n for the n in the low bits of `rounded`. */
 static inline floats power_of_two(floats rounded)
 {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(rounded), 23),
                                                 _mm256_set1_epi32(127 << 23)));
 }
 
-/* t, or -inf where the bias is -inf. */
+/* Returns t, or -inf where the bias is -inf. */
 static inline floats unless_masked(floats t, floats bias)
 {
     return select_v(equal_v(bias, minus_infinity()), minus_infinity(), t);

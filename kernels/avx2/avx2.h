@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX2, FMA and F16C: the shape of the tiles, the inline helpers that several of them use, and
- * their prototypes. kernels.h has the contract of each entry, table.c names them all.
+ * AVX2, FMA and F16C: the shapes of the tiles, the inline helpers that several tiles use, and the
+ * prototypes of the entries. kernels.h has the contract of each entry, and table.c names all
+ * entries.
  */
 #ifndef ATTNKIT_AVX2_H
 #define ATTNKIT_AVX2_H
@@ -20,16 +21,16 @@ enum {
     VECTOR = 8,  /* floats in a ymm */
     VECTORS = 3, /* ymm across the lanes of a panel */
     LANES = VECTORS * VECTOR,
-    MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
+    MAX_HEIGHT = 8, /* most keys or value columns of a register tile */
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
     MATRIX_ROWS = 8,
     F32_MATRIX_ROWS = 4,
-    TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors that hold an element of all keys of a tile of K */
 };
 
-/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+/* --- Operations under the names that kernels/vectors uses ------------------------------------- */
 
 typedef __m256 floats;
 typedef __m256 lane_mask;
@@ -64,7 +65,7 @@ static inline void store_aligned(float *to, floats x)
     _mm256_store_ps(to, x);
 }
 
-/* a * b + c, c - a * b and a * b - c with one rounding. */
+/* Returns a * b + c with one rounding. fnma_v returns c - a * b, and fms_v a * b - c. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return _mm256_fmadd_ps(a, b, c);
@@ -80,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm256_fmsub_ps(a, b, c);
 }
 
-/* The maximum, or y where x is NaN; y is none. */
+/* Returns the maximum, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm256_max_ps(x, y);
 }
 
-/* The maximum, or NaN where x is; y is none. */
+/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm256_max_ps(y, x);
@@ -107,13 +108,13 @@ static inline lane_mask less_v(floats x, floats y)
     return _mm256_cmp_ps(x, y, _CMP_LT_OQ);
 }
 
-/* x where the mask is set, else y. */
+/* Returns x where the mask is set, else y. */
 static inline floats select_v(lane_mask mask, floats x, floats y)
 {
     return _mm256_blendv_ps(y, x, mask);
 }
 
-/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const __m256i larger = _mm256_castps_si256(x * broadcast(1.0f / 0.75f));
@@ -125,11 +126,11 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
 };
 
-/* 2^(n - POWER_HEADROOM) for the n in the low bits of `rounded`, which is n + 1.5 * 2^23, and +0
- * for n = LEAST_POWER - 1. */
+/* Returns 2^(n - POWER_HEADROOM) for the n in the low bits of `rounded`, which is n + 1.5 * 2^23,
+ * and +0 for n = LEAST_POWER - 1. */
 static inline __m256 shrunk_power_of_two(__m256 rounded)
 {
     const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded), 23);
@@ -137,18 +138,19 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
         _mm256_add_epi32(shifted, _mm256_set1_epi32((127 - POWER_HEADROOM) << 23)));
 }
 
-/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
- * SLEEF's Sleef_finz_exp2f8_u10avx2: the same polynomial in x - round(x), times 2^POWER_HEADROOM,
- * which changes no bit of a fraction; tests/kernels/elementary.c compares every float. Inline,
- * because the call spills what its caller holds in registers, and stage by stage, because a core's
- * scheduler holds about three such chains of 10 dependent instructions, not enough to keep its
- * ports busy. */
+/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
+ * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. It is the same polynomial in x - round(x), times
+ * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
+ * float. The function is inline, because a call would spill the registers of its caller. All
+ * vectors go through a stage before the next stage begins: a core's scheduler holds only about
+ * three chains of 10 dependent instructions, too few to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
                                          0.2402264476e+0f, 0.6931471825e+0f, 1.0f};
     const float unit = (float)(1 << POWER_HEADROOM);
-    /* 1.5 * 2^23: what is added to it is rounded to an integer, in the lowest bits of the sum. */
+    /* 1.5 * 2^23: a number that is added to it is rounded to an integer, in the lowest bits of the
+     * sum. */
     const __m256 magic = _mm256_set1_ps(0x1.8p23f);
     __m256 rounded[SIDE_BY_SIDE], p[SIDE_BY_SIDE];
     for (int i = 0; i < n; i++) {
@@ -165,21 +167,22 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const 
         x[i] = _mm256_mul_ps(p[i], shrunk_power_of_two(rounded[i]));
 }
 
-/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
- * only in rows without a finite score. */
+/* Returns the number that is subtracted from scores: the maximum, or 0 where the maximum is -inf. A
+ * maximum is -inf only in rows without a finite score. */
 static inline __m256 finite_max(__m256 row_max)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(row_max, broadcast(-INFINITY), _CMP_EQ_OQ), row_max);
 }
 
-/* A mask of the first n elements, for any n. */
+/* Returns a mask of the first n elements, for any n. */
 static inline __m256i first_mask(int64_t n)
 {
     const int count = n < VECTOR ? (int)n : VECTOR;
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* The first n elements at p, zeros after them; what lies beyond is not touched. */
+/* Returns the first n elements at p, with zeros after them. Memory behind the n elements is not
+ * touched. */
 static inline __m256 load_first(const float *p, int64_t n)
 {
     return n >= VECTOR ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_mask(n));
@@ -193,8 +196,9 @@ static inline void store_first(float *p, int64_t n, __m256 x)
         _mm256_maskstore_ps(p, first_mask(n), x);
 }
 
-/* Elements `at` on of a row, the first n of them as binary32, zeros after them; what lies beyond is
- * not touched. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is applied. */
+/* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
+ * behind the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
+ * type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m256
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
 {
@@ -215,8 +219,9 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(narrow));
 }
 
-/* The height of a register tile of so many vectors: 12 accumulators, which leave room for 3 vectors
- * and a broadcast in 16 ymm, or the 8 that two ports with a latency of 4 need to be busy. */
+/* Returns the height of a register tile of `vectors` vectors. 2 or 3 vectors have 12 accumulators,
+ * which leave room for 3 vectors and a broadcast in 16 ymm. One vector has the 8 accumulators that
+ * keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;
@@ -229,8 +234,9 @@ static inline int panel_height(int64_t left, int vectors)
 
 enum { LARGE_TILE = 8 /* accumulators */ };
 
-/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose in long rounds
- * that need nearly all 16 ymm, moves sums from one register to another, and spills some. */
+/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without it, in
+ * long rounds that need nearly all 16 ymm, gcc moves sums from one register to another, and spills
+ * some. */
 static inline __attribute__((always_inline)) __m256 multiply_add(__m256 a, __m256 b, __m256 sum,
                                                                  const bool is_large)
 {
@@ -240,7 +246,8 @@ static inline __attribute__((always_inline)) __m256 multiply_add(__m256 a, __m25
     return sum;
 }
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
+ * operands. */
 static inline __m256 plain_nan(__m256 y)
 {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
@@ -253,7 +260,8 @@ static inline bool is_spoilt(__m256 spoilt)
     return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
 }
 
-/* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
+/* Transposes: r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are
+ * columns. */
 static inline void transpose(__m256 r[VECTOR])
 {
     __m256 pair[VECTOR]; /* a0 b0 a1 b1 | a4 b4 a5 b5, then a2 b2 a3 b3 | a6 b6 a7 b7 */

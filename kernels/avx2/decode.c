@@ -2,11 +2,11 @@
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
  * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
- * the parent folder. Rows go in panels of at most 4 that share the loads of K and V.
+ * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
  */
 #include "kernels/avx2/decode.h"
 
-/* The maximum of the lanes of each vector, none of which is NaN. */
+/* Returns the maximum of the lanes of each vector. No lane is NaN. */
 static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
 {
     __m128 m[PANEL_ROWS];
@@ -23,7 +23,7 @@ static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_
     const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);
     const __m256 low_23 = _mm256_unpacklo_ps(p[2], p[3]), high_23 = _mm256_unpackhi_ps(p[2], p[3]);
     const __m256 key[4] = {
-        /* and key + 4 */
+        /* key[i] holds the lines of keys i and i + 4 */
         _mm256_shuffle_ps(low_01, low_23, 0x44), _mm256_shuffle_ps(low_01, low_23, 0xee),
         _mm256_shuffle_ps(high_01, high_23, 0x44), _mm256_shuffle_ps(high_01, high_23, 0xee)};
     for (int i = 0; i < VECTOR; i++) {
@@ -35,7 +35,7 @@ static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_
     return sum;
 }
 
-/* The scores of VECTOR keys times the factor; -inf from key n on. */
+/* Returns the scores of VECTOR keys times the factor, and -inf from key n on. */
 static inline floats scale_first(const float *s, float factor, int n)
 {
     const floats seen = _mm256_castsi256_ps(first_mask(n));
@@ -52,7 +52,7 @@ static inline __m128 first_four(floats x)
     return _mm256_castps256_ps128(x);
 }
 
-/* Nothing to do: all of V has been prefetched before. */
+/* Returns no rows, because the scores have already prefetched V. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     (void)scores;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the decode tile hand to each other: a panel of query rows, its scores and its
- * weights. decode.c has the order of things.
+ * The structs that the parts of the decode tile share, prefetches in the course of other work, and
+ * the conversion of bytes with scales. decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_AVX2_DECODE_H
 #define ATTNKIT_AVX2_DECODE_H
@@ -10,7 +10,7 @@
 #include "kernels/vectors/decode/panel.h"
 
 enum {
-    MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V, 2 for 4 rows */
+    MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V; a tile of 4 rows has 2 */
 };
 
 /* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most. */
@@ -19,18 +19,19 @@ struct scores {
     float scale_log2;
 };
 
-/* Rows to be asked for in the course of other work. By value and without a case for none, so that
- * it stays in registers: it goes on every few dozen cycles. */
+/* Rows to prefetch in the course of other work. The struct is a local variable and has no special
+ * case for no rows, so that it stays in registers: it is used every few dozen cycles. */
 struct ahead {
-    const char *const *row, *const *end; /* those not begun */
-    const char *at, *row_end;            /* what is next of the one that is */
-    int64_t bytes;                       /* of each */
-    int64_t lines;                  /* that are asked for at a time; 0 when there is nothing left */
-    int64_t times;                  /* in a tile */
-    int64_t lines_left, times_left; /* of the tiles to come */
+    const char *const *row, *const *end; /* rows not yet begun */
+    const char *at, *row_end;            /* the rest of the current row */
+    int64_t bytes;                       /* of each row */
+    int64_t lines; /* prefetched in each call of prefetch_ahead; 0 when none is left */
+    int64_t times; /* calls of prefetch_ahead in a tile */
+    int64_t lines_left, times_left; /* in all tiles to come */
 };
 
-/* `count` rows in so many tiles. Rows that follow each other count as one. */
+/* Spreads the prefetches of `count` rows over `tiles` tiles with `times` calls of prefetch_ahead
+ * each. Rows without gaps between them count as one row. */
 static inline struct ahead ask_for(const char *const *row, int count, int64_t bytes, int64_t tiles,
                                    int64_t times)
 {
@@ -51,9 +52,10 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
     return ahead;
 }
 
-/* Before each tile: in it as few lines at a time as will do for all tiles to come. What is under
- * way keeps loads from the second cache waiting, and to count parts of lines each time would take
- * longer. Who asks for many lines at a time can do without. */
+/* Reduces the lines of each call before a tile begins, if fewer are enough for all tiles to come:
+ * prefetches under way delay loads from L2. The number is whole, because counting fractions in each
+ * call would take longer. A tile that prefetches many lines in a call need not call this
+ * function. */
 static inline void begin_tile(struct ahead *ahead)
 {
     if (ahead->lines > 0 && (ahead->lines - 1) * ahead->times_left >= ahead->lines_left)
@@ -62,8 +64,8 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* The next lines are asked for into the second cache; they need not exist: a prefetch never faults.
- * Inlined always, because gcc drops calls of a function that does nothing but prefetch. */
+/* Prefetches the next lines to L2. The lines need not exist: a prefetch never faults. The function
+ * is always inlined, because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
@@ -80,7 +82,7 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* The rows of V that the scores ask for while they go through so many tiles of K. */
+/* Returns the rows of V to prefetch while the scores go through `tiles` tiles of K. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
@@ -88,10 +90,10 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int
                    tiles, times);
 }
 
-/* VECTOR bytes that lie next to each other become LARGE more than they are by an addition of
- * integers. Of TYPE_Q8_0 a multiply-add with the scale takes as many scales away: that is exact,
- * because LARGE has 2 bits and the scale 11, but where the scale is not finite; the sign of a zero
- * is lost, which no result has. It keeps those ports freer that multiply. */
+/* An addition of integers turns VECTOR adjacent bytes into the floats byte + LARGE. For TYPE_Q8_0,
+ * a multiply-add with the scale then subtracts LARGE * scale. That product is exact if the scale is
+ * finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result has
+ * it. The ports that multiply have less to do than with a conversion. */
 #define LARGE 0x1.8p23f
 
 static inline __m256 add_large(const char *bytes)
@@ -100,16 +102,17 @@ static inline __m256 add_large(const char *bytes)
     return _mm256_castsi256_ps(_mm256_add_epi32(x, _mm256_castps_si256(_mm256_set1_ps(LARGE))));
 }
 
-/* Vector j of such bytes. A conversion takes a port of the FMAs, two additions others: vectors take
- * the one and the other by turns, so that all ports have as much to do. */
+/* Returns VECTOR bytes as floats; j is the index of the vector. A conversion takes an FMA port, two
+ * additions take other ports. Vectors alternate between the two ways, so that all ports are equally
+ * busy. */
 static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes, const int j)
 {
     return j % 2 == 0 ? load_as_f32(TYPE_I8, bytes, 0, VECTOR)
                       : _mm256_sub_ps(add_large(bytes), _mm256_set1_ps(LARGE));
 }
 
-/* The scale of a block of TYPE_Q8_0 in lane 0, with two of its elements in lane 1. Such loads and
- * shuffles have more ports to go to than insertions. */
+/* Returns the scale of a block of TYPE_Q8_0 in lane 0, and the next two bytes, elements of the
+ * block, in lane 1. More ports execute these loads and shuffles than insertions. */
 static inline __m128i scale_bits(const char *block)
 {
     int bits;
@@ -127,7 +130,7 @@ static inline __m128i four_scales(const char *const *key, int64_t at)
     return _mm_unpacklo_epi32(two_scales(key, at), two_scales(key + 2, at));
 }
 
-/* The scales of element d of VECTOR rows. */
+/* Returns the scales of element d of VECTOR rows. */
 static inline __attribute__((always_inline)) __m256
 scales_at(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d)
 {

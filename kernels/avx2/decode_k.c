@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
- * which is widened on the way. Called by decode.c.
+ * which is widened in registers. Called by decode.c.
  *
- * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, 16 bytes of
- * each of 8 keys at a time, as 4 vectors of 32-bit units, which are 1, 2 or 4 elements each. This
- * takes 4 loads, 4 inserts that load, and 8 shuffles; then an element of all keys takes what widens
- * it (three steps for a byte) and an FMA per row. A tile is 2 vectors of keys, so that their chains
- * do not leave the FMA ports waiting, and a broadcast of q serves both.
- * Registers: 8 units, at most 8 sums and a broadcast are more than 16 ymm: some wait on the stack.
+ * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
+ * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
+ * This takes 4 loads, 4 inserts that load, and 8 shuffles. Then an element of all keys takes the
+ * instructions that widen it (three for a byte) and an FMA per row. A tile is 2 vectors of keys, so
+ * that there are enough chains for the FMA ports, and a broadcast of q serves both. Registers: 8
+ * units, at most 8 sums and a broadcast are more than 16 ymm: some wait on the stack.
  *
- * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
- * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
- * loads waiting.
+ * Memory bounds few rows of binary32; shuffles and FMA together bound narrow types. Prefetches are
+ * spread evenly, and go along each row: in bursts, or line by line down the rows, they delay the
+ * loads.
  */
 #include "kernels/avx2/decode.h"
 
 enum {
     STEP = 16,    /* bytes of each key */
-    UNITS = 4,    /* of 32 bits, in them */
+    UNITS = 4,    /* units of 32 bits in STEP bytes */
     MAX_TILE = 2, /* vectors of keys */
     LINE_BYTES = LINE * sizeof(float),
 };
 
-/* x[4 i + j] of 4 vectors of rows, j < 4, becomes x[4 j + i] in each 128 bits. */
+/* Transposes: in each 128 bits, lane i of x[j] becomes lane j of x[i]. */
 static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
 {
     const __m256 low_01 = _mm256_unpacklo_ps(x[0], x[1]), high_01 = _mm256_unpackhi_ps(x[0], x[1]);
@@ -34,7 +34,8 @@ static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
     x[3] = _mm256_shuffle_ps(high_01, high_23, 0xee);
 }
 
-/* The same for pairs of 16 bits, of which the first of 4 keys come first, then the second. */
+/* Transposes pairs of 16-bit elements: in each 128 bits, the first elements of 4 keys come first,
+ * then the second elements. */
 static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
 {
     __m256i bits[4];
@@ -50,8 +51,9 @@ static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
     x[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi32(high_01, high_23));
 }
 
-/* unit[i] = unit i of STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows; for
- * TYPE_F16 in each 128 bits the first element of 4 keys, then the second. */
+/* Loads STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows. unit[i] becomes
+ * unit i of all keys. For TYPE_F16 each 128 bits hold the first element of 4 keys, then the
+ * second. */
 static inline __attribute__((always_inline)) void
 load_units(const enum type type, const char *const *key, int64_t at, __m256 unit[UNITS])
 {
@@ -65,21 +67,22 @@ load_units(const enum type type, const char *const *key, int64_t at, __m256 unit
         transpose_4(unit);
 }
 
-/* A signed byte becomes a number by one shuffle, to where it is in 32 bits, and a second step. Of
- * TYPE_I8 it is the upper one, and a conversion makes it UPPER_BYTE times what it is, of which the
- * scale is divided by as much. Of TYPE_Q8_0 it is the second one, and an exclusive or makes it
- * BYTE_ZERO more than it is, of which a multiply-add with the scale takes as many scales away: that
- * is exact as in add_large, because BYTE_ZERO has 9 bits. */
+/* A signed byte becomes a float in two steps: a shuffle moves it to its place in 32 bits, then a
+ * second step makes it a number. For TYPE_I8 its place is the upper byte. A conversion then gives
+ * UPPER_BYTE times the number, for which the scale is divided by UPPER_BYTE. For TYPE_Q8_0 its
+ * place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add
+ * with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because
+ * BYTE_ZERO has 9 bits. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
-/* The first step, for a shuffle: byte i to its place, 0 to the others. */
+/* Returns the shuffle of the first step: byte i goes to its place, and the other bytes become 0. */
 static inline __attribute__((always_inline)) int place_byte(const enum type type, const int i)
 {
     return type == TYPE_Q8_0 ? (int)0x80800080 | i << 8 : 0x00808080 | i << 24;
 }
 
-/* The second step, on bytes in their places. */
+/* Does the second step, on bytes in their places. */
 static inline __attribute__((always_inline)) __m256 number_of_byte(const enum type type,
                                                                    __m256i placed)
 {
@@ -89,14 +92,15 @@ static inline __attribute__((always_inline)) __m256 number_of_byte(const enum ty
     return _mm256_castsi256_ps(_mm256_xor_si256(placed, byte_zero));
 }
 
-/* Multiplies such a number by its scale, and for TYPE_Q8_0 then subtracts `zero`. */
+/* Multiplies the result of the second step by its scale, and for TYPE_Q8_0 then subtracts
+ * `zero`. */
 static inline __attribute__((always_inline)) __m256 scale_number(const enum type type, __m256 x,
                                                                  __m256 scale, __m256 zero)
 {
     return type == TYPE_Q8_0 ? _mm256_fmsub_ps(x, scale, zero) : _mm256_mul_ps(x, scale);
 }
 
-/* Byte i of each unit, as scale_number takes it. */
+/* Returns byte i of each unit after both steps, for scale_number. */
 static inline __attribute__((always_inline)) __m256 unit_byte(const enum type type, __m256i units,
                                                               const int i)
 {
@@ -106,7 +110,7 @@ static inline __attribute__((always_inline)) __m256 unit_byte(const enum type ty
     return number_of_byte(type, placed);
 }
 
-/* k[i] = element i of a unit of each key, i < 1 or 2. */
+/* Sets k[i] to element i of the unit of each key. A unit has 1 element of TYPE_F32, else 2. */
 static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m256 unit,
                                                              __m256 k[2])
 {
@@ -123,8 +127,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Element d of all keys. `is_large` as for multiply_add: not of bytes, of whose long rounds gcc
- * then has more on the stack. */
+/* Adds the products of element d of all keys. `is_large` goes to multiply_add. It is false for
+ * bytes: in their long rounds gcc would otherwise spill more. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)
@@ -136,7 +140,8 @@ add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m2
     }
 }
 
-/* STEP bytes of each key, `at` bytes from the beginning of its row: elements d on. */
+/* Adds the products of STEP bytes of each key, `at` bytes from the beginning of its row. Their
+ * first element is d. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
          int64_t d, __m256 s[][MAX_TILE], const int vectors, const int rows)
@@ -164,8 +169,9 @@ struct byte_scales {
     __m256 scale[MAX_TILE], zero[MAX_TILE];
 };
 
-/* Those for element d of vector j, whose first row is `key`; false where scale_number would not be
- * exact: a scale of TYPE_I8 that is too small, and one of TYPE_Q8_0 that is not finite. */
+/* Takes the scales for element d of vector j, whose first row is `key`. Returns false where
+ * scale_number would not be exact: if a scale of TYPE_I8 is too small, or a scale of TYPE_Q8_0 is
+ * not finite. */
 static inline __attribute__((always_inline)) bool
 take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,
             struct byte_scales *scales, const int j)
@@ -182,13 +188,14 @@ take_scales(const enum type type, const struct key_rows *rows, const char *const
     return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
 }
 
-/* The units of STEP bytes of each key, in memory. */
+/* The units of STEP bytes of each key. The struct stays in memory. */
 struct units {
     __m256i unit[UNITS][MAX_TILE];
 };
 
-/* The same of bytes, which have a scale for each key. The units rest in memory, and come from there
- * once: left to itself, gcc has them all in registers, and the sums in memory. */
+/* Does the work of add_step for bytes, which have a scale for each key. The units are stored in
+ * memory, and each is loaded once: left to itself, gcc keeps all units in registers, and the sums
+ * in memory. */
 static inline __attribute__((always_inline)) void
 add_bytes(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
           int64_t d, const struct byte_scales *scales, __m256 s[][MAX_TILE], const int vectors,
@@ -240,8 +247,8 @@ static __m256 load_any(const struct key_rows *k, const char *const *row, int64_t
     }
 }
 
-/* The chains of the tile's scores go on from d: less than STEP bytes from the end, or 0 where all
- * is done again. */
+/* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
+ * end, or 0 where the whole tile is computed again. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -263,7 +270,7 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* A line of each row of a tile, side by side. */
+/* A copy of a cache line of each row of a tile. */
 struct lines {
     _Alignas(32) char bytes[MAX_TILE * VECTOR][LINE_BYTES];
     const char *row[MAX_TILE * VECTOR];
@@ -282,8 +289,9 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
     }
 }
 
-/* TYPE_F32: all whole lines of rows that share sets, each of which is read once. Returns the
- * elements that are done. Other types gain nothing: they are bound by arithmetic. */
+/* Adds the products of all whole lines of rows of TYPE_F32 that share sets, and reads each line
+ * once. Returns the number of elements that are done. Other types would gain nothing: arithmetic
+ * bounds them. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -306,7 +314,7 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct pane
     return d;
 }
 
-/* The scores of `vectors` vectors of keys from `first` on. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
            struct ahead *ahead, const int vectors, const int rows)

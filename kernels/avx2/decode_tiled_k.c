@@ -3,22 +3,22 @@
  * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
  * Called by decode.c.
  *
- * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
- * FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are 13 of 16 ymm;
- * TYPE_Q8_0 has 3 more. For 2 rows it is 4 vectors, and of the scales some wait on the stack. Bound
- * by FMA, of which a quantised element takes one more, or by memory.
+ * Lanes are keys, in the order of memory: element d of all keys of a tile takes one load, which
+ * widens, and an FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are
+ * 13 of 16 ymm; TYPE_Q8_0 has 3 more. A tile of 2 rows has 4 vectors of K, and some of its scales
+ * are on the stack. FMA or memory bounds it; a quantised element takes one more FMA.
  */
 #include "kernels/avx2/decode.h"
 
 enum {
     STEP = 8,        /* elements of d between prefetches */
-    MAX_VECTORS = 4, /* of keys, for 1 or 2 rows */
+    MAX_VECTORS = 4, /* vectors of keys in a tile of 1 or 2 rows */
 };
 
-/* The address of the next elements of a tile of K, and of their scales. */
+/* The addresses of the next elements of a tile of K, and of their scales. */
 struct k_tile {
     const char *k;
-    const char *scales; /* of TYPE_I8 */
+    const char *scales; /* only for TYPE_I8 */
 };
 
 static inline __attribute__((always_inline)) void find_tiles(const enum type type,
@@ -33,14 +33,15 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* The factors of elements, and for TYPE_Q8_0 the numbers that are then subtracted. */
+/* The factors of elements, and for TYPE_Q8_0 the numbers that are subtracted after the
+ * multiplication. */
 struct tile_scales {
     __m256 of[MAX_VECTORS];
     __m256 zero[MAX_VECTORS];
-    __m256 not_finite; /* NaN where one so far was that */
+    __m256 not_finite; /* NaN where a scale so far was not finite */
 };
 
-/* Those of the next elements, until the next call. */
+/* Loads the scales of the elements until the next call. */
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
                                                               struct k_tile tile[],
                                                               struct tile_scales *scales,
@@ -64,7 +65,8 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Element d of all keys; `exact` where all scales of TYPE_Q8_0 are finite. */
+/* Adds the products of element d of all keys. `exact` means that all scales of TYPE_Q8_0 are taken
+ * to be finite. */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const struct tile_scales *scales, __m256 s[][MAX_VECTORS], const bool exact,
@@ -92,8 +94,8 @@ add_element(const enum type type, const float *const q[], int64_t d, struct k_ti
     }
 }
 
-/* The scores of `vectors` vectors of keys from `first` on; false if they are to be exact and are
- * not. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. Returns false if `exact` is set
+ * and a scale of TYPE_Q8_0 was not finite: the scores are wrong then. */
 static inline __attribute__((always_inline)) bool
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
             struct ahead *ahead, const bool exact, const int vectors, const int rows)

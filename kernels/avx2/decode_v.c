@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
- * v[key][c])), for V of any type, which is widened on the way. Called by decode.c.
+ * v[key][c])), for V of any type, which is widened in registers. Called by decode.c.
  *
  * Lanes are value columns, 2 vectors of them for 4 rows, 4 for fewer. Registers: at most 8 sums, 4
- * vectors of V, their scale, a weight and what widens bytes are 16 ymm. Bound by FMA, of which a
- * quantised element takes one more, or by memory. There are no more sums than the FMA ports need to
- * be busy, so that what else these ports do makes the sums wait.
+ * vectors of V, their scale, a weight and the constants that widen bytes are 16 ymm. FMA or memory
+ * bounds it; a quantised element takes one more FMA. There are no more sums than the FMA ports need
+ * to be busy, so that any other work of these ports delays the sums.
  */
 #include "kernels/avx2/decode.h"
 
@@ -16,9 +16,10 @@ enum {
 
 /* The columns of V in a tile. */
 struct columns {
-    int64_t offset; /* of the bytes of a row that are its elements */
-    int64_t scale;  /* TYPE_I8: the one; TYPE_Q8_0: where it is, in bytes after `offset` */
-    int64_t width;  /* elements of the last vector */
+    int64_t offset; /* bytes from the start of a row to the columns */
+    int64_t
+        scale; /* TYPE_I8: index of the scale; TYPE_Q8_0: its place in bytes relative to `offset` */
+    int64_t width; /* elements of each vector; less than VECTOR only where there is one vector */
 };
 
 static inline struct columns columns_at(const enum type type, const struct key_rows *v,
@@ -33,14 +34,16 @@ static inline struct columns columns_at(const enum type type, const struct key_r
                             width};
 }
 
-/* The scales of a group of columns of all keys, and what of TYPE_Q8_0 is then taken away. */
+/* The scales of a group of columns of all keys, and for TYPE_Q8_0 the numbers that are subtracted
+ * after the multiplication. */
 struct group_scales {
     _Alignas(32) float scale[KEY_BLOCK];
     _Alignas(32) float zero[KEY_BLOCK];
 };
 
-/* Those of column c; false if those of TYPE_Q8_0 are not all finite. Once for all tiles of the
- * group: they lie far from each other, and are widened. */
+/* Collects the scales of column c of all keys. Returns false if a scale of TYPE_Q8_0 is not finite.
+ * This is done once for all tiles of the group, because scales lie far from each other and have to
+ * be widened. */
 static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
                                                                  const struct panel *panel,
                                                                  int64_t c,
@@ -60,9 +63,9 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
     return exact;
 }
 
-/* The columns of a row. The compiler takes its address as it is, and so has the offset as an index
- * of loads; it would keep the sum of the offset and each distance in a register of its own, and has
- * too few. */
+/* Returns the address of the columns in a row. The assembly hides where the row's address comes
+ * from, so that the compiler uses the offset as the index of loads. Otherwise it would keep the sum
+ * of the offset and each distance in a register of its own, and there are too few registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row;
@@ -80,7 +83,8 @@ load_scale(const enum type type, const struct key_rows *v, int key, const char *
     return _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(data + place)));
 }
 
-/* Pairs of vectors of TYPE_BF16, the even columns of both and the odd ones. */
+/* Loads pairs of vectors of TYPE_BF16: the first of a pair has the even columns, the second the odd
+ * columns. */
 static inline __attribute__((always_inline)) void load_even_odd(const char *data, __m256 x[],
                                                                 const int vectors)
 {
@@ -92,7 +96,7 @@ static inline __attribute__((always_inline)) void load_even_odd(const char *data
     }
 }
 
-/* The columns of such a pair as they lie. */
+/* Brings the columns of a pair into the order of memory. */
 static inline __attribute__((always_inline)) void order_pair(__m256 x[2])
 {
     const __m256 low = _mm256_unpacklo_ps(x[0], x[1]), high = _mm256_unpackhi_ps(x[0], x[1]);
@@ -100,7 +104,8 @@ static inline __attribute__((always_inline)) void order_pair(__m256 x[2])
     x[1] = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
-/* Two vectors or more of the columns of a key, those of TYPE_BF16 in their order. */
+/* Loads two vectors or more of the columns of a key. Vectors of TYPE_BF16 are in the order of
+ * load_even_odd. */
 static inline __attribute__((always_inline)) void
 load_pairs(const enum type type, const char *const *row, int key, const struct columns *columns,
            const struct group_scales *scales, __m256 x[], const int vectors)
@@ -123,7 +128,7 @@ load_pairs(const enum type type, const char *const *row, int key, const struct c
     }
 }
 
-/* A vector or less. */
+/* Loads one vector of columns, or a part of a vector. */
 static inline __attribute__((always_inline)) __m256
 load_single(const enum type type, const struct key_rows *v, int key, const struct columns *columns)
 {
@@ -156,8 +161,8 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
     }
 }
 
-/* `vectors` vectors of value columns, with one scale. A row leaves alone the keys that only other
- * rows see: 0 times their V might be NaN. */
+/* Computes `vectors` vectors of value columns, which have one scale. A row skips the keys that only
+ * other rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        const struct group_scales *scales, int64_t first, int64_t width, struct ahead *ahead,
@@ -195,7 +200,8 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     }
 }
 
-/* Columns from c on that have one scale, or all of them. */
+/* Returns how many columns from c on have the same scale, or how many are left where the type has
+ * no scales. */
 static inline int64_t group_left(const enum type type, const struct key_rows *v, int64_t c)
 {
     const int64_t left = v->dim - c, group = type == TYPE_I8     ? v->scale_group
@@ -204,8 +210,8 @@ static inline int64_t group_left(const enum type type, const struct key_rows *v,
     return group - c % group < left ? group - c % group : left;
 }
 
-/* The vectors of the next tile of columns: `most`, or as many of 2 and 1 as there are whole ones
- * left. */
+/* Returns the number of vectors in the next tile of columns: `most`, 2 or 1. Only a tile of a
+ * single vector may have a part of a vector. */
 static inline int tile_vectors(int64_t left, const int most)
 {
     return left >= most * VECTOR ? most : left >= 2 * VECTOR ? 2 : 1;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: which weights are kept, by the random words of Philox, and the product of weights and
- * their factors. prefill.c and decode.c call the one for each query row and block, prefill.c the
- * other for each panel. Bound by the issue of instructions, 8 for a round of 4 counters.
+ * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
+ * calls keep_line for each query row and block with dropout. The issue of instructions bounds it: 8
+ * for a round of 4 counters.
  *
- * A word is the low half of 64 bits, where a product takes it from and leaves it whatever the upper
- * half is, so that none is ever moved but by the shift that brings the high half of a product down.
+ * A word is the low half of 64 bits: the multiply instruction reads and writes it there and ignores
+ * the upper half. The only move of words is the shift that brings the high half of a product down.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/philox.h"
 
 enum {
-    COUNTERS = VECTOR / 2, /* in a vector */
+    COUNTERS = VECTOR / 2, /* counters in a vector */
     TOGETHER = 4,          /* vectors, to hide the latency of products */
 };
 
@@ -27,7 +27,7 @@ static inline counters xor_3(counters a, counters b, counters c)
     return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
 }
 
-/* The products of the low halves. */
+/* Returns the products of the low halves. */
 static inline counters products(counters a, counters b)
 {
     return _mm256_mul_epu32(a, b);
@@ -38,8 +38,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm256_add_epi32(key, low_words(step));
 }
 
-/* The first words of some counters, in the order in which unpacking has all counters of its low
- * halves before those of the high ones. */
+/* Returns the first words of some counters. Their order makes the unpacking in store_factors give
+ * the factors in the order of keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm256_add_epi64(low_words(first), _mm256_setr_epi64x(0, 2, 1, 3));
@@ -50,19 +50,19 @@ static inline counters high(counters product)
     return _mm256_srli_epi64(product, 32);
 }
 
-/* The words of some counters, each vector by itself. */
+/* The four words of some counters, a vector for each word. */
 struct words {
     counters c0, c1, c2, c3;
 };
 
-/* The low halves of a and b in turns. */
+/* Returns the low halves of a and b in turns. */
 static inline __m256i pair(__m256i a, __m256i b)
 {
     return _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa);
 }
 
-/* The factors for the keys of a vector of counters. Words are compared as numbers with a sign,
- * which takes turning that of both. */
+/* Stores the factors for the keys of a vector of counters. The comparison is signed, so the sign
+ * bits of both sides are flipped before it. */
 static inline void store_factors(const struct words *w, const struct keep_line *what, float *line)
 {
     const __m256i sign = _mm256_set1_epi32(INT32_MIN);

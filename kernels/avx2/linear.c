@@ -4,20 +4,20 @@
  * linear.c calls it for every panel of outputs and cut of the inputs.
  *
  * Tile of 4 rows x 3 vectors: 12 accumulators, 3 of w and 1 broadcast are all 16 ymm. Per d it has
- * 12 FMA, bound by the FMA ports at 6 cycles, 7 loads and next to nothing else: 3 instructions a
- * cycle are what a core gives that another thread shares. A product of few rows reads each tile
- * once, as fast as memory gives it.
+ * 12 FMA, bound by the FMA ports at 6 cycles, and 7 loads. There are few other instructions,
+ * because a core that another thread shares executes only 3 instructions a cycle. A product of few
+ * rows reads each tile once, and memory bounds it.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
 
 enum {
-    ROWS = 4,      /* of a register tile, half a group */
-    WIDTH = 3,     /* vectors of it */
-    FEW_ROWS = 4,  /* of a register tile of few rows */
-    FEW_TILES = 4, /* tiles of the matrix that one of them reads side by side */
-    AHEAD = 384,   /* bytes by which they prefetch: six lines of each, farther ones come slower */
-    SHORT_TILE = 8192, /* bytes; up to them a tile is over before a prefetch is of use */
+    ROWS = 4,          /* rows of a register tile, half a group */
+    WIDTH = 3,         /* vectors of outputs of a register tile */
+    FEW_ROWS = 4,      /* rows of a register tile of few_product */
+    FEW_TILES = 4,     /* tiles of the matrix that a register tile of one row reads side by side */
+    AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
+    SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
@@ -25,7 +25,7 @@ static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t
     return bias ? _mm256_add_ps(y, load_first(bias + out, outs - out)) : y;
 }
 
-/* The chains as they stand before this part, of all outputs or of the first `outs`. */
+/* Loads the chains over earlier inputs, for the first `outs` outputs of the tile. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, int64_t outs,
                                                             const int rows, const int vectors,
@@ -59,8 +59,8 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
-/* Whether a sum is a NaN, in lanes behind the last output too: then y is gone through again, so
- * that all are the same. */
+/* Returns whether a sum is NaN. Lanes behind the last output count, too. If so, the caller goes
+ * through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH], const int rows,
                                                           const int vectors)
 {
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH
     return !_mm256_testz_ps(nan, nan);
 }
 
-/* Settles the results of a register tile. */
+/* Makes every NaN in the results of a register tile the same. */
 static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
                                                         int rows, int64_t out, int64_t outs)
 {
@@ -84,7 +84,7 @@ static __attribute__((cold, noinline)) void settle_tile(const struct product *p,
     attnkit_avx2_settle(rows, outs, y);
 }
 
-/* Input d of some rows of a group. */
+/* Adds the products of input d of some rows of a group. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,
@@ -100,8 +100,9 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
     }
 }
 
-/* Row `first` and those behind it, whose elements are in x, and the first `outs` of the outputs of
- * some vectors from output `out` on, whose columns of the matrix begin at `columns`. */
+/* Computes `rows` rows from row `first` on, whose elements are at x, and `vectors` vectors of
+ * outputs from output `out` on, whose columns of the matrix are at `columns`. Only the first `outs`
+ * of these outputs are stored. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, const float *x, const float *const *columns, int first,
              int64_t out, int64_t outs, struct requests *requests, const int rows,
@@ -135,7 +136,8 @@ product_tile(const struct product *p, const float *x, const float *const *column
         settle_tile(p, first, rows, out, outs);
 }
 
-/* The rows of a tile, and the outputs from `out` on of a tile or all that remain. */
+/* Computes the rows of a tile, for the outputs from `out` on: a tile of them, or all that
+ * remain. */
 static inline __attribute__((always_inline)) void
 product_outs(const struct product *p, const float *x, const float *const *w, int first, int64_t out,
              struct requests *requests, const int rows)
@@ -151,7 +153,7 @@ product_outs(const struct product *p, const float *x, const float *const *w, int
         product_tile(p, x, w, first, out, outs, requests, rows, 1);
 }
 
-/* A group x of so many rows, the first of which is `first`, in tiles. */
+/* Computes a group of `group` rows, whose first row is `first`, in tiles. */
 static void product_group(const struct product *p, const float *x, const float *const *w, int first,
                           int group, int64_t out, struct requests *requests)
 {
@@ -173,7 +175,8 @@ static void product_group(const struct product *p, const float *x, const float *
     }
 }
 
-/* Outputs outside: a tile's columns of the matrix stay in the nearest caches. */
+/* Computes the product. The outer loop is over outputs, so that the matrix columns of a tile stay
+ * in the nearest caches. */
 void attnkit_avx2_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);
@@ -191,13 +194,13 @@ void attnkit_avx2_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* The address of the next inputs of a tile. */
+/* The address of the next inputs of a tile, and their scales. */
 struct matrix_reader {
     const char *w;
-    __m256 scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
+    __m256 scale[TILE_VECTORS]; /* only for TYPE_Q8_0 */
 };
 
-/* Inputs after which a tile has other scales, or all `dim` of them. */
+/* Returns the number of inputs that share scales, or `dim` where the type has no scales. */
 static inline int64_t block_inputs(const enum type type, int64_t dim)
 {
     return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
@@ -238,7 +241,7 @@ add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const fl
     }
 }
 
-/* As has_nan, of few rows. */
+/* Returns whether a sum of few rows is NaN, like has_nan. */
 static inline __attribute__((always_inline)) bool
 has_few_nan(__m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
 {
@@ -259,7 +262,8 @@ static __attribute__((cold, noinline)) void settle_few(const struct few_product 
     attnkit_avx2_settle(rows, outs < most ? outs : most, y);
 }
 
-/* `tiles` tiles from that of output `out` on, or those that there are of them. */
+/* Computes `tiles` tiles of outputs, or as many as there are, beginning with the tile of output
+ * `out`. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,
                                                             const struct few_product *p,
                                                             int64_t out, int first, const int rows,
@@ -305,7 +309,7 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
         settle_few(p, first, rows, out, tiles);
 }
 
-/* Rows `first` on. */
+/* Computes all outputs of `rows` rows from row `first` on. */
 static inline __attribute__((always_inline)) void few_rows(const enum type type,
                                                            const struct few_product *p, int first,
                                                            const int rows, const int tiles)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one for each key of a block: what is added to scores, lines of some keys only,
- * and the mean of several rows. prefill.c, decode.c and weights.c call them for each query row and
- * block that has one. Bound by the issue of instructions: a vector of a bias with a slope takes a
- * dozen.
+ * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
+ * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
+ * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * slope takes a dozen.
  */
 #include "kernels/avx2/avx2.h"
 
-/* All ones where one of the low 8 bits is set. */
+/* Returns lanes of all ones where the bit of the lane is set, and 0 elsewhere. Lane i has bit i. */
 static inline __m256 lanes_of(uint64_t bits)
 {
     const __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -15,13 +15,13 @@ static inline __m256 lanes_of(uint64_t bits)
     return _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, own));
 }
 
-/* Set where the bit of one of VECTOR keys is. */
+/* Returns a mask that is set where the bit of a key is set, for VECTOR keys from `key` on. */
 static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return lanes_of(words[key / 64] >> key % 64);
 }
 
-/* f32 of VECTOR numbers from `first` on. */
+/* Returns VECTOR consecutive integers from `first` on as binary32. */
 static inline floats numbers_from(int first)
 {
     return _mm256_cvtepi32_ps(
@@ -37,7 +37,7 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                0x302, 0x30200, 0x30201, 0x3020100};
-    float *to = line; /* what is written behind the keys has been read before */
+    float *to = line; /* stores past the keys only hit numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += QUAD) {
         const unsigned quad = keys[key / 64] >> key % 64 & 0xf;
         const __m128i from = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)places[quad]));
@@ -46,8 +46,9 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     }
 }
 
-/* The next numbers to the lanes of eight keys whose bits are set, any numbers to the others. Of
- * each key the place is how many bits are before it: sums over the bytes that the bits become. */
+/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys;
+ * lanes without a bit get any number. The place of a key's number is the count of set bits before
+ * the key: the bits become bytes, and a multiplication sums the bytes. */
 static inline __m256 spread(__m256 numbers, uint64_t bits)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -65,7 +66,8 @@ void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
         uint64_t bits = keys[i], own_bits = own[i];
         for (int j = 0; j < 64; j += VECTOR, bits >>= VECTOR, own_bits >>= VECTOR) {
             const uint64_t these = bits & 0xff;
-            /* No more numbers are before these than keys, so that a whole vector can be read. */
+            /* There are at most as many numbers before these as keys, so that reading a whole
+             * vector stays in the line. */
             __m256 x = _mm256_loadu_ps(numbers);
             if (these != 0xff)
                 x = spread(x, these);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks to bits: which bytes of those of a block of keys are not 0, which ids are a row's own,
- * which numbers of a bias mask nothing. mask.c of kernels/attention calls them for each query row
- * and block. Bound by loads.
+ * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
+ * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
+ * for each query row and block. Loads bound them.
  */
 #include "kernels/avx2/avx2.h"
 
@@ -23,7 +23,8 @@ void attnkit_avx2_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK /
         words[i] = ~(zeros(bytes + 64 * i) | zeros(bytes + 64 * i + 32) << 32);
 }
 
-/* A bit for each of the 32-bit elements that are 0 or all ones. */
+/* Returns a bit for each 32-bit element, set if the element is all ones. Elements are 0 or all
+ * ones. */
 static inline uint64_t bits_of(__m256i x)
 {
     return (uint64_t)_mm256_movemask_ps(_mm256_castsi256_ps(x));
@@ -55,7 +56,7 @@ static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
     return !_mm256_testz_si256(any, any);
 }
 
-/* Numbers of 16 bits, two vectors at a time. */
+/* Does the work of unmasked for numbers of 16 bits, two vectors at a time. */
 static bool unmasked_half(const uint16_t *numbers, int minus_infinity,
                           uint64_t words[KEY_BLOCK / 64])
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Query rows into a panel: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers. prefill.c
- * calls it once per panel, linear.c for each group of rows of x. A transpose is 8 loads, 24
- * shuffles and 8 stores: bound by the shuffles.
+ * Copies query rows into a panel: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers.
+ * prefill.c calls it once per panel, linear.c for each group of rows of x. A transpose is 8 loads,
+ * 24 shuffles and 8 stores: bound by the shuffles.
  */
 #include "kernels/avx2/avx2.h"
 
-/* Eight lanes from dimension d on, of which `left` remain: a constant where a vector does. */
+/* Packs eight lanes from dimension d on. `left` dimensions remain; it is a constant where a whole
+ * vector remains. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs, 4 of them in a vector where they are interleaved, else 8 in two.
+ * Rotation of pairs: 4 pairs in a vector if they are interleaved, else 8 pairs in two vectors.
  * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
  */
 #include "kernels/avx2/avx2.h"
 
-/* p0 p0 p1 p1 p2 p2 p3 p3 of the first n, and no byte behind them. */
+/* Returns p0 p0 p1 p1 p2 p2 p3 p3 for the first n numbers at p. No byte behind the n numbers is
+ * read. */
 static inline __m256 load_twice(const float *p, int64_t n)
 {
     const __m256 once = n >= 4 ? _mm256_castps128_ps256(_mm_loadu_ps(p)) : load_first(p, n);
     return _mm256_permutevar8x32_ps(once, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
 
-/* `n` pairs from pair i on, at most VECTOR / 2. */
+/* Rotates `n` pairs, at most VECTOR / 2, from pair i on. */
 static inline __attribute__((always_inline)) void
 rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64_t n)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of a block to weights: t = s * scale_log2, s = 2^(t - M') with M' = max(M, ceil(max t)),
- * and the row_max and row_sum of the state moved on. Lanes are query rows, so that nothing is
- * horizontal. prefill.c calls it between scores and weighted V.
+ * Turns the scores of a block into weights, s = 2^(t - M') with t = s * scale_log2 and
+ * M' = max(M, ceil(max t)). It also updates row_max and row_sum of the state. Lanes are query rows,
+ * so that no operation is horizontal. prefill.c calls it between scores and weighted V.
  *
  * The first walk scales, masks and takes the maximum, with a chain per vector of lanes; the second
- * takes the powers, some keys of one vector of lanes at a time, and is bound by exp2.
+ * computes the powers, some keys of one vector of lanes at a time, and exp2 bounds it.
  */
 #include "kernels/avx2/avx2.h"
 
-/* The scores at `at` times the factor; -inf in lanes that do not see the key, if masked. */
+/* Returns the scores at `at` times the factor. If `masked`, lanes that do not see the key are
+ * -inf. */
 static inline floats scale_seen(const float *at, floats factor, const int32_t *visible, int key,
                                 const bool masked)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens to a softmax state after its blocks: the first chunk of a panel becomes its total,
- * later ones fold in, and a state or a total becomes the result, out = o / l + 0 and
- * lse = M ln 2 + log l. For panels, with rows across the lanes, and for decode, with a line per
- * row. Called at the end of a chunk and of an item. Registers are plenty; folding is bound by
- * memory, and finishing by the division and the shuffles of its 8x8 transposes.
+ * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
+ * the states of later chunks are folded into it. A state or a total becomes the result:
+ * out = o / l + 0 and lse = M ln 2 + log l. Panels have rows across the lanes; decode has a line
+ * of memory per row. There are more registers than needed. Memory bounds folding; the division and
+ * the shuffles of 8x8 transposes bound finishing.
  */
 #include "kernels/avx2/avx2.h"
 
@@ -45,13 +45,13 @@ static inline void store_wide(double *to, struct wide x)
     _mm256_storeu_pd(to + HALF, x.high);
 }
 
-/* A mask of the first n of them, for any n. */
+/* Returns a mask of the first n of HALF doubles, for any n. */
 static inline __m256i half_mask(int64_t n)
 {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
 }
 
-/* The first n, as load_first and store_first have them. */
+/* Loads or stores the first n numbers, as load_first and store_first do for floats. */
 static inline struct wide load_first_wide(const double *from, int64_t n)
 {
     return (struct wide){_mm256_maskload_pd(from, half_mask(n)),
@@ -74,20 +74,20 @@ static inline doubles fma_double(doubles a, doubles b, doubles c)
     return _mm256_fmadd_pd(a, b, c);
 }
 
-/* c - a * b. */
+/* Returns c - a * b. */
 static inline doubles fnma_double(doubles a, doubles b, doubles c)
 {
     return _mm256_fnmadd_pd(a, b, c);
 }
 
-/* l, or 1 where it is 0. */
+/* Returns l, or 1 where l is 0. */
 static inline doubles one_for_zero(doubles l)
 {
     return _mm256_blendv_pd(l, _mm256_set1_pd(1.0),
                             _mm256_cmp_pd(l, _mm256_setzero_pd(), _CMP_EQ_OQ));
 }
 
-/* As inverse_of. */
+/* Computes inverse_of for each lane. */
 static inline __m256d inverse_of_each(__m256d l)
 {
     const __m256d size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), l);

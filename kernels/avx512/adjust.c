@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores to t where it takes more than a factor: a softcap, a bias, or both; see struct adjust.
- * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows.
+ * Turns scores into t where a softcap or a bias is given, or both; see struct adjust. Called by
+ * prefill.c between scores and softmax, and by the decode tile for each of its rows.
  *
  * A capped score takes some 25 operations, 12 of them multiply-adds, and a division, in a chain of
  * some 70 cycles: four vectors side by side hide it, in 16 of 32 registers beside the constants.
@@ -13,26 +13,26 @@ static inline floats magnitude(floats x)
     return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), x);
 }
 
-/* y >= 0 or NaN with the sign of x. */
+/* Returns y with the sign of x. y is at least 0, or NaN. */
 static inline floats with_sign_of(floats y, floats x)
 {
     return _mm512_or_ps(y, _mm512_and_ps(_mm512_set1_ps(-0.0f), x));
 }
 
-/* The minimum, or NaN where x is; y is none. */
+/* Returns the minimum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats min_with_nan(floats x, floats y)
 {
     return _mm512_min_ps(y, x);
 }
 
-/* 2^n for the n in the low bits of `rounded`. */
+/* Returns 2^n for the n in the low bits of `rounded`. */
 static inline floats power_of_two(floats rounded)
 {
     return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(rounded), 23),
                                                 _mm512_set1_epi32(127 << 23)));
 }
 
-/* t, or -inf where the bias is. */
+/* Returns t, or -inf where the bias is -inf. */
 static inline floats unless_masked(floats t, floats bias)
 {
     const __mmask16 seen = _mm512_cmp_ps_mask(bias, minus_infinity(), _CMP_NEQ_UQ);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX-512 F, BW, DQ and VL: the shape of the tiles, the inline helpers that several of them use,
- * and their prototypes. kernels.h has the contract of each entry, table.c names them all.
+ * AVX-512 F, BW, DQ and VL: the shapes of the tiles, the inline helpers that several tiles use, and
+ * the prototypes of the entries. kernels.h has the contract of each entry, and table.c names all
+ * entries.
  */
 #ifndef ATTNKIT_AVX512_H
 #define ATTNKIT_AVX512_H
@@ -20,16 +21,16 @@ enum {
     VECTOR = 16, /* floats in a zmm */
     VECTORS = 4, /* zmm across the lanes of a panel */
     LANES = VECTORS * VECTOR,
-    MAX_HEIGHT = 8, /* of a register tile: keys or value columns */
+    MAX_HEIGHT = 8, /* most keys or value columns of a register tile */
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
     MATRIX_ROWS = 16,
     F32_MATRIX_ROWS = 6,
-    TILE_VECTORS = TILE_KEYS / VECTOR, /* to an element of a tile of K */
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors that hold an element of all keys of a tile of K */
 };
 
-/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+/* --- Operations under the names that kernels/vectors uses ------------------------------------- */
 
 typedef __m512 floats;
 typedef __mmask16 lane_mask;
@@ -64,7 +65,7 @@ static inline void store_aligned(float *to, floats x)
     _mm512_store_ps(to, x);
 }
 
-/* a * b + c, c - a * b and a * b - c with one rounding. */
+/* Returns a * b + c with one rounding. fnma_v returns c - a * b, and fms_v a * b - c. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return _mm512_fmadd_ps(a, b, c);
@@ -80,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm512_fmsub_ps(a, b, c);
 }
 
-/* The maximum, or y where x is NaN; y is none. */
+/* Returns the maximum, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm512_max_ps(x, y);
 }
 
-/* The maximum, or NaN where x is; y is none. */
+/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm512_max_ps(y, x);
@@ -107,13 +108,13 @@ static inline lane_mask less_v(floats x, floats y)
     return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ);
 }
 
-/* x where the mask is set, else y. */
+/* Returns x where the mask is set, else y. */
 static inline floats select_v(lane_mask mask, floats x, floats y)
 {
     return _mm512_mask_mov_ps(y, mask, x);
 }
 
-/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const __m512i larger = _mm512_castps_si512(x * broadcast(1.0f / 0.75f));
@@ -125,14 +126,14 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
 };
 
-/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
- * SLEEF's Sleef_finz_exp2f16_u10avx512f: the same polynomial in x - round(x), scaled;
- * tests/kernels/elementary.c compares every float. Inline, because the call spills what its caller
- * holds in registers, and stage by stage, because a core's scheduler holds too few such chains of 9
- * dependent instructions to keep its ports busy. */
+/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
+ * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. It is the same polynomial in x - round(x), scaled;
+ * tests/kernels/elementary.c compares every float. The function is inline, because a call would
+ * spill the registers of its caller. All vectors go through a stage before the next stage begins: a
+ * core's scheduler holds too few chains of 9 dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -147,22 +148,22 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
         for (int i = 0; i < n; i++)
             p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(coefficients[k]));
     for (int i = 0; i < n; i++) {
-        /* A NaN is not less. */
+        /* A NaN is not less, so it stays. */
         const __mmask16 not_less =
             _mm512_cmp_ps_mask(rounded[i], _mm512_set1_ps(LEAST_POWER), _CMP_NLT_UQ);
         x[i] = _mm512_maskz_scalef_ps(not_less, p[i], rounded[i]);
     }
 }
 
-/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
- * only in rows without a finite score. */
+/* Returns the number that is subtracted from scores: the maximum, or 0 where the maximum is -inf. A
+ * maximum is -inf only in rows without a finite score. */
 static inline __m512 finite_max(__m512 row_max)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(row_max, broadcast(-INFINITY), _CMP_NEQ_UQ),
                                row_max);
 }
 
-/* A mask of the first n elements, for any n. */
+/* Returns a mask of the first n elements, for any n. */
 static inline __mmask16 first_mask(int64_t n)
 {
     if (n >= VECTOR)
@@ -170,7 +171,8 @@ static inline __mmask16 first_mask(int64_t n)
     return n <= 0 ? 0 : (__mmask16)(0xffff >> (VECTOR - n));
 }
 
-/* The first n elements at p, zeros after them; what lies beyond is not touched. */
+/* Returns the first n elements at p, with zeros after them. Memory behind the n elements is not
+ * touched. */
 static inline __m512 load_first(const float *p, int64_t n)
 {
     return _mm512_maskz_loadu_ps(first_mask(n), p);
@@ -181,8 +183,9 @@ static inline void store_first(float *p, int64_t n, __m512 x)
     _mm512_mask_storeu_ps(p, first_mask(n), x);
 }
 
-/* Elements `at` on of a row, the first n of them as binary32, zeros after them; what lies beyond is
- * not touched. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is applied. */
+/* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
+ * behind the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
+ * type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m512
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
 {
@@ -201,8 +204,9 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     }
 }
 
-/* The height of a register tile of so many vectors: 24 accumulators, which leave room for 4 vectors
- * and a broadcast in 32 zmm, or 8, which keep two ports with a latency of 4 busy. */
+/* Returns the height of a register tile of `vectors` vectors. 4 vectors have 24 accumulators, which
+ * leave room for 4 vectors and a broadcast in 32 zmm. Fewer vectors have at least 8 accumulators,
+ * which keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 4 ? 6 : 8;
@@ -215,8 +219,8 @@ static inline int panel_height(int64_t left, int vectors)
 
 enum { LARGE_TILE = 16 /* accumulators */ };
 
-/* sum + a * b. In large tiles surely in the register of the sum: gcc, left to choose, moves sums
- * from one register to another in long rounds, and spills some. */
+/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without it, in
+ * long rounds, gcc moves sums from one register to another, and spills some. */
 static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
                                                                  const bool is_large)
 {
@@ -226,15 +230,16 @@ static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m51
     return sum;
 }
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
+ * operands. */
 static inline __m512 plain_nan(__m512 y)
 {
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
 }
 
-/* sum + *x * w in one instruction, which broadcasts x. On a Zen 4 it costs no more than one of
- * registers, where a broadcast takes a cycle of its own. */
+/* Returns sum + *x * w by one instruction, which broadcasts x. On a Zen 4 it costs no more than a
+ * multiply-add of registers, and a separate broadcast would take a cycle of its own. */
 static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
                                                                      __m512 sum)
 {
@@ -248,7 +253,8 @@ static inline bool is_spoilt(__m512 spoilt)
     return _mm512_fpclass_ps_mask(spoilt, NAN_OR_INFINITY) != 0;
 }
 
-/* r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are columns. */
+/* Transposes: r[i][j] becomes r[j][i]. In the comments a, b, c, d are rows and numbers are
+ * columns. */
 static inline void transpose(__m512 r[VECTOR])
 {
     __m512 pair[VECTOR]; /* a0 b0 a1 b1 | a4 b4 a5 b5 | ..., then a2 b2 a3 b3 | ... */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores
- * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
- * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
+ * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
+ * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
+ * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
  */
 #include "kernels/avx512/decode.h"
 
-/* The maximum of the lanes of each vector, none of which is NaN. */
+/* Returns the maximum of the lanes of each vector. No lane is NaN. */
 static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
 {
     __m128 m[PANEL_ROWS];
@@ -19,14 +19,15 @@ static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
     return _mm_max_ps(_mm_max_ps(m[0], m[1]), _mm_max_ps(m[2], m[3]));
 }
 
-/* The weights of VECTOR keys, a row in each vector, as their lines of `weights`, added to the sums
- * of the rows. */
+/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
+ * `weights` a line for each key. Returns the sums of the rows with these weights added. */
 static inline __m128 store_weights(const __m512 p[PANEL_ROWS], float (*weights)[PANEL_ROWS],
                                    __m128 sum)
 {
     const __m512 low_01 = _mm512_unpacklo_ps(p[0], p[1]), high_01 = _mm512_unpackhi_ps(p[0], p[1]);
     const __m512 low_23 = _mm512_unpacklo_ps(p[2], p[3]), high_23 = _mm512_unpackhi_ps(p[2], p[3]);
-    /* Keys i, i + 4, i + 8 and i + 12, then each vector its half of two of them. */
+    /* key_i holds the lines of keys i, i + 4, i + 8 and i + 12. Each of the vectors after these
+     * holds half of two key_i. */
     const __m512 key_0 = _mm512_shuffle_ps(low_01, low_23, 0x44);
     const __m512 key_1 = _mm512_shuffle_ps(low_01, low_23, 0xee);
     const __m512 key_2 = _mm512_shuffle_ps(high_01, high_23, 0x44);
@@ -44,7 +45,7 @@ static inline __m128 store_weights(const __m512 p[PANEL_ROWS], float (*weights)[
     return sum;
 }
 
-/* The scores of VECTOR keys times the factor; -inf from key n on. */
+/* Returns the scores of VECTOR keys times the factor, and -inf from key n on. */
 static inline floats scale_first(const float *s, float factor, int n)
 {
     return _mm512_mask_mul_ps(minus_infinity(), first_mask(n), load_aligned(s), broadcast(factor));
@@ -60,7 +61,7 @@ static inline __m128 first_four(floats x)
     return _mm512_castps512_ps128(x);
 }
 
-/* The rows of V that the scores have not prefetched. */
+/* Returns the rows of V that the scores have not prefetched. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     return scores->v;

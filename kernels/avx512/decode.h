@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the decode tile hand to each other: a panel of query rows, its scores and its
- * weights. decode.c has the order of things.
+ * The structs that the parts of the decode tile share, and prefetches in the course of other work.
+ * decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_AVX512_DECODE_H
 #define ATTNKIT_AVX512_DECODE_H
@@ -11,23 +11,24 @@
 
 enum {
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V */
-    PAGE = 4096,     /* bytes whose place in memory is found at once */
+    PAGE = 4096,     /* bytes of a page of memory */
 };
 
-/* Rows to be asked for in the course of other work. By value and without a case for none, so that
- * it stays in registers: it goes on every few dozen cycles. */
+/* Rows to prefetch in the course of other work. The struct is a local variable and has no special
+ * case for no rows, so that it stays in registers: it is used every few dozen cycles. */
 struct ahead {
-    const char *const *row, *const *end; /* those not begun */
-    const char *at, *row_end;            /* what is next of the one that is */
-    const char *stop;                    /* where it ends, or a page in it */
-    bool pages;                          /* are asked for, too */
-    bool apart;                          /* rows of 16-bit types, of much memory */
-    int64_t bytes;                       /* of each */
-    int64_t due, pace; /* 256ths of lines: not asked for yet, and what each time adds to them */
+    const char *const *row, *const *end; /* rows not yet begun */
+    const char *at, *row_end;            /* the rest of the current row */
+    const char *stop;  /* the end of the current row, or of the page before that */
+    bool pages;        /* the pages that come later are prefetched, too */
+    bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
+    int64_t bytes;     /* of each row */
+    int64_t due, pace; /* 256ths of lines: those that are due, and what a call adds */
 };
 
-/* The first `count` of `row`, which are as `rows` says, in so many times, not 0. Rows that follow
- * each other count as one. */
+/* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead;
+ * times is not 0. `rows` has their type and size. Rows without gaps between them count as one
+ * row. */
 static inline struct ahead ask_for(const struct panel *panel, const struct key_rows *rows,
                                    const char *const *row, int count, int64_t times)
 {
@@ -36,7 +37,7 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
     struct ahead ahead = {.row = row, .end = row + count, .bytes = bytes};
     if (count == 0)
         return ahead;
-    /* Bytes have more work for the CPU, and lose by it. */
+    /* Rows of bytes take more work of the CPU, and prefetches of pages made them slower. */
     ahead.pages = panel->block->large && (half || rows->type == TYPE_F32);
     ahead.apart = panel->block->large && half && count > 1 && row[1] != row[0] + bytes;
     if (row[count - 1] == row[0] + (count - 1) * bytes) {
@@ -48,11 +49,12 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
     return ahead;
 }
 
-/* The next lines are asked for into the second cache, or the first; they need not exist: a prefetch
- * never faults. As evenly as can be, because those under way keep loads from the second cache
- * waiting. What a row or a page of much memory begins with is asked for two pages before, too:
- * where a page is takes longer to find than a line to come, the more so in a virtual machine.
- * Inlined always, because gcc drops calls of a function that does nothing but prefetch. */
+/* Prefetches the next lines to L2, or to L1 if `to_first`. The lines need not exist: a prefetch
+ * never faults. Prefetches are spread evenly, because prefetches under way delay loads from L2. If
+ * `pages`, a row or page that begins also prefetches a line two pages further on. Finding the
+ * address of a page takes longer than loading a line, even more so in a virtual machine. The
+ * function is always inlined, because gcc drops calls of a function that does nothing but
+ * prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const bool to_first)
 {
@@ -82,23 +84,23 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Whether a kernel for this type has a variant for what is better asked for into the first cache:
- * rows of 16-bit types that are apart take 0.9 of the time so, all others longer. */
+/* Returns whether to prefetch the rows to L1. Rows of 16-bit types with gaps between them then take
+ * 0.9 of the time; all other rows take longer. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;
 }
 
-/* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most, and what of V
- * is still to be asked for. */
+/* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most, and the rows
+ * of V that are still to be prefetched. */
 struct scores {
     _Alignas(64) float s[PANEL_ROWS][KEY_BLOCK];
     struct ahead v;
     float scale_log2;
 };
 
-/* The rows of V that the scores ask for, in so many times, while they go through K, and softmax
- * once for each vector of keys. */
+/* Returns the rows of V to prefetch: by the scores in `times` calls while they go through K, then
+ * by softmax in a call for each vector of keys. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;

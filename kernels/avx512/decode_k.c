@@ -1,51 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
- * which is widened on the way. Called by decode.c.
+ * which is widened in registers. Called by decode.c.
  *
- * Lanes are keys, so that a score stays one chain over d: K is transposed in registers, a step of
- * 32 bytes of each of 16 keys at a time, as 8 vectors of 32-bit units, which are 1, 2 or 4 elements
- * each. This takes 8 loads, 8 inserts that load, and 24 shuffles; then an element of all keys takes
- * what widens it and an FMA per row, which broadcasts q: an instruction of its own for it took a
- * tenth of the time. A tile is 2 vectors of keys, because the chains of one leave the FMA ports
- * waiting.
+ * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
+ * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
+ * unit. This takes 8 loads, 8 inserts that load, and 24 shuffles. Then an element of all keys takes
+ * the instructions that widen it and an FMA per row. The FMA broadcasts q: a separate broadcast
+ * took a tenth of the time. A tile is 2 vectors of keys, because the chains of one vector leave the
+ * FMA ports waiting.
  *
- * Shuffles have one port, and before the FMAs of a step would leave the other one idle: but of
- * binary32, those of the next step are among them, and put it into memory. Registers: 8 of the next
- * step, 8 sums, 2 scales and 2 elements are 20 of 32 zmm, and constants.
+ * Shuffles have one port. If all shuffles of a step came before its FMAs, the other port would be
+ * idle during the shuffles. Therefore the shuffles of the next step are placed among the FMAs of a
+ * step, and their results are stored in memory. binary32 is the exception (is_transposed_before).
+ * Registers: 8 of the next step, 8 sums, 2 scales and 2 elements are 20 of 32 zmm, and constants.
  *
- * Few rows of binary32 are bound by memory, narrow types by shuffles and FMA together. Prefetches
- * are spread evenly, and go along each row: in bursts, or line by line down the rows, they keep the
- * loads waiting.
+ * Memory bounds few rows of binary32; shuffles and FMA together bound narrow types. Prefetches are
+ * spread evenly, and go along each row: in bursts, or line by line down the rows, they delay the
+ * loads.
  *
- * A byte q of TYPE_Q8_0 becomes q * scale without a conversion: in the mantissa of a power of two,
- * as q + 128, it is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one
- * FMA. Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11, both normal or 0. Of
- * the product it may differ in the sign of a zero, which an addition to a chain that begins at +0
- * does not keep but in a zero, and what that is does not reach a result (README.md, 3 and 11). Of
- * NaN either way makes NaN. A byte of TYPE_I8 is converted where it is the upper one of 32 bits,
- * and the scale divided by 2^24. Tiles with a scale for which this is not exact, an infinite one or
- * one next to 0, are done again with conversion and product.
+ * A byte q of TYPE_Q8_0 becomes q * scale without a conversion. q + 128 in the mantissa of a power
+ * of two is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one FMA.
+ * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11 bits, both normal or 0.
+ * Compared with the product, only the sign of a zero may differ. A chain that begins at +0 keeps
+ * that sign only in a sum that is zero, and the sign of a zero sum does not reach a result
+ * (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the upper
+ * byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite or
+ * next to 0. A tile with such a scale is computed again with conversion and product.
  */
 #include "kernels/avx512/decode.h"
 
 enum {
     STEP = 32,      /* bytes of each key */
-    UNITS = 8,      /* of 32 bits, in them */
-    PARTS = 4,      /* of the work of transposing them */
+    UNITS = 8,      /* units of 32 bits in STEP bytes */
+    PARTS = 4,      /* parts of the work of transposing a step */
     MAX_TILE = 2,   /* vectors of keys */
-    MAX_BLOCKS = 4, /* of TYPE_Q8_0 whose scales are loaded together */
+    MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
 };
 
-#define UPPER_BYTE 0x1p24f /* what the upper one of 32 bits counts */
+#define UPPER_BYTE 0x1p24f /* the value of 1 in the upper byte of 32 bits */
 
-/* Elements that come to 32 bits. */
+/* Returns how many elements have 32 bits. */
 static inline int elements_of_unit(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
 }
 
-/* Elements of STEP bytes. */
+/* Returns how many elements have STEP bytes. */
 static inline int elements_of_step(const enum type type)
 {
     return UNITS * elements_of_unit(type);
@@ -53,14 +54,14 @@ static inline int elements_of_step(const enum type type)
 
 /* ----------------------------------------------------------------------------- transposing */
 
-/* Where a step is. */
+/* The place of a step. */
 struct place {
-    const char *const *key; /* the first one */
+    const char *const *key; /* the first key of the tile */
     int64_t at;             /* bytes from the beginnings of rows */
 };
 
-/* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. Of
- * TYPE_F16 it is element 2 i of all keys, and then element 2 i + 1. */
+/* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. For
+ * TYPE_F16, unit[i][j] holds element 2 i of all keys, then element 2 i + 1. */
 struct step {
     __m512i unit[UNITS][MAX_TILE];
 };
@@ -72,7 +73,8 @@ static inline __m512i load_two(const char *const *low, const char *const *high, 
         _mm256_loadu_si256((const __m256i *)(*high + at)), 1);
 }
 
-/* In each 128 bits, pieces of a and b in turns: the first ones to a, the rest to b. */
+/* Interleaves, in each 128 bits, pieces of a and b of `bits` bits. The first half of the result
+ * goes to a, the second half to b. */
 static inline __attribute__((always_inline)) void interleave(const int bits, __m512i *a, __m512i *b)
 {
     const __m512i x = *a, y = *b;
@@ -84,7 +86,7 @@ static inline __attribute__((always_inline)) void interleave(const int bits, __m
                       : _mm512_unpackhi_epi64(x, y);
 }
 
-/* All pairs of x that are so far apart. */
+/* Interleaves x[i] and x[i + apart], for all pairs. */
 static inline __attribute__((always_inline)) void interleave_pairs(const int bits, __m512i x[UNITS],
                                                                    const int apart)
 {
@@ -93,8 +95,9 @@ static inline __attribute__((always_inline)) void interleave_pairs(const int bit
             interleave(bits, x + i, x + i + apart);
 }
 
-/* TYPE_F16: a and b are elements of 4 keys each, in 64 bits. Those at `at` and at + 4 of a, with
- * those of b between, are an element of 16 keys; the next element comes after it. */
+/* Joins the halves of TYPE_F16. Each 64 bits of a and b are an element of 4 keys. An element of all
+ * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the same place in b. The next
+ * element comes after it. */
 static inline __m512i join_keys(__m512i a, const int at, __m512i b)
 {
     const __m512i from =
@@ -102,7 +105,7 @@ static inline __m512i join_keys(__m512i a, const int at, __m512i b)
     return _mm512_permutex2var_epi64(a, from, b);
 }
 
-/* A part of the work on vector j of the keys; x is what goes on from part to part. */
+/* Does a part of the transposition of vector j of the keys. x holds the state between parts. */
 static inline __attribute__((always_inline)) void transpose_part(const enum type type,
                                                                  const int part, struct place place,
                                                                  __m512i x[UNITS],
@@ -158,12 +161,12 @@ static inline short f16_at(const char *const *key, int64_t at)
 struct scales {
     __m512 of[MAX_TILE];
     int64_t next; /* TYPE_I8: the element at which the next group begins */
-    bool exact;   /* all of them so far */
+    bool exact;   /* all scales so far are exact */
 };
 
-/* Scales of some blocks of TYPE_Q8_0 that come next, as binary16. They are put together in memory,
- * because what brings a half into a vector takes a port of the FMAs, and a step or more before they
- * are needed, because what loads them together waits for each of them to have reached the cache. */
+/* Scales of the next blocks of TYPE_Q8_0, as binary16. They are collected in memory, because moving
+ * a binary16 number into a vector takes an FMA port. They are collected a step or more before they
+ * are needed, because the load of all waits until each store has reached the cache. */
 struct next_blocks {
     _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
@@ -176,7 +179,8 @@ copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys
             scale[b][i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
 }
 
-/* TYPE_Q8_0: the first blocks of so many elements that begin at `place`. */
+/* Loads the scales of the first blocks of TYPE_Q8_0 among the `elements` elements from `place`
+ * on. */
 static inline __attribute__((always_inline)) void
 load_blocks(struct place place, int64_t elements, struct next_blocks *next, const int vectors)
 {
@@ -187,7 +191,7 @@ load_blocks(struct place place, int64_t elements, struct next_blocks *next, cons
             copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
 }
 
-/* TYPE_Q8_0: the scales of the block at d; the one after it is at `place`. */
+/* Takes the scales of the TYPE_Q8_0 block at element d. The block after it is at `place`. */
 static inline __attribute__((always_inline)) void
 take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
            struct scales *scales, const int vectors)
@@ -203,7 +207,7 @@ take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
         load_blocks(place, dim - then, next, vectors);
 }
 
-/* TYPE_I8: the scales of the group at d. */
+/* Takes the scales of the TYPE_I8 group at element d. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
                                                              const char *const *key, int64_t d,
                                                              struct scales *scales,
@@ -225,21 +229,22 @@ static inline __attribute__((always_inline)) void take_group(const struct key_ro
 
 /* ------------------------------------------------------------------------------- widening */
 
-/* The bytes q that are bits 7 on of `bits`, as q + 128 + 2^16: the exponent is put around them. */
+/* Returns q + 128 + 2^16 for the byte q that begins at bit 7 of `bits`, by setting the exponent
+ * bits around it. */
 static inline __m512 add_2_16(__m512i bits)
 {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
         bits, _mm512_set1_epi32(0xff << 7), _mm512_set1_epi32(0x47800000 ^ 0x80 << 7), 0x6a));
 }
 
-/* The same from bit 15 on, as q + 128 + 2^8. */
+/* Returns q + 128 + 2^8 for the byte q that begins at bit 15 of `bits`. */
 static inline __m512 add_2_8(__m512i bits)
 {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
         bits, _mm512_set1_epi32(0xff << 15), _mm512_set1_epi32(0x43800000 ^ 0x80 << 15), 0x6a));
 }
 
-/* Byte i of a unit of TYPE_Q8_0 times the scale. */
+/* Returns byte i of a unit of TYPE_Q8_0 times the scale. */
 static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, const int i,
                                                                 __m512 scale)
 {
@@ -251,7 +256,8 @@ static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, co
                            _mm512_mul_ps(scale, _mm512_set1_ps(0x1p8f + 128)));
 }
 
-/* The same of TYPE_I8, and of the scale / UPPER_BYTE. The bytes are moved by different ports. */
+/* Returns byte i of a unit of TYPE_I8 times UPPER_BYTE * scale; the caller has divided the scale by
+ * UPPER_BYTE. Different ports move the four bytes. */
 static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
                                                                __m512 scale)
 {
@@ -264,7 +270,7 @@ static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, con
     return _mm512_mul_ps(_mm512_cvtepi32_ps(moved), scale);
 }
 
-/* Element e of those that come after i units, of vector j of the keys. */
+/* Returns element e of unit i, of vector j of the keys. */
 static inline __attribute__((always_inline)) __m512 widen_element(const enum type type,
                                                                   const struct step *step,
                                                                   const int i, const int e,
@@ -293,16 +299,16 @@ enum hints {
     K_AND_V_NEAR,
 };
 
-/* Types of 16 bits have twice the work for a line, and in caches lose up to 5 % by it. Bytes gain
- * nothing. */
+/* Returns whether to bring K to L1. Types of 16 bits have twice the work for a line: with K in a
+ * cache they were up to 5 % slower. Bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
     return panel->far && (type == TYPE_F32 || (half && panel->block->large));
 }
 
-/* Brings lines from the second cache to the first, where loads would wait behind those that come
- * from memory. A line is two steps: either one takes those of every second key. */
+/* Prefetches lines from L2 to L1, because loads from L2 would wait behind lines that come from
+ * memory. A line has two steps, so each step prefetches the lines of every second key. */
 static inline __attribute__((always_inline)) void bring_near(struct place place, const int odd,
                                                              const int vectors)
 {
@@ -310,7 +316,8 @@ static inline __attribute__((always_inline)) void bring_near(struct place place,
         _mm_prefetch(place.key[i] + place.at, _MM_HINT_T0);
 }
 
-/* Times that a step asks for V: after 4 elements; of binary32, which is less work, after 8. */
+/* Returns how often a step prefetches V: once in 4 elements; once in 8 for binary32, which is less
+ * work. */
 static inline int asks_of_step(const enum type type)
 {
     return type == TYPE_F32 ? 1 : elements_of_step(type) / 4;
@@ -318,7 +325,8 @@ static inline int asks_of_step(const enum type type)
 
 /* ---------------------------------------------------------------------------------- tiles */
 
-/* So many steps after d, past the whole steps of a row among those of the keys from `next` on. */
+/* Returns the place `steps` steps after element d. Past the whole steps of the row, the place is in
+ * the rows from `next` on. */
 static inline __attribute__((always_inline)) struct place
 place_after(const enum type type, const struct key_rows *k, const char *const *key,
             const char *const *next, int64_t d, const int steps)
@@ -330,30 +338,30 @@ place_after(const enum type type, const struct key_rows *k, const char *const *k
     return (struct place){next, bytes_of(type, then - end) + scale};
 }
 
-/* Whether a step is transposed while the one before it is worked on. Of binary32 there are more
- * shuffles than FMAs, and they wait for memory longer. */
+/* Returns whether a step is transposed during the FMAs of the step before it. binary32 has more
+ * shuffles than FMAs, and its shuffles wait longer for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
 }
 
-/* Two steps in turns. */
+/* Two steps that are used in turns. */
 struct steps {
     struct step step[2];
-    int now; /* the one that is complete */
+    int now; /* index of the complete step */
 };
 
-/* Some vectors of keys, and what is handed on from one to the next. */
+/* A tile of keys, and the buffers that one tile passes to the next. */
 struct scored_tile {
     const struct panel *panel;
-    const char *const *key, *const *next; /* the first ones of this tile and of the next */
-    int first;                            /* which key it is */
+    const char *const *key, *const *next; /* the first keys of this tile and of the next tile */
+    int first;                            /* index of the tile's first key */
     struct steps *steps;
     struct next_blocks *blocks;
 };
 
-/* A step of the keys, the elements d on; meanwhile the one after it is transposed, after the last
- * one the first of the next tile. */
+/* Adds the products of a step, the elements from d on. Meanwhile the next step is transposed. After
+ * the last step of a tile that is the first step of the next tile. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct scales *scales,
          __m512 s[][MAX_TILE], struct ahead *ahead, const enum hints hints, const int vectors,
@@ -365,15 +373,15 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     const struct place place = place_after(type, k, tile->key, tile->next, d, 1);
     const struct step *now = &tile->steps->step[tile->steps->now];
     struct step *next = &tile->steps->step[1 - tile->steps->now];
-    /* Of TYPE_F16 the compiler would have an address in a register for each half of a unit, and of
-     * these most in vectors, from where they come by a port of the FMAs. */
+    /* For TYPE_F16 the compiler would keep an address for each half of a unit in a register, most
+     * of them in vectors, and moving them back takes an FMA port. */
     if (type == TYPE_F16)
         __asm__("" : "+r"(now), "+r"(next));
     __m512i x[UNITS];
     struct step own;
     if (!is_transposed_before(type)) {
         struct place here = place_after(type, k, tile->key, tile->key, d, 0);
-        __asm__("" : "+r"(here.key)); /* likewise an address for each key */
+        __asm__("" : "+r"(here.key)); /* as above, for the address of each key */
         transpose_step(type, here, &own, vectors);
         now = &own;
     }
@@ -400,9 +408,9 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     }
 }
 
-/* TYPE_F32: all whole lines of rows that share sets of the first cache, each of which is read once.
- * Returns the elements that are done. Transposing a line at once keeps the FMAs waiting longer, by
- * a tenth of the time where rows stay in that cache. */
+/* Adds the products of all whole lines of rows of TYPE_F32 that share sets of L1, and reads each
+ * line once. Returns the number of elements that are done. Other rows do not use it: the FMAs wait
+ * longer when a whole line is transposed, by a tenth of the time if the rows stay in L1. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -451,8 +459,8 @@ static __m512 load_any(const struct key_rows *k, const char *const *row, int64_t
     }
 }
 
-/* The chains of the tile's scores go on from d: less than STEP bytes from the end, or 0 where all
- * is done again. */
+/* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
+ * end, or 0 where the whole tile is computed again. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -474,8 +482,8 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* The scores of a tile of `vectors` vectors of keys, of which the first step is there; then that of
- * the next tile is. */
+/* Computes the scores of a tile of `vectors` vectors of keys. At the call its first step is
+ * transposed; at the end the first step of the next tile is. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct scored_tile *tile, struct scores *scores,
            struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
@@ -511,8 +519,8 @@ score_tile(const enum type type, const struct scored_tile *tile, struct scores *
         add_last_dims(tile->panel, tile->first, vectors * VECTOR, d, scores);
 }
 
-/* The scores from key `first` on in tiles of so many vectors of keys that are there; returns where
- * they end. */
+/* Computes the scores from key `first` on, in tiles of `vectors` vectors. The last vector of each
+ * tile has at least one key. Returns the key after the last tile. */
 static inline __attribute__((always_inline)) int
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
             struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
@@ -529,7 +537,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             load_blocks(place, k->dim, &blocks, vectors);
     }
     for (; first < last; first += keys) {
-        /* After the last tile any keys will do. */
+        /* After the last tile there is no next tile, and any keys may stand for it. */
         const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
         const struct scored_tile tile = {panel,  panel->block->k.row + first, next, first, &steps,
                                          &blocks};
@@ -542,7 +550,7 @@ static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     const int64_t asks = panel->block->k.dim / elements_of_step(type) * asks_of_step(type);
-    const int keys = MAX_TILE * VECTOR; /* of a tile */
+    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
     struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
     int key = 0;
     if (gains_by_first(type, &ahead) && panel->most > keys)

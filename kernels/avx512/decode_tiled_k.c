@@ -3,22 +3,22 @@
  * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
  * Called by decode.c.
  *
- * Lanes are keys, as they lie: element d of all keys of a tile is one load, which widens, and an
- * FMA per row, 4 tiles at a time. Registers: at most 16 sums, 4 vectors of K, their scales and a
- * broadcast are 25 of 32 zmm. Bound by FMA, of which a quantised element takes one more, or by
- * memory.
+ * Lanes are keys, in the order of memory: element d of all keys of a tile takes one load, which
+ * widens, and an FMA per row. 4 tiles are read side by side. Registers: at most 16 sums, 4 vectors
+ * of K, their scales and a broadcast are 25 of 32 zmm. FMA or memory bounds it; a quantised element
+ * takes one more FMA.
  */
 #include "kernels/avx512/decode.h"
 
 enum {
     STEP = 8,        /* elements of d between prefetches */
-    MAX_VECTORS = 4, /* of keys */
+    MAX_VECTORS = 4, /* vectors of keys in a tile of scores */
 };
 
-/* The address of the next elements of a tile of K, and of their scales. */
+/* The addresses of the next elements of a tile of K, and of their scales. */
 struct k_tile {
     const char *k;
-    const char *scales; /* of TYPE_I8 */
+    const char *scales; /* only for TYPE_I8 */
 };
 
 static inline __attribute__((always_inline)) void find_tiles(const enum type type,
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* The scales of the next elements, until the next call. */
+/* Loads the scales of the elements until the next call. */
 static inline __attribute__((always_inline)) void
 next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const int vectors)
 {
@@ -50,7 +50,7 @@ next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const in
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Element d of all keys. */
+/* Adds the products of element d of all keys. */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const __m512 scale[], __m512 s[][MAX_VECTORS], const int vectors, const int rows)
@@ -72,7 +72,7 @@ add_element(const enum type type, const float *const q[], int64_t d, struct k_ti
     }
 }
 
-/* The scores of `vectors` vectors of keys from `first` on. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. */
 static inline __attribute__((always_inline)) void
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
             struct ahead *ahead, const int vectors, const int rows)
@@ -109,7 +109,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    /* Elements of 16 bits come from memory faster by 2 tiles at a time, 4 rows keep them busy. */
+    /* Elements of 16 bits come from memory faster if 2 tiles are read at a time, and 4 rows of 2
+     * tiles have enough sums to keep the FMA ports busy. */
     const int vectors = rows > 2 && (type == TYPE_F16 || type == TYPE_BF16) ? 2 : MAX_VECTORS;
     const int most_keys = vectors * VECTOR;
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;

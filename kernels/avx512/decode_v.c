@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
- * v[key][c])), for V of any type, which is widened on the way. Called by decode.c.
+ * v[key][c])), for V of any type, which is widened in registers. Called by decode.c.
  *
  * Lanes are value columns, 4 vectors of them. Registers: at most 16 sums, 4 of V and its scale are
- * 21 of 32 zmm; the FMA broadcasts the weight. Bound by FMA, of which a quantised element takes one
- * more, or by memory.
+ * 21 of 32 zmm; the FMA broadcasts the weight. FMA or memory bounds it; a quantised element takes
+ * one more FMA.
  */
 #include "kernels/avx512/decode.h"
 
 enum {
     MAX_STEP = 4,   /* keys */
-    MAX_SCALES = 2, /* of a key in a tile */
+    MAX_SCALES = 2, /* scales of TYPE_Q8_0 of a key in a tile */
 };
 
-/* Keys between prefetches; the scales of TYPE_Q8_0 are widened together. */
+/* Returns the keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
+ * together. */
 static inline int keys_of_step(const enum type type)
 {
     return type == TYPE_Q8_0 ? MAX_STEP : 2;
@@ -22,9 +23,9 @@ static inline int keys_of_step(const enum type type)
 
 /* The columns of V in a tile. */
 struct columns {
-    int64_t offset; /* of the bytes of a row that are its elements; TYPE_Q8_0: after the scale */
-    int64_t scale;  /* of TYPE_I8 the one */
-    int64_t width;  /* elements of the last vector */
+    int64_t offset; /* bytes from the start of a row to the columns; TYPE_Q8_0: past the scale */
+    int64_t scale;  /* TYPE_I8: index of the scale */
+    int64_t width;  /* elements of each vector; less than VECTOR only where there is one vector */
 };
 
 static inline struct columns columns_at(const enum type type, const struct key_rows *v,
@@ -36,8 +37,9 @@ static inline struct columns columns_at(const enum type type, const struct key_r
                             width};
 }
 
-/* The columns of a row, at an address that the compiler takes as it is: it would keep the sum of
- * the offset and each distance in a register of its own, and has too few. */
+/* Returns the address of the columns in a row. The assembly hides where the address comes from.
+ * Otherwise the compiler would keep the sum of the offset and each distance in a register of its
+ * own, and there are too few registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row + columns->offset;
@@ -45,10 +47,10 @@ static inline const char *columns_of(const char *const *row, const struct column
     return data;
 }
 
-/* The scales of TYPE_Q8_0 of a step's keys, and of the next one's as binary16. Those are put
- * together in memory, because what brings a half into a vector takes a port of the FMAs, and long
- * before they are needed, because what loads them together waits for each of them to have reached
- * the cache. */
+/* The scales of TYPE_Q8_0 for the keys of a step, and as binary16 for the keys of the next step.
+ * The next scales are collected in memory, because moving a binary16 number into a vector takes an
+ * FMA port. They are collected long before they are needed, because the load of all waits until
+ * each store has reached the cache. */
 struct scales {
     _Alignas(32) float of[MAX_STEP][MAX_SCALES];
     _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
@@ -74,7 +76,7 @@ static inline __attribute__((always_inline)) void widen_scales(struct scales *sc
     __asm__("" : "+m"(scales->of));
 }
 
-/* Vector j of the tile's columns of a row. */
+/* Returns vector j of the tile's columns of a row. */
 static inline __attribute__((always_inline)) __m512
 load_columns(const enum type type, const char *data, int64_t width, const __m512 scale, const int j)
 {
@@ -86,8 +88,8 @@ load_columns(const enum type type, const char *data, int64_t width, const __m512
     return type == TYPE_I8 || type == TYPE_Q8_0 ? _mm512_mul_ps(x, scale) : x;
 }
 
-/* Vectors j and j + 1 of TYPE_BF16: the even elements and the odd ones, which takes an operation
- * for each, in the order that `interleave` undoes. */
+/* Loads vectors j and j + 1 of TYPE_BF16 as the even elements and the odd elements, which takes one
+ * operation for each. `interleave` restores the order of memory. */
 static inline __attribute__((always_inline)) void load_pair(const char *data, const int j,
                                                             __m512 pair[2])
 {
@@ -105,15 +107,16 @@ static inline void interleave(__m512 pair[2])
     pair[1] = _mm512_permutex2var_ps(even, last, odd);
 }
 
-/* Where the scales of a key of the tile's columns are: TYPE_I8 has one, TYPE_Q8_0 those that have
- * been widened. */
+/* Returns the address of the scales of a key for the tile's columns. TYPE_I8 has one scale;
+ * TYPE_Q8_0 has the widened ones. */
 static inline const float *key_scales(const enum type type, const struct key_rows *v, int key,
                                       const struct columns *columns, const float *widened)
 {
     return type == TYPE_I8 ? v->scales[key] + columns->scale : widened;
 }
 
-/* A key, of all rows or of those that see it. */
+/* Adds the products of a key, for all rows, or if `sees` is not NULL, for the rows that see the
+ * key. */
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const char *const *row, const struct columns *columns,
         const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
@@ -137,8 +140,8 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
     }
 }
 
-/* `vectors` vectors of value columns, TYPE_I8 with one scale. A row leaves alone the keys that only
- * other rows see: 0 times their V might be NaN. */
+/* Computes `vectors` vectors of value columns, which for TYPE_I8 have one scale. A row skips the
+ * keys that only other rows see: 0 times their V might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        int64_t first, int64_t width, struct ahead *ahead, const bool to_first, const int vectors,
@@ -193,8 +196,8 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
 }
 
-/* The vectors of the next tile of columns: 4, or as many of 2 and 1 as there are whole ones left,
- * and have one scale. */
+/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. Only a tile of a single
+ * vector may have a part of a vector. For TYPE_I8 the tile has one scale. */
 static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c)
 {
     int64_t left = v->dim - c;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: which weights are kept, by the random words of Philox, and the product of weights and
- * their factors. prefill.c and decode.c call keep_line for each query row and block. prefill.c
- * calls multiply for each panel. Bound by the ports of vectors, 6 instructions for a round of 8
- * counters.
+ * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
+ * calls keep_line for each query row and block with dropout. The vector ports bound it: 6
+ * instructions for a round of 8 counters.
  *
  * A word is the low half of a 64-bit lane. The multiplication reads only the low halves, so the
  * upper halves need not be cleared. The only move is the shift that brings the high half of a
@@ -13,7 +12,7 @@
 #include "kernels/philox.h"
 
 enum {
-    COUNTERS = VECTOR / 2, /* in a vector */
+    COUNTERS = VECTOR / 2, /* counters in a vector */
     TOGETHER = 4,          /* vectors of a block, all in flight to hide the latency of products */
 };
 
@@ -29,7 +28,7 @@ static inline counters xor_3(counters a, counters b, counters c)
     return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
 
-/* The products of the low halves. */
+/* Returns the products of the low halves. */
 static inline counters products(counters a, counters b)
 {
     return _mm512_mul_epu32(a, b);
@@ -40,8 +39,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm512_add_epi32(key, low_words(step));
 }
 
-/* The first words of some counters, in the order in which unpacking has all counters of its low
- * halves before those of the high ones. */
+/* Returns the first words of some counters. Their order makes the unpacking in store_factors give
+ * the factors in the order of keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm512_add_epi64(low_words(first), _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7));
@@ -52,18 +51,18 @@ static inline counters high(counters product)
     return _mm512_srli_epi64(product, 32);
 }
 
-/* The words of some counters, each vector by itself. */
+/* The four words of some counters, a vector for each word. */
 struct words {
     counters c0, c1, c2, c3;
 };
 
-/* The low halves of a and b in turns. */
+/* Returns the low halves of a and b in turns. */
 static inline __m512i pair(__m512i a, __m512i b)
 {
     return _mm512_mask_mov_epi32(a, 0xaaaa, _mm512_slli_epi64(b, 32));
 }
 
-/* The factors for the keys of a vector of counters. */
+/* Stores the factors for the keys of a vector of counters. */
 static inline void store_factors(const struct words *w, const struct keep_line *what, float *line)
 {
     const __m512i most_dropped = _mm512_set1_epi32((int)(uint32_t)(what->dropped - 1));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y = 2^x over an array, and products of two arrays; bound by the polynomial, and by memory.
+ * y = 2^x over an array, bound by the polynomial, and products of two arrays, bound by memory.
  */
 #include "kernels/avx512/avx512.h"
 /* Defines attnkit_avx512_exp2 and attnkit_avx512_multiply. */

@@ -4,23 +4,23 @@
  * linear.c calls it for every panel of outputs and cut of the inputs.
  *
  * Tile of 8 rows x 3 tiles of the matrix: 24 accumulators, 3 of w and 1 broadcast are 28 of 32 zmm.
- * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, 19 loads of the 24 that fit beside them
- * (12 of them part of an FMA) and next to nothing else: 33 instructions, where 3 a cycle are what a
- * core gives that another thread shares. A product of few rows reads each tile once, as fast as
- * memory gives it.
+ * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, and 19 loads of the 24 that fit beside
+ * them, 12 of which are part of an FMA. With little else these are 33 instructions, because a core
+ * that another thread shares executes only 3 instructions a cycle. A product of few rows reads each
+ * tile once, and memory bounds it.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"
 
 enum {
-    WIDTH = 3,     /* vectors of a register tile, which has ROW_GROUP rows */
-    FEW_ROWS = 6,  /* of a register tile of few rows */
-    FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
-    AHEAD = 384,   /* bytes by which they prefetch: six lines of each, farther ones come slower */
-    SHORT_TILE = 8192, /* bytes; up to them a tile is over before a prefetch is of use */
+    WIDTH = 3,         /* vectors of outputs of a register tile, which has ROW_GROUP rows */
+    FEW_ROWS = 6,      /* rows of a register tile of few_product */
+    FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
+    AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
+    SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
-/* The chains as they stand before this part. Only the last vector may be one of fewer outputs. */
+/* Loads the chains over earlier inputs. Only the last vector may have fewer outputs than VECTOR. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, __mmask16 last,
                                                             const int rows, const int vectors,
@@ -57,13 +57,13 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Whether a sum is a NaN, in lanes behind the last output too: then y is gone through again, so
- * that all are the same. */
+/* Returns whether a sum is NaN. Lanes behind the last output count, too. If so, the caller goes
+ * through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)
 {
     const int last = rows * vectors - 1;
-    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* a comparison takes four cycles */
+    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* three, as a comparison takes four cycles */
     for (int n = 0; n <= last; n += 2) {
         const int m = n < last ? n + 1 : n;
         __mmask16 *const mask = &ordered[n / 2 % 3];
@@ -81,8 +81,9 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
     }
 }
 
-/* Input d of a group of rows. Large tiles broadcast the elements of half of the rows once for each
- * vector, by loads that their cycles have room for, and save the instruction of a broadcast. */
+/* Adds the products of input d of a group of rows. In large tiles, the FMAs of half of the rows
+ * broadcast the element anew for each vector. This saves the broadcast instruction, and the cycles
+ * have room for the loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,
@@ -103,8 +104,8 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
             acc[i][j] = multiply_add_one(x + d * ROW_GROUP + i, w_d[j], acc[i][j]);
 }
 
-/* The group x, whose first row is `first`, and the matrix's tiles from that of output `out` on.
- * Returns what has_nan does. */
+/* Computes the group of rows at x, whose first row is `first`, and `vectors` tiles of the matrix
+ * from output `out` on. Returns has_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 product_tile(const struct product *p, const float *x, int first, int64_t out,
              struct requests *requests, const int rows, const int vectors)
@@ -137,7 +138,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out,
     return has_nan(acc, rows, vectors);
 }
 
-/* A group of rows, which stays in the L1 cache, and all outputs. */
+/* Computes all outputs of a group of rows, which stays in L1. Returns whether a sum is NaN. */
 static inline __attribute__((always_inline)) bool product_group(const struct product *p,
                                                                 const float *x, int first,
                                                                 struct requests *requests,
@@ -194,13 +195,13 @@ void attnkit_avx512_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* The address of the next inputs of a tile. */
+/* The address of the next inputs of a tile, and their scales. */
 struct matrix_reader {
     const char *w;
-    __m512 scale; /* of TYPE_Q8_0 */
+    __m512 scale; /* only for TYPE_Q8_0 */
 };
 
-/* Inputs after which a tile has other scales, or all `dim` of them. */
+/* Returns the number of inputs that share scales, or `dim` where the type has no scales. */
 static inline int64_t block_inputs(const enum type type, int64_t dim)
 {
     return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
@@ -235,7 +236,7 @@ add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const fl
     }
 }
 
-/* As has_nan, of few rows. */
+/* Returns whether a sum of few rows is NaN, like has_nan. */
 static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROWS][FEW_TILES],
                                                               const int rows)
 {
@@ -248,8 +249,8 @@ static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROW
     return (ordered[0] & ordered[1]) != 0xffff;
 }
 
-/* FEW_TILES tiles from that of output `out` on, or those that there are of them. Returns what
- * has_few_nan does. */
+/* Computes FEW_TILES tiles of outputs, or as many as there are, beginning with the tile of output
+ * `out`. Returns has_few_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {
@@ -273,7 +274,8 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
             begin_block(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
-            /* A row of binary32 is so little work that hardware is ahead in caches. */
+            /* A row of binary32 is so little work that the hardware prefetcher is early enough if
+             * the matrix is in a cache. */
             for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1 || p->far); t++)
                 _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
             for (int e = 0; e < line_inputs(type); e++)
@@ -298,7 +300,7 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
     return nan;
 }
 
-/* Rows `first` on. */
+/* Computes all outputs of `rows` rows from row `first` on. Returns whether a sum is NaN. */
 static inline __attribute__((always_inline)) bool
 few_rows(const enum type type, const struct few_product *p, int first, const int rows)
 {
@@ -308,7 +310,8 @@ few_rows(const enum type type, const struct few_product *p, int first, const int
     return nan;
 }
 
-/* Scales take registers, too. */
+/* Returns the most rows of a register tile. With scales it is smaller, because they take
+ * registers. */
 static inline int few_height(const enum type type)
 {
     return type == TYPE_Q8_0 ? 4 : FEW_ROWS;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one for each key of a block: what is added to scores, lines of some keys only,
- * and the mean of several rows. prefill.c, decode.c and weights.c call them for each query row and
- * block that has one. Bound by the issue of instructions: a vector of a bias with a slope takes
- * eight.
+ * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
+ * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
+ * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * slope takes eight.
  */
 #include "kernels/avx512/avx512.h"
 
-/* The bits of a vector of keys. */
+/* Returns the bits of VECTOR keys from `key` on. */
 static inline __mmask16 bits_at(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return (__mmask16)(words[key / 64] >> key % 64);
 }
 
-/* Set where the bit of one of VECTOR keys is. */
+/* Returns a mask that is set where the bit of a key is set, for VECTOR keys from `key` on. */
 static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return bits_at(words, key);
 }
 
-/* f32 of VECTOR numbers from `first` on. */
+/* Returns VECTOR consecutive integers from `first` on as binary32. */
 static inline floats numbers_from(int first)
 {
     const __m512i order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -30,7 +30,7 @@ static inline floats numbers_from(int first)
 
 void attnkit_avx512_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
-    float *to = line; /* what is written behind the keys has been read before */
+    float *to = line; /* stores past the keys only hit numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
         _mm512_storeu_ps(to, _mm512_maskz_compress_ps(bits, _mm512_loadu_ps(line + key)));
@@ -43,7 +43,8 @@ void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float
 {
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
-        /* No more than `key` numbers are before these, so that a whole vector can be read. */
+        /* At most `key` numbers are before these, so that reading a whole vector stays in the
+         * line. */
         const __m512 x = _mm512_maskz_expand_ps(bits, _mm512_loadu_ps(numbers));
         _mm512_storeu_ps(line + key,
                          _mm512_mask_mov_ps(_mm512_set1_ps(none), bits_at(own, key), x));

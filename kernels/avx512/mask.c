@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks to bits: which bytes of those of a block of keys are not 0, which ids are a row's own,
- * which numbers of a bias mask nothing. mask.c of kernels/attention calls them for each query row
- * and block. Bound by loads.
+ * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
+ * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
+ * for each query row and block. Loads bound them.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -24,7 +24,7 @@ void attnkit_avx512_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY
     }
 }
 
-/* The sign is no part of what is not 0. */
+/* Does the work of unmasked for binary32. -0 counts as 0. */
 static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
 {
     const __m512i minus_infinity = _mm512_set1_epi32((int)0xff800000);
@@ -42,7 +42,7 @@ static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
     return any != 0;
 }
 
-/* Numbers of 16 bits. */
+/* Does the work of unmasked for numbers of 16 bits. */
 static bool unmasked_half(const uint16_t *numbers, int minus_infinity,
                           uint64_t words[KEY_BLOCK / 64])
 {

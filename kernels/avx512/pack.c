@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Query rows into a panel: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers.
- * prefill.c calls it once per panel, linear.c for each group of rows of x, half as wide. A
- * transpose is 16 loads, 64 shuffles and 16 stores: bound by the shuffles; of a group 16 loads, 16
- * shuffles and 40 stores, which bound it.
+ * Copies query rows into a panel: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers.
+ * prefill.c calls it once per panel, linear.c for each group of rows of x, which is half as wide. A
+ * transpose is 16 loads, 64 shuffles and 16 stores, and the shuffles bound it. The transpose of a
+ * group is 16 loads, 16 shuffles and 40 stores, and the stores bound it.
  */
 #include "kernels/avx512/avx512.h"
 
-/* Sixteen lanes from dimension d on, of which `left` remain: a constant where a vector does. */
+/* Packs sixteen lanes from dimension d on. `left` dimensions remain; it is a constant where a whole
+ * vector remains. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {
@@ -20,7 +21,7 @@ pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, fl
             _mm512_store_ps(q_t + i * lanes, r[i]);
 }
 
-/* The same for a group of rows, 4 x 4 elements of 4 rows in each quarter of a vector. */
+/* Packs a group of rows. Each quarter of a vector transposes 4 elements of 4 rows. */
 static void pack_group(const float *const *rows, int64_t left, int64_t d, float *q_t)
 {
     _Alignas(64) float t[4][VECTOR];

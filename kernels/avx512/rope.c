@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs, 8 of them in a vector where they are interleaved, else 16 in two.
+ * Rotation of pairs: 8 pairs in a vector if they are interleaved, else 16 pairs in two vectors.
  * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
  */
 #include "kernels/avx512/avx512.h"
 
-/* p0 p0 p1 p1 .. p7 p7 of the first n, and no byte behind them. */
+/* Returns p0 p0 p1 p1 .. p7 p7 for the first n numbers at p. No byte behind the n numbers is
+ * read. */
 static inline __m512 load_twice(const float *p, int64_t n)
 {
     const __m512 once = load_first(p, n < VECTOR / 2 ? n : VECTOR / 2);
@@ -13,7 +14,7 @@ static inline __m512 load_twice(const float *p, int64_t n)
     return _mm512_permutexvar_ps(twice, once);
 }
 
-/* `n` pairs from pair i on, at most VECTOR / 2. */
+/* Rotates `n` pairs, at most VECTOR / 2, from pair i on. */
 static inline __attribute__((always_inline)) void
 rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64_t n)
 {
@@ -25,7 +26,8 @@ rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64
     store_first(x + 2 * i, 2 * n, plain_nan(y));
 }
 
-/* Whole vectors without masks: the row is loaded next, and a masked store is not forwarded. */
+/* Rotates all pairs of a row. Whole vectors are stored without a mask: the row is loaded next, and
+ * masked stores are not forwarded to loads. */
 static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     int64_t i = 0;

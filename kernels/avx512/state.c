@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens to a softmax state after its blocks: the first chunk of a panel becomes its total,
- * later ones fold in, and a state or a total becomes the result, out = o / l + 0 and
- * lse = M ln 2 + log l. For panels, with rows across the lanes, and for decode, with a line per
- * row. Called at the end of a chunk and of an item. Registers are plenty; folding is bound by
- * memory, and finishing by the division and the shuffles of its 16x16 transposes.
+ * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
+ * the states of later chunks are folded into it. A state or a total becomes the result:
+ * out = o / l + 0 and lse = M ln 2 + log l. Panels have rows across the lanes; decode has a line
+ * of memory per row. There are more registers than needed. Memory bounds folding; the division and
+ * the shuffles of 16x16 transposes bound finishing.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -46,7 +46,7 @@ static inline void store_wide(double *to, struct wide x)
     _mm512_storeu_pd(to + HALF, x.high);
 }
 
-/* The first n, as load_first and store_first have them. */
+/* Loads or stores the first n numbers, as load_first and store_first do for floats. */
 static inline struct wide load_first_wide(const double *from, int64_t n)
 {
     const __mmask16 mask = first_mask(n);
@@ -71,20 +71,20 @@ static inline doubles fma_double(doubles a, doubles b, doubles c)
     return _mm512_fmadd_pd(a, b, c);
 }
 
-/* c - a * b. */
+/* Returns c - a * b. */
 static inline doubles fnma_double(doubles a, doubles b, doubles c)
 {
     return _mm512_fnmadd_pd(a, b, c);
 }
 
-/* l, or 1 where it is 0. */
+/* Returns l, or 1 where l is 0. */
 static inline doubles one_for_zero(doubles l)
 {
     const __mmask8 is_zero = _mm512_cmp_pd_mask(l, _mm512_setzero_pd(), _CMP_EQ_OQ);
     return _mm512_mask_mov_pd(l, is_zero, _mm512_set1_pd(1.0));
 }
 
-/* As inverse_of. */
+/* Computes inverse_of for each lane. */
 static inline __m512d inverse_of_each(__m512d l)
 {
     const __m512d size = _mm512_abs_pd(l);

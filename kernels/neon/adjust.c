@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores to t where it takes more than a factor: a softcap, a bias, or both; see struct adjust.
- * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows.
+ * Turns scores into t where a softcap or a bias is given, or both; see struct adjust. Called by
+ * prefill.c between scores and softmax, and by the decode tile for each of its rows.
  *
  * A capped score takes some 25 operations, 12 of them multiply-adds, and a division, in a chain of
  * some 70 cycles: four vectors side by side hide it, in 16 of 32 registers beside the constants.
@@ -13,26 +13,26 @@ static inline floats magnitude(floats x)
     return vabsq_f32(x);
 }
 
-/* y >= 0 or NaN with the sign of x. */
+/* Returns y with the sign of x. y is at least 0, or NaN. */
 static inline floats with_sign_of(floats y, floats x)
 {
     return vbslq_f32(vdupq_n_u32(0x80000000), x, y);
 }
 
-/* The minimum, or NaN where x is; y is none. */
+/* Returns the minimum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats min_with_nan(floats x, floats y)
 {
     return vminq_f32(x, y);
 }
 
-/* 2^n for the n in the low bits of `rounded`. */
+/* Returns 2^n for the n in the low bits of `rounded`. */
 static inline floats power_of_two(floats rounded)
 {
     return vreinterpretq_f32_s32(
         vaddq_s32(vshlq_n_s32(vreinterpretq_s32_f32(rounded), 23), vdupq_n_s32(127 << 23)));
 }
 
-/* t, or -inf where the bias is. */
+/* Returns t, or -inf where the bias is -inf. */
 static inline floats unless_masked(floats t, floats bias)
 {
     return select_v(equal_v(bias, minus_infinity()), minus_infinity(), t);

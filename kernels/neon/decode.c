@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores
- * (decode_k.c, decode_tiled_k.c), softmax, and weighted V (decode_v.c). Called by decode.c of the
- * parent folder. Rows go in panels of at most 4 that share the loads of K and V.
+ * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
+ * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
+ * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
  */
 #include "kernels/neon/decode.h"
 
-/* ceil of the maximum of t, in which NaN does not take part. */
+/* Returns ceil(max t), where max ignores NaN. */
 static inline float ceil_max(const float *t, int keys)
 {
     float32x4_t block_max = vdupq_n_f32(-INFINITY);
@@ -15,8 +15,9 @@ static inline float ceil_max(const float *t, int keys)
     return ceilf(vmaxnmvq_f32(block_max));
 }
 
-/* t to weights, and the sum of each row's weights in its lane. A row's sum is a chain over the
- * keys: the lanes of that chain are the rows. A weight of 0 does not change it. */
+/* Turns t into weights. Returns the sum of each row's weights in the lane of the row. A row's sum
+ * is a chain over the keys: the lanes of that chain are the rows. A weight of 0 does not change
+ * it. */
 static inline __attribute__((always_inline)) float32x4_t
 exponentiate(const struct scores *scores, int keys, float32x4_t subtrahend, struct weights *weights,
              const int rows)
@@ -39,7 +40,7 @@ exponentiate(const struct scores *scores, int keys, float32x4_t subtrahend, stru
     return sum;
 }
 
-/* Weights from t; the state's maximum and sum are moved on. */
+/* Turns t into weights, and updates row_max and row_sum of the state. */
 static inline __attribute__((always_inline)) void softmax_rows(const struct panel *panel,
                                                                struct scores *scores,
                                                                struct weights *weights,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the decode tile hand to each other: a panel of query rows, its scores and its
- * weights. decode.c has the order of things.
+ * The structs and loads that the parts of the decode tile share. decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_NEON_DECODE_H
 #define ATTNKIT_NEON_DECODE_H
@@ -9,14 +8,14 @@
 #include "kernels/neon/neon.h"
 #include "kernels/vectors/decode/panel.h"
 
-/* Scaled scores of a panel for whole vectors of keys, -inf from visible[r] on. */
+/* The scaled scores of a panel, for whole vectors of keys. They are -inf from key visible[r] on. */
 struct scores {
     float s[PANEL_ROWS][KEY_BLOCK];
     float scale_log2;
 };
 
-/* Where the 4 elements from `at` on have their scale: TYPE_I8 the index of it, TYPE_Q8_0 the bytes
- * to their block. */
+/* Returns the place of the scale of the 4 elements from `at` on: its index for TYPE_I8, the offset
+ * of the block in bytes for TYPE_Q8_0. */
 static inline int64_t scale_place(const enum type type, int64_t group, int64_t at)
 {
     if (type == TYPE_I8)
@@ -24,8 +23,8 @@ static inline int64_t scale_place(const enum type type, int64_t group, int64_t a
     return type == TYPE_Q8_0 ? bytes_of(type, at / Q8_BLOCK * Q8_BLOCK) : 0;
 }
 
-/* Elements `at` on of the row of a key, the first n of them, 1 <= n <= 4, times their scale; the
- * others are 0.
+/* Returns n elements of the row of a key, 1 <= n <= 4, from element `at` on, times their scale. The
+ * other lanes are 0.
  */
 static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum type type,
                                                                      const struct key_rows *rows,
@@ -45,7 +44,7 @@ static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum 
     return load_as_f32(type, row, at, n);
 }
 
-/* The scores of 4 keys, as they are used. */
+/* Stores the scaled scores of 4 keys, and -inf for keys that row r does not see. */
 static inline void store_scores(const struct panel *panel, int r, int first, float32x4_t s,
                                 float scale_log2, struct scores *scores)
 {
@@ -56,11 +55,11 @@ static inline void store_scores(const struct panel *panel, int r, int first, flo
     vst1q_f32(scores->s[r] + first, t);
 }
 
-/* Scores of the keys that a row of the panel sees. */
+/* Computes the scores of all keys that a row of the panel sees. */
 void attnkit_neon_decode_k(const struct panel *panel, struct scores *scores);
 void attnkit_neon_decode_tiled_k(const struct panel *panel, struct scores *scores);
 
-/* The rows' o, each times its element of `rescale`, and V by weights added. */
+/* Multiplies o of each row by the row's element of `rescale`, and adds the weighted V. */
 void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode where K lies in tiles: t[r][key] = scale_log2 * chain over d of fma(q[r][d],
- * k[key][d]). Called by decode.c. Types and rows are constants in all that is inlined.
+ * k[key][d]). Called by decode.c. The type and the number of rows are constants of the inlined
+ * functions.
  *
- * Lanes are keys, as they lie: element d of all keys of a tile is 4 vectors, which are loaded,
- * widened, and take an fmla per row, whose q comes with one load for 4 elements. A single row goes
- * through 2 tiles of binary32 at once, because 4 sums would wait for themselves; other types are
- * bound by what widens them. Registers: at most 16 sums, 4 of q, 4 of K and their scales, 28 of 32.
+ * Lanes are keys, in the order of memory: element d of all keys of a tile is 4 vectors, which are
+ * loaded, widened, and take an fmla per row. A load of q serves 4 elements. A single row reads 2
+ * tiles of binary32 at once, because 4 sums are too few to hide the latency of fmla; widening
+ * bounds the other types. Registers: at most 16 sums, 4 of q, 4 of K and their scales, 28 of 32.
  */
 #include "kernels/neon/decode.h"
 
@@ -14,11 +15,12 @@ enum {
     MAX_TILES = 2,
 };
 
-/* A tile of K on the way through d: where its next elements are, and of TYPE_I8 the next scales. */
+/* A position in a tile of K: the address of the next elements, and for TYPE_I8 of the next
+ * scales. */
 struct k_tile {
     const char *k;
     const float *scales;
-    float32x4_t scale[TILE_VECTORS]; /* of the elements now */
+    float32x4_t scale[TILE_VECTORS]; /* scales of the current elements */
 };
 
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
@@ -34,7 +36,7 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
     }
 }
 
-/* The next element of all keys. */
+/* Loads the next element of all keys, times its scale. */
 static inline __attribute__((always_inline)) void
 next_line(const enum type type, struct k_tile *tile, float32x4_t k[TILE_VECTORS])
 {
@@ -45,15 +47,15 @@ next_line(const enum type type, struct k_tile *tile, float32x4_t k[TILE_VECTORS]
         k[j] = vmulq_f32(k[j], tile->scale[j]);
 }
 
-/* Has these sums done before the tile's next line is loaded. The empty statement keeps compilers
- * from loading lines ahead of 16 sums, for which there are no registers. */
+/* Makes the compiler finish these sums before it loads the tile's next line. Without the empty
+ * statement, compilers load lines ahead of 16 sums, for which there are no registers. */
 static inline __attribute__((always_inline)) void add_first(struct k_tile *tile,
                                                             float32x4_t s[TILE_VECTORS])
 {
     __asm__("" : "+r"(tile->k), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
 }
 
-/* The next element, which is the `lane`th of the 4 of q. */
+/* Adds the products of the next element. Its q is lane `lane` of q_4. */
 static inline __attribute__((always_inline)) void
 add_line(const enum type type, const float32x4_t q_4[], const int lane, struct k_tile tile[],
          float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
@@ -70,7 +72,8 @@ add_line(const enum type type, const float32x4_t q_4[], const int lane, struct k
     }
 }
 
-/* n elements, 4 or 1, from d on. No loop over them, which gcc would not always unroll. */
+/* Adds the products of n elements, 4 or 1, from d on. There is no loop over elements, because gcc
+ * would not always unroll it. */
 static inline __attribute__((always_inline)) void
 add_d(const enum type type, const struct panel *panel, int64_t d, const int n, struct k_tile tile[],
       float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
@@ -101,13 +104,14 @@ begin_tiles(const enum type type, const struct panel *panel, int first, struct k
     }
 }
 
-/* The end of the elements that share their scales with element d. Without scales it is the dim. */
+/* Returns the end of the elements that share their scales with element d, or dim for types without
+ * scales. */
 static inline int64_t end_of_group(const enum type type, const struct key_rows *k, int64_t d)
 {
     return type == TYPE_I8 ? d + k->scale_group : type == TYPE_Q8_0 ? d + Q8_BLOCK : k->dim;
 }
 
-/* The keys of some tiles from key `first` on. */
+/* Computes the scores of the keys of `tiles` tiles from key `first` on. */
 static inline __attribute__((always_inline)) void score_tiles(const enum type type,
                                                               const struct panel *panel, int first,
                                                               struct scores *scores,

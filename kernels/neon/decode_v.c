@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
- * v[key][c])), for V of any type, which is widened as it is loaded. Called by decode.c. Types and
- * rows are constants in all that is inlined.
+ * v[key][c])), for V of any type, which is widened as it is loaded. Called by decode.c. The type
+ * and the number of rows are constants of the inlined functions.
  *
  * Lanes are value columns, 8 vectors of them for 1 or 2 rows, 4 for more. Registers: at most 16
- * sums, 1 of weights, V as it comes. A key takes a load per vector, an fmla per vector and row.
+ * sums, 1 of weights, and a vector of V at a time. A key takes a load per vector, and an fmla per
+ * vector and row.
  */
 #include "kernels/neon/decode.h"
 
 enum {
-    MAX_VECTORS = 8, /* of value columns, in a tile */
+    MAX_VECTORS = 8, /* vectors of value columns in a tile */
 };
 
-/* `vectors` vectors of value columns from column c on, the last of n elements. A row leaves alone
- * the keys that only other rows see: 0 times their V might be NaN. */
+/* Computes `vectors` vectors of value columns from column c on, each of n elements; n is less than
+ * 4 only for a single vector. A row skips the keys that only other rows see: 0 times their V might
+ * be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights, int64_t c,
        const int vectors, const int n, const int rows)

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: which weights are kept, by the random words of Philox, and the product of weights and
- * their factors. prefill.c and decode.c call the one for each query row and block, prefill.c the
- * other for each panel. Bound by the pipes of the products and shuffles, 8 for a round of 4
- * counters.
+ * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
+ * calls keep_line for each query row and block with dropout. The pipes of products and shuffles
+ * bound it: 8 of these instructions for a round of 4 counters.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/philox.h"
 
 enum {
-    COUNTERS = VECTOR, /* in a vector */
+    COUNTERS = VECTOR, /* counters in a vector */
     TOGETHER = 4,      /* vectors, to hide the latency of products */
 };
 
-/* The halves of the products of each element. */
+/* The low and high halves of the products of each element. */
 struct product_halves {
     uint32x4_t low, high;
 };
@@ -49,7 +48,7 @@ static inline struct words next(struct words w, uint32_t key_0, uint32_t key_1)
          veorq_u32(veorq_u32(product_0.high, w.c[3]), vdupq_n_u32(key_1)), product_0.low}};
 }
 
-/* The factors for the keys of a vector of counters: word j of counter i is that of key 4 i + j. */
+/* Stores the factors for the keys of a vector of counters. Key 4 i + j has word j of counter i. */
 static inline void store(struct words w, const struct keep_line *what, float *line)
 {
     const uint32x4_t most_dropped = vdupq_n_u32((uint32_t)(what->dropped - 1));

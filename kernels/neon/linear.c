@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs. linear.c calls it
- * for every panel of outputs and cut of the inputs. Types, rows and tiles are constants in all that
- * is inlined.
+ * for every panel of outputs and cut of the inputs. Types, rows and tiles are constants of the
+ * inlined functions.
  *
  * Tile of a group of 8 rows x 2 vectors, half a tile of the matrix: 16 sums, 2 of w and 2 of x are
  * 20 of 32 registers. Per d it has 16 fmla, which bound it, and 2 loads of pairs. A product of few
- * rows has 6 rows x 4 vectors, and reads the matrix once; what widens f16 and bytes bounds it. A
- * single row goes through 2 tiles of binary32 at once, because 4 sums would wait for themselves.
+ * rows has a tile of up to 6 rows x 4 vectors, and reads the matrix once; the conversions bound it
+ * for f16 and bytes. A single row reads 2 tiles of binary32 at once, because 4 sums are too few to
+ * hide the latency of fmla.
  */
 #include "kernels/neon/neon.h"
 
 enum {
-    WIDTH = 2,     /* vectors of a register tile, which has ROW_GROUP rows */
-    MAX_TILES = 2, /* of the matrix, side by side, of few rows */
+    WIDTH = 2,     /* vectors of outputs of a register tile, which has ROW_GROUP rows */
+    MAX_TILES = 2, /* most tiles of the matrix that few_product reads side by side */
 };
 
 static inline float *y_row(const struct product *p, int i)
@@ -26,8 +27,8 @@ static inline const float *sums_row(const struct product *p, int i)
     return (const float *)((const char *)p->sums + i * p->sums_stride);
 }
 
-/* The chains as they stand before this part. Apart, or gcc has too much to unroll and leaves them
- * in memory. */
+/* Loads the chains over earlier inputs. Loading and zeroing the sums are two loops: in one loop,
+ * gcc has too much to unroll and leaves the sums in memory. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, const int rows,
                                                             float32x4_t sum[ROW_GROUP][WIDTH])
@@ -45,8 +46,8 @@ static inline __attribute__((always_inline)) void add_bias(const float *bias, co
             sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(bias + j * VECTOR));
 }
 
-/* Whether a sum is a NaN, in rows of so many vectors: then y is gone through again, so that all are
- * the same. The maximum of a NaN and anything is a NaN. */
+/* Returns whether a sum is NaN, in rows of `vectors` vectors. If so, the caller goes through y
+ * again and makes every NaN the same. The maximum of a NaN and any number is NaN. */
 static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum, const int rows,
                                                           const int vectors)
 {
@@ -57,7 +58,7 @@ static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum
     return isnan(vmaxvq_f32(most));
 }
 
-/* Settles the results of a register tile. */
+/* Makes every NaN in the results of a register tile the same. */
 static __attribute__((cold, noinline)) void settle_tile(const struct product *p, int first,
                                                         int rows, int64_t out)
 {
@@ -67,7 +68,7 @@ static __attribute__((cold, noinline)) void settle_tile(const struct product *p,
     attnkit_neon_settle(rows, WIDTH * VECTOR, y);
 }
 
-/* An input of a group of rows. */
+/* Adds the products of an input of a group of rows. */
 static inline __attribute__((always_inline)) void
 multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GROUP][WIDTH])
 {
@@ -81,7 +82,8 @@ multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GRO
             sum[i][j] = vfmaq_n_f32(sum[i][j], w_d[j], x_d[i / VECTOR][i % VECTOR]);
 }
 
-/* The group x, whose first row is `first`, and WIDTH vectors from output `out` on. */
+/* Computes the group of rows at x, whose first row is `first`, and WIDTH vectors of outputs from
+ * output `out` on. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, const float *x, int first, int64_t out, const int rows)
 {
@@ -103,7 +105,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out, co
         settle_tile(p, first, rows, out);
 }
 
-/* A group of rows, which stays in the nearest cache, and the tiles that have all their outputs. */
+/* Computes the outputs of all whole tiles, for a group of rows, which stays in L1. */
 static inline __attribute__((always_inline)) void
 whole_tiles_of(const struct product *p, const float *x, int first, const int rows)
 {
@@ -141,14 +143,15 @@ static void whole_tiles(const struct product *p, const float *x, int first, int 
     }
 }
 
-/* A copy of the bias from output `out` on, with room for a whole tile; or NULL. */
+/* Copies the bias from output `out` on into `copy`, which has room for a whole tile. Returns
+ * `copy`, or NULL if there is no bias. */
 static const float *padded(const float *bias, int64_t out, size_t bytes, float copy[TILE_KEYS])
 {
     return bias ? memcpy(copy, bias + out, bytes) : NULL;
 }
 
-/* The same with the last tile, that of output `out`, which lacks outputs: through rows that have
- * them all. */
+/* Computes the last tile, which begins at output `out` and lacks outputs, through buffers with room
+ * for a whole tile. */
 static void last_tile(const struct product *p, const float *x, int first, int64_t out, int rows)
 {
     float y[ROW_GROUP][TILE_KEYS] = {{0}}, bias[TILE_KEYS] = {0};
@@ -182,10 +185,10 @@ void attnkit_neon_product(const struct product *p)
 
 /* ---------------------------------------------------------------------- tiles of any type */
 
-/* A tile of the matrix on the way through d: where its next inputs are. */
+/* A position in a tile of the matrix: the address of the next inputs, and their scales. */
 struct matrix_reader {
     const char *w;
-    float32x4_t scale[TILE_VECTORS]; /* of TYPE_Q8_0 */
+    float32x4_t scale[TILE_VECTORS]; /* only for TYPE_Q8_0 */
 };
 
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
@@ -207,7 +210,8 @@ next_input(const enum type type, struct matrix_reader *r, float32x4_t w[TILE_VEC
         w[j] = vmulq_f32(w[j], r->scale[j]);
 }
 
-/* The end of the inputs that share their scales with input d. It is `dim` for types without scales.
+/* Returns the end of the inputs that share their scales with input d, or `dim` for types without
+ * scales.
  */
 static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
 {
@@ -216,15 +220,16 @@ static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* Has these sums done before another element of x is loaded. The empty statement keeps compilers
- * from loading those of all rows ahead of more than 16 sums, for which there are no registers. */
+/* Makes the compiler finish these sums before it loads another element of x. Without the empty
+ * statement, compilers load the elements of all rows ahead of more than 16 sums, for which there
+ * are no registers. */
 static inline __attribute__((always_inline)) void add_first(int64_t *d,
                                                             float32x4_t sum[TILE_VECTORS])
 {
     __asm__("" : "+r"(*d), "+w"(sum[0]), "+w"(sum[1]), "+w"(sum[2]), "+w"(sum[3]));
 }
 
-/* An input more for some rows and a tile of the matrix. */
+/* Adds the products of input d, for `rows` rows and a tile of the matrix. */
 static inline __attribute__((always_inline)) void add_input(const float *const *x, int64_t d,
                                                             const float32x4_t w[TILE_VECTORS],
                                                             float32x4_t sum[][TILE_VECTORS],
@@ -248,7 +253,7 @@ static __attribute__((cold, noinline)) void settle_few(float *const *rows_of_y, 
     attnkit_neon_settle(rows, TILE_KEYS, y);
 }
 
-/* The sums as output `out` on of the rows of y, with bias if there is one. */
+/* Stores the sums, with the bias if there is one, as the outputs from `out` on of the rows of y. */
 static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][TILE_VECTORS],
                                                              const float *bias, float *const *y,
                                                              int64_t out, const int rows)
@@ -264,7 +269,7 @@ static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][T
         settle_few(y, out, rows);
 }
 
-/* All rows, and the matrix's tiles from that of output `out` on, which have all their outputs. */
+/* Computes all rows, for `tiles` whole tiles of the matrix from output `out` on. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,
                                                             const struct few_product *p,
                                                             int64_t out, const int rows,
@@ -297,7 +302,8 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
         store_sums(sum[at], p->bias, p->y, out + at * TILE_KEYS, rows);
 }
 
-/* So many tiles side by side while there are as many, then one at a time. */
+/* Computes all whole tiles: `tiles` tiles side by side while there are as many, then one at a
+ * time. */
 static inline __attribute__((always_inline)) void
 few_rows(const enum type type, const struct few_product *p, const int rows, const int tiles)
 {
@@ -352,7 +358,7 @@ static __attribute__((noinline)) void few_q8_0(const struct few_product *p)
     few(TYPE_Q8_0, p);
 }
 
-/* The tiles that have all their outputs. */
+/* Computes all tiles except a last tile that lacks outputs. */
 static void few_whole_tiles(const struct few_product *p)
 {
     switch (p->type) {

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one for each key of a block: what is added to scores, lines of some keys only,
- * and the mean of several rows. prefill.c, decode.c and weights.c call them for each query row and
- * block that has one. Bound by the issue of instructions: a vector of a bias with a slope takes a
- * dozen.
+ * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
+ * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
+ * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * slope takes a dozen.
  */
 #include "kernels/neon/neon.h"
 
-/* The bits of a vector of keys. */
+/* Returns the bits of VECTOR keys from `key` on. */
 static inline uint32_t bits_at(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return words[key / 64] >> key % 64 & 0xf;
 }
 
-/* All ones where one of the low 4 bits is set. */
+/* Returns lanes of all ones where the bit of the lane is set, and 0 elsewhere. Lane i has bit i. */
 static inline uint32x4_t lanes_of(uint32_t bits)
 {
     static const uint32_t own_bits[VECTOR] = {1, 2, 4, 8};
     return vtstq_u32(vdupq_n_u32(bits), vld1q_u32(own_bits));
 }
 
-/* Set where the bit of one of VECTOR keys is. */
+/* Returns a mask that is set where the bit of a key is set, for VECTOR keys from `key` on. */
 static inline lane_mask mask_of_keys(const uint64_t words[KEY_BLOCK / 64], int key)
 {
     return lanes_of(bits_at(words, key));
 }
 
-/* f32 of VECTOR numbers from `first` on. */
+/* Returns VECTOR consecutive integers from `first` on as binary32. */
 static inline floats numbers_from(int first)
 {
     static const int32_t order[VECTOR] = {0, 1, 2, 3};
@@ -35,12 +35,12 @@ static inline floats numbers_from(int first)
 
 /* --- Some keys only --------------------------------------------------------------------------- */
 
-/* The floats of x from these places, a byte for each. */
+/* Returns the floats of x at `places`, which has a byte for each lane. */
 static inline float32x4_t permute(float32x4_t x, uint32_t places)
 {
     const uint16x8_t halves = vmovl_u8(vcreate_u8(places));
     const uint32x4_t place = vmovl_u16(vget_low_u16(halves));
-    /* The bytes of a float: four times its place, and 0 to 3. */
+    /* The bytes of a float are at four times its place, plus 0 to 3. */
     const uint32x4_t bytes = vaddq_u32(vmulq_n_u32(place, 0x04040404), vdupq_n_u32(0x03020100));
     return vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(x), vreinterpretq_u8_u32(bytes)));
 }
@@ -51,7 +51,7 @@ void attnkit_neon_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     static const uint32_t places[1 << VECTOR] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                  0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                  0x302, 0x30200, 0x30201, 0x3020100};
-    float *to = line; /* what is written behind the keys has been read before */
+    float *to = line; /* stores past the keys only hit numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const uint32_t bits = bits_at(keys, key);
         vst1q_f32(to, permute(vld1q_f32(line + key), places[bits]));
@@ -64,10 +64,11 @@ void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
 {
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const uint32_t bits = bits_at(keys, key);
-        /* No more than `key` numbers are before these, so that a whole vector can be read. */
+        /* At most `key` numbers are before these, so that reading a whole vector stays in the
+         * line. */
         float32x4_t x = vld1q_f32(numbers);
         if (bits != 0xf) {
-            /* The bits as bytes, and of each how many are before it. */
+            /* The bits become bytes, and then the count of set bits before each. */
             const uint32_t each = bits * 0x204081 & 0x1010101;
             x = permute(x, each * 0x1010100);
         }

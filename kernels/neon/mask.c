@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks to bits: which bytes of those of a block of keys are not 0, which ids are a row's own,
- * which numbers of a bias mask nothing. mask.c of kernels/attention calls them for each query row
- * and block. Bound by loads.
+ * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
+ * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
+ * for each query row and block. Loads bound them.
  */
 #include "kernels/neon/neon.h"
 
-/* A bit for each of 64 bytes that are 0 or all ones: each its own bit of eight, and neighbours
- * added up until eight of them are a byte. */
+/* Returns a bit for each of 64 bytes that are 0 or all ones. Each byte keeps only its own bit of
+ * eight, and sums of neighbours make a byte of eight bytes. */
 static inline uint64_t bits_of(const uint8x16_t bytes[4])
 {
     static const unsigned char own_bits[16] = {1, 2, 4, 8, 16, 32, 64, 128,
@@ -33,7 +33,7 @@ void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK /
     }
 }
 
-/* 16 elements that are 0 or all ones as bytes. */
+/* Returns 16 elements that are 0 or all ones as bytes. */
 static inline uint8x16_t bytes_of_halves(uint16x8_t a, uint16x8_t b)
 {
     return vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b));
@@ -63,7 +63,7 @@ void attnkit_neon_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_B
     }
 }
 
-/* The sign is no part of what is not 0. */
+/* Does the work of unmasked for binary32. -0 counts as 0. */
 static bool unmasked_f32(const uint32_t *numbers, uint64_t words[KEY_BLOCK / 64])
 {
     const uint32x4_t minus_infinity = vdupq_n_u32(0xff800000);
@@ -84,7 +84,7 @@ static bool unmasked_f32(const uint32_t *numbers, uint64_t words[KEY_BLOCK / 64]
     return vmaxvq_u32(any) != 0;
 }
 
-/* Numbers of 16 bits. */
+/* Does the work of unmasked for numbers of 16 bits. */
 static bool unmasked_half(const uint16_t *numbers, uint16_t minus_infinity,
                           uint64_t words[KEY_BLOCK / 64])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the NEON tiles share: the shape of a panel, the two elementary functions, loads and stores
- * of 1 to 4 floats (NEON has none with a mask), a transposition, and the entries that table.c
- * collects.
+ * NEON: the shape of a panel, and the inline helpers that several tiles use, among them exp2, loads
+ * and stores of 1 to 4 floats (NEON has none with a mask) and a transposition. Also the prototypes
+ * of the entries, which table.c lists.
  */
 #ifndef ATTNKIT_NEON_H
 #define ATTNKIT_NEON_H
@@ -22,14 +22,14 @@ enum {
     VECTORS = 3, /* vectors of query rows in a panel */
     LANES = VECTORS * VECTOR,
     FULL = 8, /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
-    MAX_HEIGHT = 16, /* the same of a single vector: 16 sums, for 4 pipes with a latency of 4 */
+    MAX_HEIGHT = 16, /* FULL for a single vector: 16 sums, for 4 pipes with a latency of 4 */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
-    MATRIX_ROWS = 6, /* of a linear map: 24 sums with the 4 vectors of a tile of the matrix */
+    MATRIX_ROWS = 6, /* rows of a linear map: 24 sums with the 4 vectors of a tile */
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 
-/* --- Operations, by the names that kernels/vectors has for them ------------------------------- */
+/* --- Operations under the names that kernels/vectors uses ------------------------------------- */
 
 typedef float32x4_t floats;
 typedef uint32x4_t lane_mask;
@@ -64,7 +64,7 @@ static inline void store_aligned(float *to, floats x)
     vst1q_f32(to, x);
 }
 
-/* a * b + c, c - a * b and a * b - c with one rounding. */
+/* Returns a * b + c with one rounding. fnma_v returns c - a * b, and fms_v a * b - c. */
 static inline floats fma_v(floats a, floats b, floats c)
 {
     return vfmaq_f32(c, a, b);
@@ -80,13 +80,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return vfmaq_f32(vnegq_f32(c), a, b);
 }
 
-/* The maximum, or y where x is NaN; y is none. */
+/* Returns the maximum, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return vmaxnmq_f32(x, y);
 }
 
-/* The maximum, or NaN where x is; y is none. */
+/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return vmaxq_f32(x, y);
@@ -107,13 +107,13 @@ static inline lane_mask less_v(floats x, floats y)
     return vcltq_f32(x, y);
 }
 
-/* x where the mask is set, else y. */
+/* Returns x where the mask is set, else y. */
 static inline floats select_v(lane_mask mask, floats x, floats y)
 {
     return vbslq_f32(mask, x, y);
 }
 
-/* m and the exponent e of x = 2^e m, for the e with which m has the range that log_v wants. */
+/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const uint32x4_t larger = vreinterpretq_u32_f32(x * broadcast(1.0f / 0.75f));
@@ -124,20 +124,21 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* vectors that exp2_vectors is best called with, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
 };
 
-/* 2^(n - POWER_HEADROOM), and +0 for n = LEAST_POWER - 1. */
+/* Returns 2^(n - POWER_HEADROOM), and +0 for n = LEAST_POWER - 1. */
 static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127 - POWER_HEADROOM)), 23));
 }
 
-/* x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the bits of
- * SLEEF's Sleef_finz_exp2f4_u10advsimd: the same polynomial in x - round(x), times
+/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
+ * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. It is the same polynomial in x - round(x), times
  * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
- * float. Inline, because the call leaves no vector in its register, and stage by stage, because one
- * such chain after the other would leave the pipes waiting. */
+ * float. The function is inline, because a call would spill the vectors of its caller. All vectors
+ * go through a stage before the next stage begins: one chain after the other would leave the pipes
+ * waiting. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -160,15 +161,15 @@ static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, c
         x[i] = vmulq_f32(p[i], shrunk_power_of_two(power[i]));
 }
 
-/* The number that is subtracted from scores: the maximum, or 0 where it is -inf. A maximum is -inf
- * only in rows without a finite score. */
+/* Returns the number that is subtracted from scores: the maximum, or 0 where the maximum is -inf. A
+ * maximum is -inf only in rows without a finite score. */
 static inline float32x4_t finite_max(float32x4_t row_max)
 {
     const uint32x4_t none = vceqq_f32(row_max, vdupq_n_f32(-INFINITY));
     return vbslq_f32(none, vdupq_n_f32(0.0f), row_max);
 }
 
-/* acc + x * y[lane]; `lane` is a constant once the caller's loop is unrolled. */
+/* Returns acc + x * y[lane]. `lane` is a constant once the caller's loop is unrolled. */
 static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t acc, float32x4_t x,
                                                                   float32x4_t y, int lane)
 {
@@ -184,8 +185,8 @@ static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t ac
     }
 }
 
-/* *at in a register. The empty statement keeps clang from loading it into all lanes of a vector,
- * for which cores need one of the pipes of fmla; fmla takes it from the first lane. */
+/* Returns *at in a register. The empty statement keeps clang from loading *at into all lanes of a
+ * vector, for which cores need one of the pipes of fmla. fmla reads it from the first lane. */
 static inline float load_scalar(const float *at)
 {
     float x = *at;
@@ -193,14 +194,14 @@ static inline float load_scalar(const float *at)
     return x;
 }
 
-/* How many lanes of a vector at index `at` lie before index `end` > at: 1 .. 4. */
+/* Returns how many lanes of a vector at index `at` lie before index `end` > at: 1 .. 4. */
 static inline int lanes_at(int64_t at, int64_t end)
 {
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* tile_height in prefill: of FULL, or MAX_HEIGHT for a single vector where not just a few rows
- * remain after it. */
+/* Returns the height of the next tile in prefill: MAX_HEIGHT for a single vector if no row or at
+ * least FULL rows remain after it, else tile_height with at most FULL. */
 static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))
@@ -208,7 +209,8 @@ static inline int panel_height(int64_t left, int vectors)
     return tile_height(left, FULL);
 }
 
-/* The first n floats, n >= 1, and no byte behind them; the other lanes are 0. */
+/* Returns the first n floats, n >= 1, with 0 in the other lanes. No byte behind the n floats is
+ * read. */
 static inline __attribute__((always_inline)) float32x4_t load_first(const float *from, int64_t n)
 {
     if (n >= VECTOR)
@@ -221,7 +223,7 @@ static inline __attribute__((always_inline)) float32x4_t load_first(const float 
     return x;
 }
 
-/* Stores the first n lanes, n >= 1, and no byte behind them. */
+/* Stores the first n lanes, n >= 1, and writes no byte behind them. */
 static inline void store_first(float *to, int64_t n, float32x4_t x)
 {
     if (n >= VECTOR) {
@@ -235,9 +237,9 @@ static inline void store_first(float *to, int64_t n, float32x4_t x)
         vst1q_lane_f32(to + 2, x, 2);
 }
 
-/* Elements `at` on of a row, the first n of them, 1 <= n <= 4, as binary32; the other lanes are 0,
- * and no byte behind them is read. Of TYPE_Q8_0 only the bytes of a block, as TYPE_I8; no scale is
- * applied. */
+/* Returns n elements of a row, 1 <= n <= 4, from element `at` on as binary32, with 0 in the other
+ * lanes. No byte behind the n elements is read. No scale is applied. For the bytes of a TYPE_Q8_0
+ * block, type is TYPE_I8. */
 static inline __attribute__((always_inline)) float32x4_t
 load_as_f32(const enum type type, const void *row, int64_t at, int n)
 {
@@ -253,7 +255,7 @@ load_as_f32(const enum type type, const void *row, int64_t at, int n)
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vcreate_s8(narrow)))));
 }
 
-/* 8 elements as binary32, of TYPE_I8 as integers of 16 bits. */
+/* Widens 8 elements to binary32. For TYPE_I8 the elements of x are integers of 16 bits. */
 static inline __attribute__((always_inline)) void widen_halves(const enum type type, uint16x8_t x,
                                                                float32x4_t wide[2])
 {
@@ -271,10 +273,10 @@ static inline __attribute__((always_inline)) void widen_halves(const enum type t
 }
 
 enum {
-    TILE_VECTORS = TILE_KEYS / VECTOR, /* of keys, in a tile of K */
+    TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors of keys in a tile of K */
 };
 
-/* TILE_KEYS elements as binary32, those of TYPE_I8 without a scale. */
+/* Loads TILE_KEYS elements as binary32. No scale is applied for TYPE_I8. */
 static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
                                                             float32x4_t x[TILE_VECTORS])
 {
@@ -296,7 +298,7 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
         widen_halves(type, halves[i], x + 2 * i);
 }
 
-/* x[i][j] becomes x[j][i]:
+/* Transposes: x[i][j] becomes x[j][i]:
  *   a0 a1 a2 a3      a0 b0 a2 b2      a0 b0 c0 d0
  *   b0 b1 b2 b3  ->  a1 b1 a3 b3  ->  a1 b1 c1 d1
  *   c0 c1 c2 c3      c0 d0 c2 d2      a2 b2 c2 d2
@@ -313,14 +315,15 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab13, cd13));
 }
 
-/* A NaN's sign and payload depend on the order of operands: every NaN becomes the same. */
+/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
+ * operands. */
 static inline float32x4_t plain_nan(float32x4_t y)
 {
     const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));
     return vbslq_f32(vceqq_f32(y, y), y, nan);
 }
 
-/* The maximum of a NaN and anything is a NaN. */
+/* Returns whether a lane is not finite. The maximum of a NaN and any number is NaN. */
 static inline bool is_spoilt(float32x4_t spoilt)
 {
     return !(vmaxvq_f32(vabsq_f32(spoilt)) < INFINITY);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * q_t[d][lane] = rows[lane][d]: the query rows of a panel laid across the lanes, once per work
- * item, by prefill.c; and a group of rows of x, by linear.c. 4 rows x 4 d are transposed in
- * registers at a time: 4 loads, 8 trn and 4 stores, of which the 8 trn bound it.
+ * Copies query rows into a panel: q_t[d][lane] = rows[lane][d]. prefill.c calls it once per panel,
+ * linear.c for each group of rows of x. 4 rows x 4 d at a time are transposed in registers. That
+ * takes 4 loads, 8 trn and 4 stores, and the 8 trn bound it.
  */
 #include "kernels/neon/neon.h"
 
-/* Elements d .. d + n - 1, 1 <= n <= 4, of 4 rows; q_t is that of the first of the 4 lanes. */
+/* Packs elements d .. d + n - 1, 1 <= n <= 4, of 4 rows. q_t points at the first of the 4 lanes. */
 static void pack_4_rows(const float *const *rows, int lanes, int64_t d, int n, float *q_t)
 {
     float32x4_t x[4];

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs, 2 of them in a vector where they are interleaved, else 4 in two.
+ * Rotation of pairs: 2 pairs in a vector if they are interleaved, else 4 pairs in two vectors.
  * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
  */
 #include "kernels/neon/neon.h"
 
-/* The first n of x = a0 a1 b0 b1, for c = ca ca cb cb and s = sa sa sb sb. */
+/* Rotates two pairs, x = a0 a1 b0 b1, by c = ca ca cb cb and s = sa sa sb sb. Only the first n
+ * floats are read and written. */
 static inline void rotate_two(float *x, float32x4_t c, float32x4_t s, int n)
 {
-    const uint32x4_t even = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000)); /* their signs */
+    const uint32x4_t even = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000)); /* signs of x0 */
     const float32x4_t pair = load_first(x, n);
     const uint32x4_t turned = vreinterpretq_u32_f32(vmulq_f32(vrev64q_f32(pair), s));
     const float32x4_t y = vfmaq_f32(vreinterpretq_f32_u32(veorq_u32(turned, even)), pair, c);

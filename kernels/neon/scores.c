@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]): lanes are query rows, K is read from
- * where it lies, an element at a time. prefill.c calls it for every panel and block of keys.
+ * memory, an element at a time. prefill.c calls it for every panel and block of keys.
  *
  * Tile of 8 keys x 3 vectors: 24 sums, 3 of q and an element of K are 28 of 32 registers. Per d it
- * has 24 fmla, which bound it, and 11 loads. Loading 4 d of K at once would save 6 of these, but
- * has room for 6 keys only, and gcc then copies sums from register to register. Narrower panels,
- * the last ones of an item, have 8 x 2 and 16 x 1; the latter is bound by its 17 loads where a core
- * does fewer of them than fmla.
+ * has 24 fmla, which bound it, and 11 loads. Loading 4 d of K at once would save 6 loads, but
+ * leaves registers for 6 keys only, and gcc then copies sums from register to register. Narrower
+ * panels, the last ones of an item, have 8 x 2 and 16 x 1. On a core that executes fewer loads than
+ * fmla per cycle, the 17 loads bound a tile of 16 x 1.
  */
 #include "kernels/neon/neon.h"
 
@@ -81,7 +81,7 @@ static inline __attribute__((always_inline)) void scores(const float *q_t, const
 void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                          const struct rows *ahead)
 {
-    (void)ahead; /* no machine to measure on */
+    (void)ahead; /* no prefetch: no ARM machine was at hand to measure it */
     switch (lanes / VECTOR) {
     case 3:
         scores(q_t, k, keys, s, 3);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores to weights in place, p = 2^(t - M'), with the state's maximum and sum moved on; a panel's
- * rows lie across the lanes, so that nothing goes from lane to lane. Called by prefill.c between
- * scores and weighted_v.
+ * Turns scores into weights in place, p = 2^(t - M'), and updates row_max and row_sum of the state.
+ * A panel's rows lie across the lanes, so that no operation crosses lanes. prefill.c calls it
+ * between scores and weighted_v.
  *
- * A vector of lanes at a time, over the keys twice: for the maximum, then for the weights. The
- * second walk is bound by exp2, some keys at a time.
+ * Each vector of lanes takes two walks over the keys: the first for the maximum, the second for the
+ * weights. exp2 bounds the second walk, which takes some keys at a time.
  */
 #include "kernels/neon/neon.h"
 
-/* s becomes t = s * scale_log2, or -inf where a lane does not see the key. Returns max t, in which
- * NaN does not take part. */
+/* Replaces s by t = s * scale_log2, or -inf where a lane does not see the key. Returns max t, where
+ * max ignores NaN. */
 static float32x4_t scale_and_mask(float *s, int lanes, int keys, int32x4_t visible,
                                   float scale_log2)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens to a softmax state after its blocks: the first chunk of a panel becomes its total,
- * later ones fold in, and a state or a total becomes the result, out = o / l + 0 and
- * lse = M ln 2 + log l. For panels, with rows across the lanes, and for decode, with a line per
- * row. Called at the end of a chunk and of an item. Registers are plenty; loads and stores bound
- * the folding, fdiv the finishing.
+ * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
+ * the states of later chunks are folded into it. A state or a total becomes the result:
+ * out = o / l + 0 and lse = M ln 2 + log l. Panels have rows across the lanes; decode has a line
+ * of memory per row. There are more registers than needed. Loads and stores bound folding, fdiv
+ * bounds finishing.
  */
 #include "kernels/neon/neon.h"
 
@@ -43,7 +43,7 @@ static inline void store_wide(double *to, struct wide x)
     vst1q_f64(to + HALF, x.high);
 }
 
-/* The first n, as load_first and store_first have them, for 1 <= n <= 3. */
+/* Loads or stores the first n numbers, 1 <= n <= 3, as load_first and store_first do for floats. */
 static inline struct wide load_first_wide(const double *from, int64_t n)
 {
     struct wide x = {vdupq_n_f64(0.0), vdupq_n_f64(0.0)};
@@ -74,19 +74,19 @@ static inline doubles fma_double(doubles a, doubles b, doubles c)
     return vfmaq_f64(c, a, b);
 }
 
-/* c - a * b. */
+/* Returns c - a * b. */
 static inline doubles fnma_double(doubles a, doubles b, doubles c)
 {
     return vfmsq_f64(c, a, b);
 }
 
-/* l, or 1 where it is 0. */
+/* Returns l, or 1 where l is 0. */
 static inline doubles one_for_zero(doubles l)
 {
     return vbslq_f64(vceqzq_f64(l), vdupq_n_f64(1.0), l);
 }
 
-/* As inverse_of. */
+/* Computes inverse_of for each lane. */
 static inline float64x2_t inverse_of_each(float64x2_t l)
 {
     const float64x2_t size = vabsq_f64(l);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])):
- * lanes are query rows, V is read from where it lies. prefill.c calls it for every panel and block
- * of keys, after softmax.
+ * lanes are query rows, V is read from memory. prefill.c calls it for every panel and block of
+ * keys, after softmax.
  *
  * Tile of 8 columns x 3 vectors: 24 sums, 3 of p and 2 of V are 29 of 32 registers. Per key it has
  * 24 fmla, which bound it, and 5 loads. Narrower panels, the last ones of an item, have 8 x 2 and

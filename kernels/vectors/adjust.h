@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores to t where it takes more than a factor: a softcap, a bias, or both; see struct adjust.
+ * Turns scores into t where t takes more than a factor: a softcap, a bias, or both (struct adjust).
  * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows. The
  * adjust.c of an instruction set includes this file after it has defined operations on signs.
  */
@@ -9,8 +9,8 @@
 
 #include "kernels/kernels.h"
 
-/* x[i] = tanh x[i], with the bits of scalar_tanh, which says how. Stage by stage, like
- * exp2_vectors. */
+/* Sets x[i] = tanh x[i], with the bits of scalar_tanh, which explains the method. As in
+ * exp2_vectors, all n vectors go through a stage before the next stage begins. */
 static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const int n)
 {
     static const float coefficients[] = {0.133888692f, 0.333329290f, 0.666661263f, 1.0f};
@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const 
     }
 }
 
-/* t of n vectors; bias: NULL, or as many. */
+/* Turns n vectors of scores into t. bias is NULL or has n vectors. */
 static inline __attribute__((always_inline)) void adjust_vectors(const struct adjust *how,
                                                                  floats *x, const floats *bias,
                                                                  const int n, const bool capped)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arrays through one function: y = 2^x, for kernels/attention/merge.c and tests, what the softmax
- * and decode tiles have inside; and products of weights and the factors of dropout, for prefill.c.
+ * Two functions of whole arrays. exp2, y = 2^x, is for kernels/attention/merge.c and tests: the
+ * softmax and decode tiles have the same operation inside. multiply, which multiplies weights by
+ * the factors of dropout, is for prefill.c.
  */
 #ifndef ATTNKIT_VECTORS_ARRAYS_H
 #define ATTNKIT_VECTORS_ARRAYS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element, unit by unit. The blocks.c of an instruction
- * set includes this file after it has defined by hand unit_scale, half_everywhere, widen_unit and
- * store_integers, the integers of a unit as signed bytes, and narrow_block.
+ * Conversion of rows whose blocks have less than a byte for an element, unit by unit. The blocks.c
+ * of an instruction set includes this file after unit_scale, half_everywhere, widen_unit,
+ * narrow_block, and store_integers, which stores the integers of a unit as signed bytes.
  */
 #ifndef ATTNKIT_VECTORS_BLOCKS_H
 #define ATTNKIT_VECTORS_BLOCKS_H
@@ -21,7 +21,8 @@ static inline __attribute__((always_inline)) void widen(const enum type type, co
     }
 }
 
-/* The integers of a unit and their scale, unit by unit. Returns where the next row goes. */
+/* Writes the scale and the integers of each unit as a block of TYPE_Q8_0. Returns the place of the
+ * next row. */
 static inline __attribute__((always_inline)) char *
 unpack_row(const enum type type, const char *block, int64_t n, char *to)
 {

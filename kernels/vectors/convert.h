@@ -3,7 +3,7 @@
  * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back. The convert.c of an
  * instruction set includes this file after it has defined by hand how some elements are narrowed
  * and stored, the largest magnitude of a group, and rows of TYPE_F8_E4M3. Types with scales have
- * functions of their own: a short row of the others then saves no registers.
+ * functions of their own, so that short rows of other types need no saved registers.
  */
 #ifndef ATTNKIT_VECTORS_CONVERT_H
 #define ATTNKIT_VECTORS_CONVERT_H
@@ -17,7 +17,7 @@ static inline floats scaled(const enum type type, floats x, float scale)
     return x;
 }
 
-/* Elements times `scale`, which other types than TYPE_I8 do without. */
+/* Widens n elements. Only elements of TYPE_I8 are multiplied by `scale`. */
 static inline __attribute__((always_inline)) void
 widen_elements(const enum type type, const void *row, float scale, int64_t n, float *out)
 {
@@ -98,7 +98,8 @@ static bool is_usable(float scale)
     return scale > 0.0f && scale < INFINITY;
 }
 
-/* Elements of a scale that is not. Returns it as it is stored: any NaN is 0x7fc00000. */
+/* Sets the n elements to 0, for a scale that is not usable. Returns the scale to store: any NaN
+ * becomes 0x7fc00000. */
 static float zero_bytes(float scale, int64_t n, int8_t *bytes)
 {
     for (int64_t i = 0; i < n; i++)

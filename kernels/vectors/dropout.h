@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rounds of Philox for AVX2 and AVX-512: a word is the low half of 64 bits, where a product
- * takes it from and leaves it whatever the upper half is. Their dropout.c include this file after
- * the operations on counters and store_factors.
+ * The rounds of Philox for AVX2 and AVX-512. A word is the low half of 64 bits: the multiply
+ * instruction reads and writes it there and ignores the upper half. The dropout.c of both includes
+ * this file after the operations on counters and store_factors.
  */
 #ifndef ATTNKIT_VECTORS_DROPOUT_H
 #define ATTNKIT_VECTORS_DROPOUT_H
 
 #include "kernels/philox.h"
 
-/* c0: the first words, to be exchanged for all four. */
+/* Computes all four words after the first steps of Philox. At the call, c0 holds the first words of
+ * the counters. */
 static inline void begin_words(const struct philox_start *start, struct words *w)
 {
     const counters product_0 = products(w->c0, low_words(PHILOX_0));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The declarations of the functions that an instruction set's files have for each other and for its
- * table; kernels.h has the contract of each. The header of an instruction set includes this file
- * after it has defined KERNEL, which makes KERNEL(exp2) for example attnkit_avx2_exp2, and
- * KERNEL_TABLE, the name of the table. A file that gets a function from a shared header says so by
- * its full name above the #include, so that a search for attnkit_avx2_exp2 finds the file.
+ * The declarations of the functions that the files of an instruction set share and that its table
+ * lists. kernels.h has the contract of each function. The header of an instruction set includes
+ * this file after it has defined KERNEL and KERNEL_TABLE. KERNEL(exp2) is, for example,
+ * attnkit_avx2_exp2, and KERNEL_TABLE is the name of the table. A file that gets a function from a
+ * shared header says so by its full name above the #include, so that a search for attnkit_avx2_exp2
+ * finds the file.
  */
 #ifndef ATTNKIT_ENTRIES_H
 #define ATTNKIT_ENTRIES_H
@@ -62,8 +63,8 @@ void KERNEL(widen_matrix)(enum type type, const void *tile, int64_t n, float *ou
 void KERNEL(product)(const struct product *p);
 void KERNEL(few_product)(const struct few_product *p);
 
-/* For results that may have a value that is not finite: makes every NaN the same, and returns a bit
- * for each row that has such a value. */
+/* Makes every NaN in the results 0x7fc00000. Returns a bit for each row with a value that is not
+ * finite. Called only if some value may not be finite. */
 __attribute__((cold)) uint64_t KERNEL(settle)(int rows, int64_t n, float *const *out);
 
 extern const struct kernels KERNEL_TABLE;

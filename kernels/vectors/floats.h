@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small inline functions of vectors of floats that are the same for all instruction sets. The
- * header of each includes this file after it has defined the operations: the types floats and
- * lane_mask, fma_v, select_v and so on. Sums, differences, products and quotients of vectors are
- * written with the operators of C, each of which rounds once.
+ * Small inline functions on vectors of floats. They are the same for all instruction sets. The
+ * header of each instruction set includes this file after it has defined the types floats and
+ * lane_mask and the operations fma_v, select_v and so on. Sums, differences, products and quotients
+ * of vectors are written with the operators of C, each of which rounds once.
  */
 #ifndef ATTNKIT_FLOATS_H
 #define ATTNKIT_FLOATS_H
@@ -21,8 +21,8 @@ static inline floats minus_infinity(void)
     return broadcast(-INFINITY);
 }
 
-/* log x for x = 0, NaN, +inf or a normal x > 0, with the bits of scalar_log, which says how, and of
- * SLEEF's Sleef_finz_logf*_u10 with FMA. */
+/* Returns log x for x = 0, NaN, +inf or a normal x > 0. The bits are the same as in scalar_log,
+ * which explains the method, and in SLEEF's Sleef_finz_logf*_u10 with FMA. */
 static inline floats log_v(floats x)
 {
     const floats one = broadcast(1.0f);
@@ -60,9 +60,9 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
-/* Asks the L2 cache for the lines at element i of `n` rows from `first` on, which need not exist: a
- * prefetch never faults. Inlined always, because gcc drops calls of a function that does nothing
- * but prefetch. */
+/* Prefetches to L2 the lines at element i of `n` rows from `first` on. The rows need not exist: a
+ * prefetch never faults. The function is always inlined, because gcc drops calls of a function that
+ * does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
                                                            const int n)
 {
@@ -72,20 +72,21 @@ static inline __attribute__((always_inline)) void prefetch(struct rows rows, int
                                0, 2);
 }
 
-/* l, or 1 where a row saw nothing: its o is 0, and so is its result. */
+/* Returns l, or 1 where a row saw no key. The o of that row is 0, so that its result is 0. */
 static inline floats divisor(floats row_sum)
 {
     return select_v(equal_v(row_sum, broadcast(0.0f)), broadcast(1.0f), row_sum);
 }
 
-/* The sum makes every zero a +0. */
+/* Returns o / divisor. Adding +0 makes every zero a +0. */
 static inline floats result(floats o, floats divisor)
 {
     return o / divisor + broadcast(0.0f);
 }
 
-/* A lane of `spoilt`, 1 at first, stops being finite where x or y is not; or where the sum of such
- * products is just too large, so that whoever finds it spoilt has to look again. The 1 keeps the
+/* Returns the start of `spoilt`, which finds values that are not finite. Each lane starts at 1, and
+ * spoil adds x * y. A lane stops being finite where x or y is not finite. It may also overflow with
+ * finite x and y, so a caller that finds a lane spoilt has to look at the values. The 1 keeps the
  * sum from being subnormal. */
 static inline floats unspoilt(void)
 {

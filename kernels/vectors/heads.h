@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many heads with few rows and keys: scores with heads in the lanes, and the result of one head,
- * out = (chain over keys of fma(p, v, .)) / l + 0, with value columns in the lanes. Called by
- * heads.c of kernels/attention; the heads.c of an instruction set includes this file.
+ * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
+ * head_out computes the result of one head, out = (chain over keys of fma(p, v, .)) / l + 0, with
+ * value columns in the lanes. heads.c of kernels/attention calls both; the heads.c of an
+ * instruction set includes this file.
  */
 #ifndef ATTNKIT_VECTORS_HEADS_H
 #define ATTNKIT_VECTORS_HEADS_H
@@ -61,9 +62,10 @@ void KERNEL(head_scores)(const float *q_t, const float *k_t, int rows, int keys,
         head_score_rows(q_t, k_t, keys, head_dim, s, MAX_SIDE);
 }
 
-/* `vectors` vectors of value columns from column c on, the last of `width` floats. A row leaves
- * alone the keys that only others see: 0 times their V might be NaN. Spoils an element of `spoilt`
- * where a value of out may not be finite. */
+/* Computes `vectors` vectors of value columns from column c on. Every vector has `width` floats;
+ * width is less than VECTOR only for the last columns. A row skips the keys that only other rows
+ * see: 0 times their V might be NaN. Spoils a lane of `spoilt` where a value of out is not
+ * finite. */
 static inline __attribute__((always_inline)) void
 head_out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
               float *const *out, const int vectors, const int rows, floats spoilt[2])

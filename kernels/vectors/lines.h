@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one for each key of a block: what is added to scores; and the mean of several
- * rows. prefill.c, decode.c and weights.c call them for each query row and block that has one. The
- * lines.c of an instruction set includes this file after mask_of_keys and numbers_from.
+ * Lines of the numbers that are added to scores, one number for each key of a block, and the mean
+ * of several rows. mask.c of kernels/attention calls bias_line for each query row and block with
+ * such a line; weights.c calls mean. The lines.c of an instruction set includes this file after
+ * mask_of_keys and numbers_from.
  */
 #ifndef ATTNKIT_VECTORS_LINES_H
 #define ATTNKIT_VECTORS_LINES_H
 
 #include "kernels/kernels.h"
 
-/* f32 of the distances of VECTOR keys. */
+/* Returns the distances of VECTOR keys, converted to binary32. */
 static inline floats distances(const struct bias_line *what, int key, const bool near)
 {
     if (near)
@@ -20,7 +21,8 @@ static inline floats distances(const struct bias_line *what, int key, const bool
     return load_floats(x);
 }
 
-/* The line has the numbers if there are any. */
+/* Fills the line by the formula of struct bias_line. At the call it holds the caller's numbers, if
+ * there are any. */
 static inline __attribute__((always_inline)) void
 fill_bias_line(const struct bias_line *what, float *line, const bool sloped, const bool near)
 {

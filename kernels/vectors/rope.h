@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs that are apart: as many at once as a vector has lanes, the first elements in
- * one vector and the second in another. The rope.c of an instruction set includes this file after
- * rotate_interleaved, of pairs that are neighbours.
+ * Rotation of pairs whose elements are `pairs` apart. A step rotates as many pairs as a vector has
+ * lanes, with the first elements in one vector and the second elements in another. The rope.c of an
+ * instruction set includes this file after rotate_interleaved, which rotates pairs of neighbours.
  */
 #ifndef ATTNKIT_VECTORS_ROPE_H
 #define ATTNKIT_VECTORS_ROPE_H
 
 #include "kernels/kernels.h"
 
-/* `n` pairs from pair i on, at most VECTOR. */
+/* Rotates `n` pairs, at most VECTOR, from pair i on. */
 static inline __attribute__((always_inline)) void
 rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int64_t i, int64_t n)
 {
@@ -21,7 +21,8 @@ rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int6
     store_first(x + pairs + i, n, plain_nan(y1));
 }
 
-/* Whole vectors without masks: the row is loaded next, and a masked store is not forwarded. */
+/* Rotates all pairs of a row. Whole vectors are stored without a mask: the row is loaded next, and
+ * masked stores are not forwarded to loads. */
 static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     int64_t i = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The register tile of scores for AVX2 and AVX-512: height keys by vectors of query rows, K
- * broadcast from where it lies. Their scores.c say what bounds it.
+ * The register tile of scores for AVX2 and AVX-512: height keys by vectors of query rows, with K
+ * broadcast from memory. The scores.c of AVX2 and of AVX-512 say which instructions bound it.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H
@@ -9,11 +9,12 @@
 #include "kernels/kernels.h"
 
 enum {
-    UNROLL = 4,      /* dimensions of a round, so that pointers and the end cost little */
-    AHEAD_DIMS = 64, /* of K, after which more of `ahead` is asked for */
+    UNROLL = 4,      /* dimensions of a round, so that pointers and the loop test cost little */
+    AHEAD_DIMS = 64, /* dimensions of K between two rounds of prefetches of `ahead` */
 };
 
-/* Dimension d from `key` on, which is in the first row of the tile. */
+/* Multiplies dimension d of all keys of the tile. `key` points into the row of the first key. Rows
+ * are `stride` bytes apart. */
 static inline __attribute__((always_inline)) void multiply_dim(const float *q_t, const float *key,
                                                                ptrdiff_t stride, const int d,
                                                                floats acc[MAX_HEIGHT][VECTORS],
@@ -30,7 +31,7 @@ static inline __attribute__((always_inline)) void multiply_dim(const float *q_t,
     }
 }
 
-/* So many dimensions from q_t and `key` on. */
+/* Multiplies `dims` dimensions from q_t and `key` on. */
 static inline __attribute__((always_inline)) void multiply_dims(const float *q_t, const float *key,
                                                                 ptrdiff_t stride, int64_t dims,
                                                                 floats acc[MAX_HEIGHT][VECTORS],
@@ -56,7 +57,7 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
     const int lanes = vectors * VECTOR;
     const float *const key = row_at(*k, first);
     const int64_t dim = k->dim;
-    int64_t asked = 0; /* of the columns of `ahead` */
+    int64_t asked = 0; /* columns of `ahead` that are prefetched */
     floats acc[MAX_HEIGHT][VECTORS];
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)

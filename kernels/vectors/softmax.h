@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The second walk of softmax over the scores t of a panel: the weights of one vector of lanes, some
- * keys at a time, bound by exp2, and the state moved on. The softmax.c of an instruction set
- * includes this file and has the first walk, which takes the maximum.
+ * The second walk of softmax over the scores t of a panel. It computes the weights of one vector of
+ * lanes, some keys at a time, and updates the state; exp2 bounds it. The first walk, which takes
+ * the maximum, is in the softmax.c of an instruction set or in softmax_panel.h.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_H
 #define ATTNKIT_VECTORS_SOFTMAX_H
 
 #include "kernels/kernels.h"
 
-/* The weights of one vector of lanes and `n` keys in place of t, added to their sum. */
+/* Replaces t by the weights, for one vector of lanes and `n` keys. Returns `sum` with the weights
+ * added. */
 static inline __attribute__((always_inline)) floats
 weights_step(float *s, int lanes, floats subtrahend, floats sum, const int n)
 {
@@ -35,7 +36,8 @@ static floats weights(float *s, int lanes, int keys, floats subtrahend)
     return sum;
 }
 
-/* The lanes of a vector, `lane` on, of which s and rescale have the first. */
+/* Turns t into weights for the vector of lanes that begins at `lane`. s and rescale point at that
+ * lane; st points at lane 0. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int lanes, int keys,
                                                                 floats block_max,
                                                                 const struct state *st, int lane,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of a block to weights for AVX2 and AVX-512: t = s * scale_log2, s = 2^(t - M') with
- * M' = max(M, ceil(max t)), and the row_max and row_sum of the state moved on. The first walk
+ * Turns the scores of a block into weights for AVX2 and AVX-512: t = s * scale_log2, s = 2^(t - M')
+ * with M' = max(M, ceil(max t)). It also updates row_max and row_sum of the state. The first walk
  * scales, masks and takes the maximum of all vectors of lanes at once.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_PANEL_H
@@ -9,7 +9,8 @@
 
 #include "kernels/vectors/softmax.h"
 
-/* t in place of s; block_max[j] its maximum over the visible keys, in vector j of the lanes. */
+/* Replaces s by t. block_max[j] becomes the maximum of t over the visible keys, for vector j of the
+ * lanes. */
 static inline __attribute__((always_inline)) void
 scale_panel(float *s, int keys, const int32_t *visible, float scale_log2, floats block_max[VECTORS],
             const int vectors, const bool masked)

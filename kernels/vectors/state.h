@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, the
- * states of later chunks are folded into it, and a state or a total becomes the result,
- * out = o / l + 0 and lse = M ln 2 + log l. In panels rows are lanes, in decode each row has a line
- * of memory. Called at the end of a chunk and of an item. The state.c of an instruction set
- * includes this file after it has defined the operations on struct wide, VECTOR numbers of
- * binary64.
+ * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
+ * the states of later chunks are folded into it. A state or a total becomes the result:
+ * out = o / l + 0 and lse = M ln 2 + log l. In panels rows are lanes; in decode each row has a
+ * line of memory. The state.c of an instruction set includes this file after it has defined the
+ * operations on struct wide, which holds VECTOR numbers of binary64.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H
@@ -25,7 +24,8 @@ void KERNEL(begin_total)(const struct total *total, const struct state *chunk, i
         store_wide(o + i, load_widened(chunk_o + i));
 }
 
-/* Factors of l and o of some rows, of the total and of the chunk, before both are added. */
+/* The factors by which l and o of the total and of the chunk are multiplied before they are
+ * added. */
 struct factors {
     struct wide total, chunk;
 };
@@ -121,8 +121,8 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* o / l, correctly rounded by a theorem of Markstein: two steps with the remainder, from the
- * rounded 1 / l. NaN where o or the quotient is infinite. */
+/* Returns o / l, correctly rounded by a theorem of Markstein: two steps with the remainder, from
+ * the rounded 1 / l. The result is NaN where o or the quotient is infinite. */
 static inline doubles wide_quotient(doubles o, doubles l, doubles inverse)
 {
     const doubles rough = o * inverse;
@@ -137,23 +137,23 @@ static inline floats wide_result(struct wide o, const struct divisor *d)
     return narrowed(x) + broadcast(0.0f);
 }
 
-/* Whether o and l are of a chunk, in binary32, or of a total, in binary64. */
+/* The source of o and l: a chunk has them in binary32, a total in binary64. */
 enum numbers {
-    NARROW, /* o and l of a chunk */
-    WIDE,   /* of a total */
-    MIXED,  /* o of a chunk, l of a total */
+    NARROW, /* o and l from a chunk */
+    WIDE,   /* o and l from a total */
+    MIXED,  /* o from a chunk, l from a total */
 };
 
-/* VECTOR lanes of a panel, of which the first `rows` are finished. */
+/* VECTOR lanes of a panel. The first `rows` lanes are finished. */
 struct part {
-    const void *o; /* of the first lane */
+    const void *o; /* points at the first of the lanes */
     floats divisor;
     struct divisor wide_divisor;
     int lanes, rows;
     float *const *out;
 };
 
-/* A column of the result. */
+/* Returns a column of the result. */
 static inline __attribute__((always_inline)) floats quotients(const enum numbers numbers,
                                                               const struct part *p, int64_t column)
 {
@@ -165,7 +165,8 @@ static inline __attribute__((always_inline)) floats quotients(const enum numbers
                             : result(load_aligned(o), p->divisor);
 }
 
-/* Up to VECTOR columns from `column` on, turned so that a row is in a register. */
+/* Computes up to VECTOR columns from `column` on, transposes them so that a register holds a row,
+ * and stores the rows. Returns `spoilt`, spoilt where a value is not finite. */
 static inline __attribute__((always_inline)) floats finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
                                                                 int64_t column, int64_t columns,
@@ -198,7 +199,7 @@ finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
     return KERNEL(settle)(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
 }
 
-/* M, l and o of a panel, the latter two of binary32 or of binary64. */
+/* M, l and o of a panel. l and o are binary32 or binary64. */
 struct source {
     const float *row_max;
     const void *row_sum, *out;
@@ -247,7 +248,7 @@ uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out,
     return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
-/* A row of the result. */
+/* Stores a row of the result. Returns `spoilt`, spoilt where a value is not finite. */
 static inline floats finish_row(const float *o, floats divisor, int64_t n, float *out,
                                 floats spoilt)
 {
@@ -273,7 +274,8 @@ static inline floats finish_row(const float *o, floats divisor, int64_t n, float
     return spoilt;
 }
 
-/* Not inlined, so that a call without lse makes no stack frame. */
+/* Stores lse of each row. The function is not inlined, so that a call without lse makes no stack
+ * frame. */
 static __attribute__((noinline)) void finish_row_lse(const struct state *st, int rows,
                                                      float *const *lse)
 {

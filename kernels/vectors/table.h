@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of an instruction set, for its table.c: the shape of its tiles, which its header gives
- * in constants, and the functions that entries.h declares.
+ * The table of an instruction set, included by its table.c. It has the shapes of the tiles, which
+ * are constants in the header of the instruction set, and the functions that entries.h declares.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The register tile of weighted V for AVX2 and AVX-512: height value columns by vectors of query
- * rows, V broadcast from where it lies. Their weighted_v.c say what bounds it.
+ * rows, with V broadcast from memory. The weighted_v.c of AVX2 and of AVX-512 say which
+ * instructions bound it.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_TILE_H
 #define ATTNKIT_VECTORS_WEIGHTED_TILE_H
@@ -9,10 +10,10 @@
 #include "kernels/kernels.h"
 
 enum {
-    UNROLL = 4, /* keys of a round, so that pointers and the end cost little */
+    UNROLL = 4, /* keys of a round, so that pointers and the loop test cost little */
 };
 
-/* One key, whose part of V is at `line`. */
+/* Adds the products of one key, whose part of V is at `line`. */
 static inline __attribute__((always_inline)) void multiply_key(const float *p, const char *line,
                                                                floats acc[MAX_HEIGHT][VECTORS],
                                                                const int height, const int vectors)
@@ -28,7 +29,7 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* So many keys from p and `line` on. */
+/* Adds the products of `keys` keys from p and `line` on. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,
                                                                 floats acc[MAX_HEIGHT][VECTORS],
@@ -69,7 +70,7 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
             store_aligned(first + i * lanes + j * VECTOR, acc[i][j]);
 }
 
-/* Whole rows, in the order of memory, which the hardware then goes on with. */
+/* Prefetches whole rows in the order of memory, so that the hardware prefetcher takes over. */
 static inline __attribute__((always_inline)) void prefetch_rows(const struct rows *rows,
                                                                 int64_t first, int64_t end)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles of K to binary32, for AVX2 and AVX-512: an element of all keys at a time, of which vectors
- * are transposed. Their convert.c include this file.
+ * Conversion of tiles of K to binary32, for AVX2 and AVX-512. A step loads one element of all keys.
+ * VECTOR elements of VECTOR keys are then transposed into rows. The convert.c of both includes this
+ * file.
  */
 #ifndef ATTNKIT_VECTORS_WIDEN_TILE_H
 #define ATTNKIT_VECTORS_WIDEN_TILE_H
 
 #include "kernels/kernels.h"
 
-/* The address of the next element of all keys of a tile of K, and the factor of the element. */
+/* A position in a tile of K: the address of the next element of all keys, and the scales of that
+ * element. */
 struct tile_reader {
     const char *k;
     const float *scales;
-    int64_t group, left; /* elements that share a scale, and those until the next one */
+    int64_t group, left; /* elements that share a scale, and elements until the next scale */
     floats scale[TILE_VECTORS];
 };
 
@@ -30,7 +32,7 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
     tile->left = tile->group;
 }
 
-/* x[j]: the next element of VECTOR keys, times its scale. */
+/* Loads the next element of all keys, VECTOR keys to an x[j], and multiplies it by its scale. */
 static inline __attribute__((always_inline)) void
 next_element(const enum type type, struct tile_reader *tile, floats x[TILE_VECTORS])
 {
@@ -47,7 +49,7 @@ next_element(const enum type type, struct tile_reader *tile, floats x[TILE_VECTO
     tile->left--;
 }
 
-/* VECTOR elements of each key at a time are transposed. */
+/* Widens a tile. A round transposes VECTOR elements of each key. */
 static inline __attribute__((always_inline)) void widen_tile(const enum type type, const void *k,
                                                              const float *scales, int64_t group,
                                                              int64_t n, float *out)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command `attnkit`: attention on NumPy files, and what the library knows of this machine.
+ * The command `attnkit`: attention on NumPy files, and facts about this machine and the library.
  */
 #include <attnkit.h>
 
@@ -29,7 +29,7 @@ static const char usage[] =
     "understood.\n"
     "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
 
-/* --help and --version take no further argument. */
+/* Prints the text of --help or --version, which take no further argument. */
 static int print_text(int argc, char **argv)
 {
     if (argc > 2) {
@@ -66,7 +66,8 @@ static int dispatch(int argc, char **argv)
     return EXIT_USAGE;
 }
 
-/* Output may still be in the buffer of stdio, so that a full disk shows only here. */
+/* Flushes standard output at the end: output may still be in the buffer of stdio, so that a full
+ * disk shows only here. */
 int main(int argc, char **argv)
 {
     const int code = dispatch(argc, argv);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every option that names a file is compared with every other one.
+ * Compares the files of all options with each other.
  */
 #include "tools/cli/files.h"
 

@@ -10,11 +10,12 @@
 
 #include "tools/cli/tool.h"
 
-/* Whether each result has a file of its own. `results` names the options that write a file, and
- * ends with NULL; the other options whose argument is FILE or PLACE name inputs. */
+/* Returns whether each result has a file of its own. `results` names the options that write a file,
+ * and ends with NULL. All other options whose argument is FILE or PLACE name inputs. */
 bool files_apart(const struct option *options, int count, const char *const *results);
 
-/* Whether `name`, which `option` has read, and `result` of `result_option` are two files. */
+/* Returns whether `name`, which `option` has read, and `result` of `result_option` are two
+ * files. */
 bool file_apart(const char *option, const char *name, const char *result_option,
                 const char *result);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit info`: what this machine has, what the library makes of it, and why.
+ * `attnkit info`: the processor of this machine, the instruction sets that the library can use on
+ * it, and the reasons.
  */
 #include <attnkit.h>
 
@@ -13,7 +14,7 @@ enum { COLUMNS = 96, LABEL = 10 };
 
 /* ----------------------------------------------------------------- the processor, from Linux */
 
-/* Whether a feature matters to arithmetic. Linux names more than a hundred. */
+/* Returns whether a feature matters to arithmetic. Linux names more than a hundred. */
 static bool is_of_interest(const char *feature)
 {
     static const char *const prefixes[] = {"sse4_2", "f16c", "fma", "avx",  "amx",

@@ -4,10 +4,10 @@
 
     tools/cli/man_page.py COMMAND VERSION PAGE.1 [SUBCOMMAND]
 
-COMMAND is the program attnkit of a build. Help is a line "name: summary", paragraphs, blocks that are
-indented by 2, which are shown as they are, and options. A text beside an option may have lines that are
-indented further, which are shown as they are, too. A paragraph "Exit codes: ..." and the sentence on
-the environment get sections of their own. CHANGES.md has the date of the version.
+COMMAND is the program attnkit of a build. The help has a line "name: summary", paragraphs, blocks that are indented by
+2, and options. Blocks are shown as they are. In the text beside an option, lines that are indented further are shown as
+they are, too. A paragraph "Exit codes: ..." and the sentence on the environment get sections of their own. CHANGES.md
+has the date of the version.
 """
 
 import re
@@ -17,7 +17,7 @@ from pathlib import Path
 
 SUBCOMMANDS = ["run", "layer", "info", "bench", "compare"]
 ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti", "`": r"\(ga"}
-WIDTH = 78  # of the lines of a page's source
+WIDTH = 78  # characters in a line of a page's source
 OPTION = re.compile(r"  (-[-\w]+) ?((?:\S+)?)(?: +(\S.*))?$")
 
 
@@ -27,7 +27,7 @@ def escaped(text):
 
 
 def filled(text):
-    """Running text, with the names of options in bold."""
+    """Formats running text, with the names of options in bold."""
     lines, line = [], ""
     for word in text.split():
         if line and len(line) + 1 + len(word) > WIDTH:
@@ -45,7 +45,7 @@ def as_it_is(lines):
 
 
 def mixed(lines):
-    """Lines at the left margin are running text, the others are shown as they are."""
+    """Formats lines: those at the left margin are running text, all others are shown as they are."""
     page, start = [], 0
     for end in range(1, len(lines) + 1):
         if end == len(lines) or lines[end].startswith(" ") != lines[start].startswith(" "):
@@ -56,14 +56,14 @@ def mixed(lines):
 
 
 def head(name, argument):
-    """The line above an item's text: its name in bold, its argument in italics."""
+    """Returns the line above the text of an item: the item's name in bold, and its argument in italics."""
     more = rf" \fI{escaped(argument)}\fR" if argument else ""
     return [".TP", rf"\fB{escaped(name)}\fR{more}"]
 
 
 def items(lines, pattern):
-    """The items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
-    Its text is indented to the column in which it begins, beside the name or on the next line."""
+    """Returns the items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
+    The lines of its text are indented to the column in which the text begins, beside the name or on the next line."""
     found = []
     for line in lines:
         begin = pattern.match(line)
@@ -89,7 +89,7 @@ def section(title, page):
 
 
 def synopsis(overview, subcommand):
-    """The arguments of the subcommand, as the help of attnkit shows them."""
+    """Returns the arguments of the subcommand, as the help of attnkit shows them."""
     line = re.search(rf"^  (attnkit {subcommand}\b.*?)(?:  .*)?$", overview, re.M).group(1)
     options = "" if "[options]" in line else " [options]"
     name, _, rest = (line + options).partition(f" {subcommand} ")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines that the programs of this project print for people: complaints and results. They quote
- * names of files and tensors, which others chose; so characters that a terminal takes for commands
- * are escaped.
+ * The lines that the programs of this project print for people: complaints and results. The lines
+ * quote names of files and tensors, which other people chose. Therefore characters that a terminal
+ * takes for commands are escaped.
  */
 #include "tools/cli/tool.h"
 
@@ -17,7 +17,7 @@ enum {
     ESCAPE = 4,   /* bytes that "\x1b" takes */
 };
 
-/* Separators of lines, and characters that turn the direction of the text after them. */
+/* Returns whether the character separates lines, or changes the direction of the text after it. */
 static bool is_layout(uint32_t character)
 {
     return character == 0x061C || character == 0x200E || character == 0x200F ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options of a subcommand, from a table that also makes its help. Names are never abbreviated: a
- * script that works today must not become ambiguous by an option of tomorrow.
+ * Options of a subcommand, from a table that also makes its help. Names cannot be abbreviated:
+ * otherwise a new option could make an abbreviation in an old script ambiguous.
  */
 #include "tools/cli/tool.h"
 
@@ -12,7 +12,7 @@
 
 enum { HELP_COLUMN = 26, WORDS_TEXT = 128 };
 
-/* The option that arg names, alone or before a '='; NULL if there is none. */
+/* Returns the option that arg names, alone or before a '=', or NULL if there is none. */
 static const struct option *find(const struct option *options, int count, const char *arg)
 {
     const size_t length = strcspn(arg, "=");
@@ -22,8 +22,8 @@ static const struct option *find(const struct option *options, int count, const 
     return NULL;
 }
 
-/* The argument of an option that needs one: behind the '=' of word, or else next. NULL:
- * complained. */
+/* Returns the argument of an option that needs one: the text behind the '=' of word, or else next.
+ * Returns NULL if it has complained. */
 static const char *argument_of(const struct option *option, const char *word, const char *next,
                                bool next_is_option)
 {

@@ -13,7 +13,7 @@
 
 #include "tools/cli/tool.h"
 
-/* The folder this command is in. */
+/* Finds the folder of this command. */
 static bool own_folder(char folder[PATH_MAX])
 {
     const ssize_t length = readlink("/proc/self/exe", folder, PATH_MAX - 1);
@@ -24,7 +24,8 @@ static bool own_folder(char folder[PATH_MAX])
     return true;
 }
 
-/* Looks for the program beside the command, and where a build tree or an installation has it. */
+/* Looks for the program beside the command, and at its places in a build tree and in an
+ * installation. */
 static bool find_program(const char *name, const char *built_where, char program[2 * PATH_MAX])
 {
     static const char *const places[] = {"", "/../bench", "/../bench/compare", "/../libexec"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the command `attnkit` share: exit codes, complaints, the reading of options.
+ * Shared by the parts of the command `attnkit`: exit codes, complaints, the reading of options.
  * Standard output is for results, standard error for complaints.
  */
 #ifndef ATTNKIT_TOOL_H
@@ -12,18 +12,19 @@
 
 enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 
-/* `attnkit compare` has no verdict, because its program is missing. Its lower codes are
- * verdicts. */
+/* The exit code of `attnkit compare` if it has no verdict because its program is missing. Its lower
+ * codes are verdicts. */
 enum { EXIT_NO_VERDICT = 68 };
 
-/* Each takes the arguments that follow the subcommand's name and returns an exit code. */
+/* Run the subcommands. Each takes the arguments that follow its name and returns an exit code. */
 int run_command(int argc, char **argv);
 int layer_command(int argc, char **argv);
 int info_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
 int compare_command(int argc, char **argv);
 
-/* Prints "attnkit: ..." and a newline on standard error; returns false, to be returned. */
+/* Prints "attnkit: ..." and a newline on standard error. Returns false, so that callers can return
+ * the call. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
 /* Prints a line on standard output. Here and in complaints, control characters appear as "\x1b". */
@@ -32,15 +33,17 @@ __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 /* An option of a subcommand. */
 struct option {
     const char *name;     /* "--threads" */
-    const char *argument; /* name of its argument in the help: "N"; NULL: takes none */
+    const char *argument; /* name of its argument in the help: "N"; NULL: it takes none */
     const char *help;     /* lines after the first are indented by the help */
-    const char **value;   /* gets the argument, or name if it takes none; NULL if not given */
+    const char **value;   /* set to the argument, or to name if it takes none; NULL if not given */
 };
 
-/* Reads `--name argument` and `--name=argument` into the values. False: complained. */
+/* Reads `--name argument` and `--name=argument` into the values. Returns false if it has
+ * complained. */
 bool options_parse(const struct option *options, int count, int argc, char **argv);
 
-/* Whether each of the named options was given; names end with NULL. False: complained. */
+/* Returns whether each of the named options was given, and complains if not. names end with
+ * NULL. */
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
 
@@ -49,17 +52,19 @@ struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };
 
-/* Whether all have what they need. False: complained. */
+/* Returns whether each given option has the option that it needs, and complains if not. */
 bool options_go_together(const struct option_pair *pairs, size_t count);
 
-/* One line or more for each option, aligned. */
+/* Prints the help of each option, in one or more aligned lines. */
 void options_print_help(const struct option *options, int count);
 
-/* text as a whole number of min .. max, or as any number. False: complained, naming the option. */
+/* Read text as a whole number of min .. max, or as any number. Return false if they have complained
+ * of the option. */
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
 
-/* Sets *index to the index of the text among the words, which end with NULL. False: complained. */
+/* Sets *index to the index of the text among the words, which end with NULL. Returns false if it
+ * has complained. */
 bool parse_word(const char *option, const char *text, const char *const *words, int *index);
 
 /* Whole numbers that are not negative, separated by commas. */
@@ -71,11 +76,12 @@ bool parse_naturals(const char *option, const char *text, uint64_t max, struct n
 
 enum { CPUINFO_LINE = 4096 };
 
-/* The value of the first line of Linux's /proc/cpuinfo that begins with key; "" if there is none.
+/* Sets value to the value of the first line of Linux's /proc/cpuinfo that begins with key, or to ""
+ * if there is none.
  */
 void cpuinfo(const char *key, char value[CPUINFO_LINE]);
 
-/* The compiler that made the calling program: "gcc 12.2.0". */
+/* Returns the compiler that made the calling program, such as "gcc 12.2.0". */
 const char *tool_compiler(void);
 
 #endif

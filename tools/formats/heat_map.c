@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heat maps. A weight is a square of several pixels if there is room; else a pixel is the mean of a
- * square of weights. Rows and keys share one scale, unless the panel would be too flat or too thin.
+ * Draws heat maps. A weight is a square of several pixels if there is room, else a pixel is the
+ * mean of a square of weights. Rows and keys share one scale, unless the panel would be too flat or
+ * too thin.
  */
 #include "tools/formats/heat_map.h"
 
@@ -58,7 +59,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* How many panels side by side make the picture about square. */
+/* Returns how many panels side by side make the picture about square. */
 static int panels_across(const struct heat_map *map)
 {
     const int64_t least = divide_up(map->heads, MAX_DOWN), most = smaller(map->heads, MAX_ACROSS);
@@ -69,7 +70,7 @@ static int panels_across(const struct heat_map *map)
     return (int)across;
 }
 
-/* Pixels for the weights of a panel if so many panels share `side` pixels. */
+/* Returns the pixels for the weights of a panel if `panels` panels share `side` pixels. */
 static int64_t room(int side, int panels, int number)
 {
     return (side - GAP) / panels - GAP - number;
@@ -114,7 +115,8 @@ static void fill(const struct picture *picture, int x, int y, int width, int hei
                    &colour, 3);
 }
 
-/* Dots of the digits, five rows of three from the top, the first dot in the highest bit. */
+/* Draws a digit. `dots` has five rows of three dots from the top, the first dot in the highest
+ * bit. */
 static void draw_digit(const struct picture *picture, int x, int y, int digit)
 {
     static const uint16_t dots[] = {075557, 026227, 071747, 071717, 055711,
@@ -131,7 +133,8 @@ static void draw_number(const struct picture *picture, int x, int y, int number)
         draw_digit(picture, x + i * width, y, number % 10);
 }
 
-/* Lightness rises evenly, from 9 to 89 of 100 (CIE L*), so that grey shows the same. */
+/* Returns the colour of a part of the largest weight. Lightness rises evenly, from 9 to 89 of 100
+ * (CIE L*), so that a grey picture shows the same. */
 static struct colour colour_of(float part)
 {
     static const uint8_t points[][3] = {{36, 10, 70},   {60, 48, 130},  {42, 100, 148},
@@ -148,7 +151,7 @@ static struct colour colour_of(float part)
     return (struct colour){mixed[0], mixed[1], mixed[2]};
 }
 
-/* The mean of a square of weights; at the edge, of the part that exists. */
+/* Returns the mean of a square of weights, or at the edge of the part of the square that exists. */
 static float mean(const struct heat_map *map, const struct layout *layout, int64_t head, int64_t y,
                   int64_t x)
 {
@@ -161,7 +164,7 @@ static float mean(const struct heat_map *map, const struct layout *layout, int64
     return (float)(sum / (double)((end - first) * (right - left)));
 }
 
-/* All means of a head, and the largest of them. */
+/* Computes all means of a head. Returns the largest mean. */
 static float take_means(const struct heat_map *map, const struct layout *layout, int64_t head,
                         float *means)
 {

@@ -14,15 +14,16 @@
 enum { HEAT_MAP_MAX_HEADS = 1000, HEAT_MAP_MAX_SIDE = 2000 };
 
 struct heat_map {
-    const float *weights; /* [heads][rows][keys], none of them 0 */
+    const float *weights; /* [heads][rows][keys]; no size is 0 */
     int64_t heads;        /* at most HEAT_MAP_MAX_HEADS */
     int64_t rows;
     int64_t keys;
 };
 
 /* Draws the weights, in at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour is 0, the
- * brightest the largest weight of the head, by the square root: linearly, a row that sees many keys
- * would be all dark. NaN is red. False: there is no memory. */
+ * brightest the largest weight of the head. Colours follow the square root of weights: with a
+ * linear scale, a row that sees many keys would be all dark. NaN is red. Returns false if there is
+ * no memory. */
 bool heat_map_draw(const struct heat_map *map, struct picture *picture);
 
 #endif

@@ -7,7 +7,7 @@
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
  * padded with spaces and ended by a newline. A file may come from anywhere, so nothing in it is
- * believed: each size is compared with the file's before anything is allocated.
+ * believed: each size is compared with the size of the file before anything is allocated.
  */
 #include "tools/formats/npy.h"
 
@@ -35,11 +35,11 @@ static const char magic[MAGIC_SIZE + 1] = "\x93NUMPY";
 struct header {
     char descr[DESCR_SIZE];
     bool fortran_order;
-    int rank;                    /* as the file says: may be more than NPY_MAX_RANK */
+    int rank;                    /* from the file; may be more than NPY_MAX_RANK */
     int64_t shape[NPY_MAX_RANK]; /* the first sizes */
 };
 
-/* What is left to be parsed. */
+/* The text that is left to be parsed. */
 struct text {
     const char *at;
     const char *end;
@@ -51,7 +51,7 @@ static void skip_spaces(struct text *text)
         text->at++;
 }
 
-/* True if the next character that is no space is c, which is then taken. */
+/* Takes the next character that is no space if it is c. Returns whether it is. */
 static bool take(struct text *text, char c)
 {
     skip_spaces(text);
@@ -72,7 +72,8 @@ static bool take_word(struct text *text, const char *word)
     return true;
 }
 
-/* A string without escapes, in either quote. Only printable ASCII: it may go into a message. */
+/* Takes a string without escapes, in either quote. Only printable ASCII is accepted, because the
+ * string may go into a message. */
 static bool take_string(struct text *text, char string[DESCR_SIZE])
 {
     const char quote = take(text, '\'') ? '\'' : '"';
@@ -103,7 +104,7 @@ static bool take_size(struct text *text, int64_t *size)
     return text->at > first;
 }
 
-/* A tuple of sizes: (), (3,), (3, 4). */
+/* Takes a tuple of sizes, such as (), (3,) or (3, 4). */
 static bool take_shape(struct text *text, struct header *header)
 {
     header->rank = 0;
@@ -147,7 +148,8 @@ static bool take_entry(struct text *text, struct header *header, unsigned *seen)
     return i == 1 ? take_bool(text, &header->fortran_order) : take_shape(text, header);
 }
 
-/* Parses the whole header. False: text->at is where it could not be understood. */
+/* Parses the whole header. If it returns false, text->at is the place that could not be
+ * understood. */
 static bool parse_header(struct text *text, struct header *header)
 {
     unsigned seen = 0;
@@ -183,7 +185,7 @@ const char *npy_descr(enum npy_type type)
     return types[type].descr;
 }
 
-/* "'<f4' (float32) or '<f2' (float16)". */
+/* Writes the allowed types as in "'<f4' (float32) or '<f2' (float16)". */
 static void spell_types(unsigned allowed, char text[NPY_TYPES * DESCR_SIZE])
 {
     int used = 0;
@@ -227,7 +229,7 @@ static bool check_header(const char *name, const struct header *header, struct n
 
 /* ---------------------------------------------------------------------------------- reading */
 
-/* Reads the bytes before the header; *length is the header's length. */
+/* Reads the bytes before the header, and sets *length to the length of the header. */
 static bool read_prefix(struct source *source, uint32_t *length)
 {
     unsigned char prefix[PREFIX_V2] = {0};
@@ -263,7 +265,7 @@ static bool read_header(struct source *source, struct header *header)
     return true;
 }
 
-/* Bytes of the elements; false if they are more than a size can say. */
+/* Sets *bytes to the bytes of the elements. Returns false if the number overflows. */
 static bool data_bytes(int rank, const int64_t *shape, size_t element, size_t *bytes)
 {
     *bytes = element;

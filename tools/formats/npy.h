@@ -26,32 +26,32 @@ struct npy {
     void *data;   /* never NULL, even if a size is 0; the caller must npy_free it */
 };
 
-/* Which arrays a reader takes. */
+/* The arrays that a reader accepts. */
 struct npy_form {
     unsigned types; /* 1 << type for each type that is allowed */
     int min_rank, max_rank;
 };
 
-/* Reads an array of that form. The file must be whole and hold nothing else. */
+/* Reads an array of this form. The file must be whole and have nothing else. */
 bool npy_read(const char *name, struct npy_form form, struct npy *array);
 
-/* Makes room for an array of any rank up to 4, all zeros. `name` is for the complaint. */
+/* Makes room for an array of zeros of any rank up to 4. `name` is for the complaint. */
 bool npy_make(const char *name, enum npy_type type, int rank, const int64_t *shape,
               struct npy *array);
 
-/* Bytes of an element, and what a file calls its type: "<f4". */
+/* Return the bytes of an element, and the name of its type in a file, such as "<f4". */
 size_t npy_element(enum npy_type type);
 const char *npy_descr(enum npy_type type);
 
 void npy_free(struct npy *array);
 
-/* The shape as Python writes it, "[2, 3]". Returns text. */
+/* Writes the shape as Python does, such as "[2, 3]". Returns text. */
 const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 
 /* A file to be written. */
 struct npy_output {
     const char *option;      /* the option that names the file, for messages */
-    const char *name;        /* as the user wrote it */
+    const char *name;        /* as written by the user */
     const struct npy *array; /* NULL: the file is `content` */
     const void *content;
     size_t content_bytes;
@@ -60,8 +60,8 @@ struct npy_output {
     char temporary[PATH_ROOM];
 };
 
-/* Sets name and path. Complains if npy_write is bound to fail, so that the user learns it before
- * the work. */
+/* Sets name and path. Complains if npy_write is bound to fail, so that the user learns of it before
+ * the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
 /* Writes all of the files, .npy or not, or none: each is first completed under another name in its

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes .npy files, in format 1.0, and other files: all or none. Each is completed under another
- * name beside its target, and then renamed.
+ * Writes .npy files, in format 1.0, and other files: all or none. Each file is completed under
+ * another name beside its target, and then renamed.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/npy.h"
@@ -20,7 +20,7 @@
 
 enum {
     PREFIX = 10,   /* magic, version, two bytes of length */
-    ALIGNMENT = 64 /* of the elements in the file, as NumPy has it */
+    ALIGNMENT = 64 /* bytes; alignment of the elements in the file, as in NumPy's files */
 };
 
 static const char magic_and_version[] = "\x93NUMPY\x01\x00";
@@ -36,7 +36,7 @@ bool npy_output_at(const char *name, struct npy_output *output)
     output->name = name;
     if (!path_resolve(name, output->path))
         return cannot_write(name);
-    /* A rename would replace a device or a pipe by a file, which nobody means. */
+    /* A rename would replace a device or a pipe by a file, which no user wants. */
     if (!stat(output->path, &status) && !S_ISREG(status.st_mode))
         return complain("cannot write %s: not a regular file", name);
     char *const slash = strrchr(output->path, '/');
@@ -46,7 +46,7 @@ bool npy_output_at(const char *name, struct npy_output *output)
     return writable || cannot_write(name);
 }
 
-/* The text before the elements; its length is a multiple of ALIGNMENT. */
+/* Writes the text before the elements. Returns its length, a multiple of ALIGNMENT. */
 static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
 {
     char *const dict = header + PREFIX;
@@ -67,7 +67,8 @@ static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
     return total;
 }
 
-/* Synced before it is renamed, or a crash could leave the new name with nothing in it. */
+/* Writes the file and syncs it before the rename. Otherwise a crash could leave an empty file under
+ * the new name. */
 static bool write_all(FILE *file, const void *header, size_t length, const void *data, size_t bytes)
 {
     return fwrite(header, 1, length, file) == length && fwrite(data, 1, bytes, file) == bytes &&
@@ -124,8 +125,8 @@ static bool write_and_rename(struct npy_output *outputs, int count)
     return ok;
 }
 
-/* Signals that would end the process wait until the temporary files are gone. SIGXFSZ is ignored,
- * so that a file beyond its size limit is an error of fwrite. */
+/* Writes all files or none. Signals that would end the process wait until the temporary files are
+ * gone. SIGXFSZ is ignored, so that a file beyond its size limit is an error of fwrite. */
 bool npy_write(struct npy_output *outputs, int count)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGALRM};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which file a name leads to: one file may have many names.
+ * The file that a name leads to. One file may have many names.
  */
 #ifndef ATTNKIT_PATH_H
 #define ATTNKIT_PATH_H
@@ -9,12 +9,12 @@
 
 enum { PATH_ROOM = 4096 };
 
-/* The absolute path of a file, links followed; only its last part need not be there yet. False:
- * errno says why. */
+/* Sets path to the absolute path of a file, with links followed. Only the last part of the path
+ * need not exist yet. Returns false and sets errno on an error. */
 bool path_resolve(const char *name, char path[PATH_ROOM]);
 
-/* Whether two names are one file: by device and inode if it is there, also through hard links, else
- * by the path it would have. */
+/* Returns whether two names lead to one file. Existing files are compared by device and inode, also
+ * through hard links, other files by the path that they would have. */
 bool path_same_file(const char *a, const char *b);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A command that is built without libpng refuses to write pictures.
+ * The refusal to write pictures, for a command that is built without libpng.
  */
 #include "tools/formats/picture.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A safetensors file is the length of the header (eight bytes, little-endian), the header, and the
- * bytes of the tensors. The header is JSON,
+ * Reads safetensors files. Such a file is the length of the header (eight bytes, little-endian),
+ * the header, and the bytes of the tensors. The header is JSON,
  *
  *     {"__metadata__": {"format": "pt"},
  *      "q_proj.weight": {"dtype": "BF16", "shape": [64, 64], "data_offsets": [0, 8192]}, ...}
  *
  * possibly with spaces after it. The tensors lie one after the other, without gaps, and fill the
- * file, so that each byte after the header belongs to exactly one.
+ * file, so that each byte after the header belongs to exactly one tensor.
  */
 #include "tools/formats/safetensors.h"
 
@@ -26,15 +26,16 @@ enum {
 
 struct parser {
     struct json json;
-    char *room; /* for the next string; as large as the text that is left */
+    char *room; /* place of the next string; as large as the text that is left */
     struct safetensors *to;
     size_t capacity; /* of to->tensors */
-    char *why;       /* why the header is refused, SAFETENSORS_WHY bytes */
+    char *why;       /* the reason for a refusal of the header, SAFETENSORS_WHY bytes */
 };
 
 /* ---------------------------------------------------------------------------------- one tensor */
 
-/* Writes why the header is refused. Names may have megabytes: quote their beginning by "%.200s". */
+/* Writes the reason for a refusal of the header. Names may have megabytes, so callers quote only
+ * their beginning, by "%.200s". */
 __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, const char *format,
                                                          ...)
 {
@@ -45,7 +46,7 @@ __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, 
     return false;
 }
 
-/* Takes a string and keeps it as long as the header. */
+/* Takes a string. It lives as long as the header. */
 static const char *take_name(struct parser *parser)
 {
     char *const name = parser->room;
@@ -147,7 +148,7 @@ static bool take_tensor(struct parser *parser, struct safetensor *tensor)
 
 /* ---------------------------------------------------------------------------------- the header */
 
-/* Takes {"key": "value", ...}, which says nothing of tensors. */
+/* Takes {"key": "value", ...} and ignores it, because it says nothing about tensors. */
 static bool skip_metadata(struct parser *parser)
 {
     if (!json_take(&parser->json, '{'))
@@ -230,7 +231,8 @@ static int by_place(const void *a, const void *b)
     return by_name(a, b);
 }
 
-/* Refuses tensors that overlap. Checked before gaps, because overlapping tensors often leave gaps.
+/* Refuses tensors that overlap. This is checked before gaps, because overlapping tensors often
+ * leave gaps.
  */
 static bool check_apart(struct parser *parser)
 {

@@ -14,7 +14,7 @@
 
 #include "tools/cli/tool.h"
 
-/* Non-blocking, because opening a FIFO would otherwise wait for a writer. */
+/* Opens the file without blocking, because opening a FIFO would otherwise wait for a writer. */
 bool source_open(const char *name, const char *kind, struct source *source)
 {
     struct stat status;

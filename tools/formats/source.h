@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file that is read from front to back, or in pieces. Nothing in it is believed: each length that
- * is asked for is compared with the bytes that are left. A function that returns false has
+ * A file that is read from front to back, or in pieces. Nothing in the file is believed: each
+ * requested length is compared with the bytes that are left. A function that returns false has
  * complained.
  */
 #ifndef ATTNKIT_SOURCE_H
@@ -14,7 +14,7 @@
 
 struct source {
     const char *name;
-    const char *kind; /* what a message calls it, such as ".npy" */
+    const char *kind; /* the kind of file in messages, such as ".npy" */
     FILE *file;
     int64_t left; /* bytes of the file that have not been read */
 };
@@ -22,10 +22,10 @@ struct source {
 /* Opens a regular file, at its first byte. */
 bool source_open(const char *name, const char *kind, struct source *source);
 
-/* Reads `count` bytes. False: fewer are left. */
+/* Reads `count` bytes. Returns false if fewer are left. */
 bool source_take(struct source *source, void *bytes, size_t count);
 
-/* Sets where source_take reads next, in bytes from the beginning of the file. */
+/* Sets the place that source_take reads next, in bytes from the beginning of the file. */
 bool source_seek(struct source *source, int64_t offset);
 
 void source_close(struct source *source);

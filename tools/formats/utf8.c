@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A character has 1 to 4 bytes. The first one tells how many there are, and each of the others has
- * six bits of it.
+ * Reads and writes UTF-8. A character has 1 to 4 bytes. The first byte gives their number, and each
+ * of the other bytes has six bits of the character.
  */
 #include "tools/formats/utf8.h"
 
 enum { SURROGATES = 0xD800, SURROGATES_END = 0xE000 };
 
-/* Takes only the shortest form, no surrogate, and at most U+10FFFF. */
+/* Takes a character only in its shortest form, no surrogate, and at most U+10FFFF. */
 int utf8_take(const char *at, const char *end, uint32_t *character)
 {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};

@@ -8,14 +8,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The character at `at`, which is before end. Returns how many bytes it has, 1 .. 4; 0 if they are
- * not UTF-8. */
+/* Sets *character to the character at `at`, which is before end. Returns the number of its bytes, 1
+ * .. 4, or 0 if they are not UTF-8. */
 int utf8_take(const char *at, const char *end, uint32_t *character);
 
-/* Appends the character; returns the end. */
+/* Appends the character. Returns the new end of the string. */
 char *utf8_put(char *string, uint32_t character);
 
-/* Whether a terminal may take the character for a command: U+0000 .. U+001F, U+007F .. U+009F. */
+/* Returns whether a terminal may take the character for a command: U+0000 .. U+001F, U+007F ..
+ * U+009F. */
 bool utf8_is_control(uint32_t character);
 
 #endif

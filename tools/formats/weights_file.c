@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads weights from a file or a folder by the same calls.
+ * Weights by name, from a safetensors file or a folder of .npy files.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/weights_file.h"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests and the speed of the backend for ggml run: stock builds of ggml and its test of operators,
-which stay in the user's cache folder, and in the build folder of attnkit the backend and programs of the tree.
+"""Builds for the tests and measurements of the backend for ggml. Stock builds of ggml and its test of operators stay in
+the user's cache folder. The backend and the programs of the tree are in the build folder of attnkit.
 """
 
 import subprocess
@@ -17,15 +17,15 @@ COMPILER = ["c++", "-std=c++17", "-O1", "-pthread"]
 
 
 def libraries(plain=False):
-    """The folder of a stock ggml; of a plain one, which has threads of its own instead of OpenMP, and whose
-    products of many rows are those of each row, without llamafile's tiles."""
+    """Returns the folder of a stock ggml. A plain one has its own threads instead of OpenMP, and no tiles of llamafile,
+    so that a product of many rows has the same bits as products of single rows."""
     if not plain:
         return llamacpp.built("ggml")
     return llamacpp.built("ggml", "plain", ["-DGGML_OPENMP=OFF", "-DGGML_LLAMAFILE=OFF"])
 
 
 def compile_program(program, sources, folder, *more):
-    """Links with the ggml in a folder; with which it runs then says LD_LIBRARY_PATH."""
+    """Compiles a program and links it with the ggml in a folder. LD_LIBRARY_PATH chooses the ggml that it runs with."""
     include = [f"-I{llamacpp.source() / path}" for path in ("ggml/include", "include")]
     program.parent.mkdir(exist_ok=True)
     llamacpp.run(f"compiling {program.name}", *COMPILER, *include, "-I", ROOT, "-o", program, *sources,
@@ -33,7 +33,7 @@ def compile_program(program, sources, folder, *more):
 
 
 def test_backend_ops():
-    """llama.cpp's test of operators."""
+    """Builds llama.cpp's test of operators."""
     folder = libraries()
     program = llamacpp.folder() / "test-backend-ops"
     with llamacpp.alone("test-backend-ops"):
@@ -45,14 +45,14 @@ def test_backend_ops():
 
 
 def ops_program(build, source):
-    """A file of the tree that calls ggml."""
+    """Builds the program of a file of the tree that calls ggml."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source], libraries())
     return made
 
 
 def model_program(build, source):
-    """A file of the tree that runs a model with random weights, and may call attnkit."""
+    """Builds the program of a file of the tree that runs a model with random weights, and may call attnkit."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama",
                     "-I", ROOT / "include", attnkit_library(build))
@@ -68,7 +68,7 @@ def attnkit_library(build):
 
 
 def backend(build, name="backend", ggml=None):
-    """libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit in a build folder."""
+    """Builds libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit in a build folder."""
     folder = build / "llamacpp" / name
     llamacpp.run("cmake", "cmake", "-S", ROOT / "ggml", "-B", folder,
                  f"-DGGML_SOURCE={ggml or llamacpp.source() / 'ggml'}",
@@ -78,7 +78,7 @@ def backend(build, name="backend", ggml=None):
 
 
 def output(*command, **environment):
-    """Status, stdout, stderr; `environment` is all that the program has."""
+    """Runs a program. Returns status, stdout and stderr. `environment` is its whole environment."""
     done = subprocess.run([str(word) for word in command], text=True, errors="replace",
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env={"PATH": "/usr/bin:/bin", **environment})

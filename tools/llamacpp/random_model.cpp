@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What llama.cpp must know of a model, and numbers for its weights. The sizes are small, their
-// ratios those of real ones.
+// The metadata that llama.cpp needs of a model, and numbers for its weights. The sizes are small,
+// but have the ratios of real models.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -25,7 +25,7 @@ struct description {
     std::map<std::string, float> numbers;
 };
 
-// What all models have, before their own.
+// The metadata that all models have, beside their own.
 const description common = {
     {{"context_length", 4096},
      {"embedding_length", 256},
@@ -77,7 +77,7 @@ void describe(gguf_context *metadata, const std::string &architecture, const des
         gguf_set_val_f32(metadata, (architecture + "." + key).c_str(), value);
 }
 
-// The tokens of a text are its bytes.
+// Adds the vocabulary: the tokens of a text are its bytes.
 void describe_vocabulary(gguf_context *metadata)
 {
     std::string names[random_vocabulary];
@@ -110,7 +110,7 @@ gguf_context *describe(const std::string &architecture, uint32_t layers)
     return metadata;
 }
 
-// A number of -1 .. 1 with a variance of 1/3, the same on every machine.
+// Returns a number of -1 .. 1 with a variance of 1/3, the same on every machine.
 float random_number(uint64_t &seed)
 {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -125,8 +125,8 @@ uint64_t seed_of(const char *name)
     return seed;
 }
 
-// Norms are near 1; what a matrix makes has the size of its input. Sharper scores than that come
-// from the projections of q and k.
+// Sets random weights. Norms are near 1, and the output of a matrix has the size of its input. The
+// projections of q and k are larger, for sharper scores.
 void set_weights(ggml_tensor *t, void *)
 {
     const bool is_vector = t->ne[1] == 1, is_bias = std::strstr(t->name, ".bias") != nullptr;

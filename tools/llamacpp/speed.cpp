@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The process of one candidate of tools/llamacpp_speed.py: a model with random weights behind a
-// cache of so many tokens, which prefills and decodes when it is told to.
+// The process of one candidate of tools/llamacpp_speed.py: a model with random weights and a cache
+// of DEPTH tokens, which prefills and decodes on command.
 //
 //     speed LAYERS DEPTH THREADS FLASH KV_TYPE
 //
-// Prints "ready" when the cache is filled. Each line "prefill" of the input is 512 tokens more,
-// each line "decode" 16 tokens one by one; both are forgotten again. Answers with the milliseconds
-// of the prompt or of a token, by the clock and of the processor.
+// Prints "ready" when the cache is filled. Each input line "prefill" computes 512 further tokens,
+// each line "decode" 16 tokens one by one. These tokens are then removed from the cache. The answer
+// is the milliseconds of the prompt or of a token, in wall clock time and in processor time.
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ double milliseconds(clockid_t clock)
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Tokens from a position on; logits of the last one alone.
+// Decodes `count` tokens from a position on, with logits only for the last token.
 void decode(llama_context *context, llama_batch &batch, int position, int count)
 {
     batch.n_tokens = count;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what tools/llamacpp_speed.py has measured in the pages: the table in docs/llamacpp.md, a short one in
-README.md, and a plot in both. The part of a page stands between two comments. Needs matplotlib.
+"""Puts the measurements of tools/llamacpp_speed.py in the pages: the table in docs/llamacpp.md, a short table in
+README.md, and a plot in both. In a page, two comments enclose the part that is replaced. Needs matplotlib.
 """
 
 import datetime
@@ -26,7 +26,7 @@ def origin():
 
 
 def draw(rows):
-    """A panel for each cache; the better mode of stock llama.cpp is 1."""
+    """Draws a panel for each cache. The better mode of stock llama.cpp is 1."""
     caches = list(dict.fromkeys(row.kv for row in rows))
     depths = sorted({row.depth for row in rows})
     figure, panels = pyplot.subplots(1, len(caches), figsize=(5 * len(caches), 3.6), squeeze=False)

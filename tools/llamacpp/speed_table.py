@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tools/llamacpp_speed.py has measured as tables: all of it, and by how much llama.cpp is faster."""
+"""The measurements of tools/llamacpp_speed.py as tables: all of them, and how many times as fast llama.cpp is with the
+backend."""
 
 TITLES = ("fa off", "fa on", "attnkit")
 
 
 class Row:
-    """The medians of one thing that was measured: the name of a candidate -> milliseconds."""
+    """A measured case, and its medians: the name of a candidate -> milliseconds."""
 
     def __init__(self, kv, threads, depth, what, times):
         self.kv, self.threads, self.depth, self.what, self.times = kv, threads, depth, what, times
@@ -23,7 +24,8 @@ def heading():
 
 
 def short_table(rows):
-    """For each cache and number of threads: by how much each depth is faster, prefill and decode."""
+    """Returns the short table. It shows for each cache and number of threads how many times as fast each depth is, in
+    prefill and in decode."""
     depths = sorted({row.depth for row in rows})
     lines = ["| KV | threads | | " + " | ".join(f"depth {depth}" for depth in depths) + " |",
              "| --- | ---: | --- |" + " ---: |" * len(depths)]

@@ -164,7 +164,7 @@ def type_of(array):
 
 
 def tensor(array, type=None, strides=None, layout=0):
-    """The Tensor of an array, which it keeps alive. strides: three, in bytes; without them the array is
+    """Returns the Tensor of an array, and keeps the array alive. strides: three, in bytes; without them the array is
     dense."""
     made = Tensor(array.ctypes.data, type=type_of(array) if type is None else type,
                   layout=layout)
@@ -175,7 +175,7 @@ def tensor(array, type=None, strides=None, layout=0):
 
 
 def as_field(kind, value):
-    """The value of a field: an array becomes its address, a dense Tensor or dense Ints."""
+    """Returns the value of a field: an array becomes its address, a dense Tensor or dense Ints."""
     if not hasattr(value, "ctypes"):
         return value
     if kind is Tensor:
@@ -190,7 +190,7 @@ def is_group(kind):
 
 
 def take(struct, values):
-    """A struct with the values for which it or its groups have fields, and whether there were any. Takes these
+    """Returns a struct with the values for which it or its groups have fields, and whether there were any. Takes these
     values out of the dict."""
     made, count = struct(size=ctypes.sizeof(struct)), len(values)
     for name, kind in struct._fields_:
@@ -204,8 +204,8 @@ def take(struct, values):
 
 
 def new(struct, **values):
-    """A struct that knows its size. A value goes to the field of its name, in the struct or else in
-    the optional group that has it. The arrays must outlive the struct."""
+    """Returns a struct that knows its size. A value goes to the field of its name, in the struct or else in the
+    optional group that has the field. The arrays must outlive the struct."""
     left = {name: value for name, value in values.items() if value is not None}
     made, _ = take(struct, left)
     if left:

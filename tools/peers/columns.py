@@ -5,7 +5,7 @@ libraries/forms.py describes."""
 
 from collections import namedtuple
 
-# module: in libraries/. isa: of attnkit, else None.
+# module: a module in libraries/. isa: attnkit's instruction set, or None for other libraries.
 Column = namedtuple("Column", "title module isa", defaults=[None])
 
 PEERS = {

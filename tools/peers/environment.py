@@ -20,7 +20,7 @@ STAMP = "installed.txt"           # file in the environment: its fully installed
 
 
 def requirements(only):
-    """Peer -> its packages, with options of pip; a section of the file begins with '# peer: '."""
+    """Returns peer -> its packages, with options of pip. A section of the file begins with '# peer: '."""
     sections, name = {}, None
     for line in (HERE / "requirements.txt").read_text().splitlines():
         heading = re.match(r"# (\w+): ", line)
@@ -63,8 +63,8 @@ def advice_without(name):
 
 
 def words_of(package):
-    """The words of a package for pip; for the package with a hash, which is built from source, the file with
-    this hash."""
+    """Returns the words of a package for pip. For the package with a hash, which is built from source, they are the
+    file with this hash."""
     name, *options = package.split()
     if not any(option.startswith("--hash=") for option in options):
         return [name, *options]
@@ -100,7 +100,7 @@ def complete(venv, only, advice=advice_without):
 
 
 def take_matplotlib(venv):
-    """Continues in a Python that has matplotlib: that of the environment, where this one has none."""
+    """Continues in a Python that has matplotlib: in the environment's Python if this one has none."""
     if not importlib.util.find_spec("matplotlib"):
         python = complete(venv, [])
         os.execv(python, [python, *sys.argv])

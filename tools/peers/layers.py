@@ -13,7 +13,7 @@ Weights = namedtuple("Weights", "q k v o cache")
 
 
 def matrix(random, out_dim, in_dim):
-    """A random matrix that keeps the magnitude of its inputs."""
+    """Returns a random matrix that keeps the magnitude of its inputs."""
     return random.standard_normal((out_dim, in_dim), dtype=np.float32) * np.float32(in_dim ** -0.5)
 
 
@@ -42,7 +42,7 @@ class LinearOracle(Checked):
 
 
 class LayerTensors(Output):
-    """x, out, and several equal layers. The last key of a cache is the new row's."""
+    """x, out, and several equal layers. The last key of a cache belongs to the new row."""
 
     def __init__(self, workload, copies=1):
         random, attention, d_model = generator(workload), workload.attention, workload.d_model
@@ -77,7 +77,7 @@ class LayerOracle(Checked):
 
 
 def heads(rows, dim):
-    """[rows, heads * dim] as [heads, rows, dim]."""
+    """Returns [rows, heads * dim] as [heads, rows, dim]."""
     return rows.reshape(len(rows), -1, dim).swapaxes(0, 1)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp from source, in the user's cache folder: the sdist of llama-cpp-python, which holds a
-complete one and is pinned by its hash in requirements.txt, and stock builds of its libraries. Who needs
-them at the same time waits for the other.
+"""llama.cpp from source, in the user's cache folder: the sdist of llama-cpp-python and stock builds of llama.cpp's
+libraries. The sdist has the whole of llama.cpp and is pinned by its hash in requirements.txt. If two programs need
+these files at the same time, one waits for the other.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import tarfile
 from pathlib import Path
 
 REQUIREMENT = re.compile(r"^llama-cpp-python==(\S+) --hash=sha256:(\w+)", re.M)
-INSIDE = "vendor/llama.cpp"  # of the sdist
-# Their targets need no network while they are built: no OpenSSL, no pages of the server.
+INSIDE = "vendor/llama.cpp"  # in the sdist
+# With these options the targets need no network while they are built: no OpenSSL, no pages of the server.
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_CCACHE=OFF",
            "-DLLAMA_BUILD_COMMON=ON", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
            "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF",
@@ -33,13 +33,13 @@ def run(what, *command):
         sys.exit(f"llama.cpp: no {command[0]}, which builds it; Debian and Ubuntu have packages cmake and g++")
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # meson has it, too
+                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # meson needs Ninja, too
     if done.returncode:
         sys.exit(f"llama.cpp: {what} failed\n" + "\n".join(done.stdout.splitlines()[-30:]))
 
 
 def pin():
-    """The version of llama-cpp-python and the hash of its sdist."""
+    """Returns the version of llama-cpp-python and the hash of its sdist."""
     return REQUIREMENT.search(Path(__file__).with_name("requirements.txt").read_text()).groups()
 
 
@@ -59,7 +59,7 @@ def alone(name):
 
 
 def sdist():
-    """The file, which is fetched where it is not there."""
+    """Returns the file of the sdist. Fetches it if it is missing."""
     version, sha256 = pin()
     path = folder() / f"llama_cpp_python-{version}.tar.gz"
     with alone("sdist"):
@@ -84,7 +84,7 @@ def fetch(path, requirement):
 
 
 def source():
-    """The folder of llama.cpp's sources."""
+    """Returns the folder of llama.cpp's sources."""
     file, made = sdist(), folder() / "source"
     with alone("source"):
         if not made.exists():
@@ -103,7 +103,7 @@ def unpack(file, made):
 
 
 def built(target, name="stock", options=()):
-    """The folder with what was made: target is ggml, llama, which brings that along, or llama-server."""
+    """Builds a target, which is ggml, llama (with ggml) or llama-server. Returns the folder of its files."""
     sources, build = source(), folder() / f"build-{name}"
     with alone(f"build-{name}"):
         stamp = build / f"{target}.built"

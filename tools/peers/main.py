@@ -35,7 +35,7 @@ def choose_columns(only, library):
 
 
 def pin(threads):
-    """Everything, roofs included, runs on the last processors: the first has the interrupts."""
+    """Pins everything, roofs included, to the last processors, because the first one has the interrupts."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
 
 
@@ -47,7 +47,7 @@ def machine():
 
 
 def describe_columns(contest, library):
-    """Title -> version, or the reason why the library is missing."""
+    """Returns title -> version, or the reason why the library is missing."""
     described = {}
     for column in contest.columns:
         version = contest.versions.get(column)

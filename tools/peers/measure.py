@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds. In each, every candidate has one turn, in an order drawn anew, and the roof has one,
-so that a changing clock or a neighbour on the machine affects all alike. Medians over the rounds are reported.
+"""The rounds. In each round, every candidate and the roof have one turn, in a new random order, so that a changing
+clock or a neighbour on the machine affects all alike. Medians over the rounds are reported.
 
-Each library has a process of its own, on the same processors, because libraries in one process
-share OpenMP and BLAS settings and can crash each other. Only one process runs at any time, the others are
-stopped: a library's threads may spin between its own calls, as they do in other programs, but never during the
-calls of another library. A turn is one call, or as many as fill TURN seconds, after some that warm the caches
-and are not timed."""
+Each library has a process of its own, on the same processors, because libraries in one process share OpenMP and BLAS
+settings and can crash each other. Only one process runs at any time, the others are stopped: a library's threads may
+spin between its own calls, as they do in other programs, but never during the calls of another library. A turn is one
+call, or as many calls as fill TURN seconds, after some untimed calls that warm the caches."""
 
 import random
 import sys
@@ -58,7 +57,7 @@ class Contest:
             self.absent[column] = str(problem)
 
     def ask(self, column, *command):
-        """The answer of a candidate's process. If the process died, a new one is started for the next
+        """Returns the answer of a candidate's process. If the process died, a new one is started for the next
         workload."""
         worker = self.workers.get(column)
         if worker is None:
@@ -75,7 +74,7 @@ class Contest:
     # ------------------------------------------------------------------------- a workload
 
     def prepare(self, column, workload, oracle):
-        """A result without times: 'ok', 'wrong' or 'cannot'."""
+        """Returns a result without times: 'ok', 'wrong' or 'cannot'."""
         try:
             forms = self.ask(column, "prepare", workload, oracle)
         except Cannot as problem:
@@ -123,7 +122,7 @@ class Contest:
         return bursts
 
     def finish(self, column, result, oracle):
-        """Checks the last output as well, and takes the medians."""
+        """Checks the last output, and takes the medians."""
         try:
             error = self.ask(column, "finish")
         except Cannot as problem:
@@ -139,7 +138,7 @@ class Contest:
                                median(shares) > DISTURBED * self.options.threads)
 
     def run(self, workload):
-        """All results of a workload."""
+        """Returns all results of a workload."""
         began = time.monotonic()
         oracle = oracle_of(workload)
         results = {column: self.prepare(column, workload, oracle) for column in self.columns}
@@ -153,7 +152,7 @@ class Contest:
 
 
 def summary(workload, oracle, bursts, results):
-    """The entry of a workload in the JSON file."""
+    """Returns the entry of a workload in the JSON file."""
     roof = None if None in bursts else median(bursts)
     for result in results.values():
         if "seconds" in result:
@@ -170,7 +169,7 @@ def summary(workload, oracle, bursts, results):
 
 
 def ranking(results):
-    """The best peer, and how much faster the best column of attnkit is."""
+    """Returns the best peer, and how many times as fast the best column of attnkit is."""
     ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
     peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
     if not peers:

@@ -33,7 +33,7 @@ STYLE = {"font.size": 10, "font.family": "DejaVu Sans", "svg.fonttype": "none", 
 
 
 def looks(results):
-    """Title -> (colour, marker)."""
+    """Returns title -> (colour, marker)."""
     ours = iter(OURS)
     return {title: next(ours) if column["isa"] else paler(*PEERS[title])
             for title, column in results["columns"].items()}
@@ -52,7 +52,7 @@ def is_ours(results, title):
 
 
 def label(entry):
-    """The label of a workload, in two or three short lines: name, heads and dim, lengths."""
+    """Returns the label of a workload, in two or three short lines: name, heads and dim, lengths."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
@@ -98,7 +98,7 @@ def bar(axes, at, width, result, colour, ours):
 
 
 def separate_decode(axes, entries):
-    """Separates decode, which has another roof and stands at the end."""
+    """Draws a line before decode, which has another roof and comes last."""
     decode = [entry["roof"]["kind"] == "read" for entry in entries]
     if any(decode) and not all(decode):
         axes.axvline(decode.index(True) - 0.5, color="#888888", linewidth=1, linestyle=(0, (4, 3)))
@@ -185,7 +185,7 @@ def name_points(axes, entries):
 
 
 def joined(names):
-    """'W5 4096, 16384' of W5_4096 and W5_16384, without types."""
+    """Joins names without types: 'W5 4096, 16384' from W5_4096 and W5_16384."""
     words, before = [], None
     for name in names:
         first, rest = (name.split("_") + [""])[:2]
@@ -239,7 +239,7 @@ def title(figure, results):
 
 
 def page(figure, results):
-    """Bars above; below the roofline and, if it was measured, the smallest call."""
+    """Draws the page: the bars above, the roofline below, and beside it the smallest call if it was measured."""
     entries = [e for e in results["workloads"] if not e["tiny"] and e["roof"]["speed"]]
     entries.sort(key=lambda e: e["roof"]["kind"] == "read")
     tiny = next((e for e in results["workloads"] if e["tiny"] and is_timed(e)), None)
@@ -273,7 +273,7 @@ def heading(entries):
 
 
 def draw(results, prefix):
-    """Writes prefix.png and prefix.svg, each whole or not at all; returns their names."""
+    """Writes prefix.png and prefix.svg, each whole or not at all. Returns their names."""
     written = []
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(14.5, 9.4))

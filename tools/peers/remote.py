@@ -61,7 +61,7 @@ class Worker:
         return value
 
     def death(self):
-        """The cause of death, and the last line of output."""
+        """Returns the cause of death, and the last line of output."""
         status = self.process.wait()
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").split("\n")

@@ -20,7 +20,7 @@ def speed(value, kind):
 
 
 class Notes:
-    """Reasons by number, each once."""
+    """Notes: reasons with numbers, each reason once."""
 
     def __init__(self):
         self.reasons = []
@@ -45,19 +45,19 @@ def cell(entry, result, notes):
 
 
 def full(entry):
-    """The roof that is 100 %."""
+    """Returns the roof that is 100 %."""
     if entry["tiny"] or not entry["roof"]["speed"]:
         return ""
     return speed(entry["roof"]["speed"], entry["roof"]["kind"])
 
 
 def types(results):
-    """The types of the workloads, each once."""
+    """Returns the types of the workloads, each once."""
     return list(dict.fromkeys(entry["type"] for entry in results["workloads"]))
 
 
 def errors(results, type):
-    """The largest of each column, over the workloads of a type."""
+    """Returns a row with the largest error of each column, over the workloads of a type."""
     row = [f"largest error, {type}", ""]
     for title in results["columns"]:
         found = [e["results"][title]["error"] for e in results["workloads"]
@@ -67,7 +67,7 @@ def errors(results, type):
 
 
 def rows(results, notes):
-    """The table with its header, as text."""
+    """Returns the table with its header, as text."""
     titles = list(results["columns"])
     table = [["workload", "roof", *titles, "best peer", "attnkit / best"]]
     for entry in results["workloads"]:
@@ -82,7 +82,8 @@ def rows(results, notes):
 
 
 def forms_of(results, title):
-    """'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' if there was no choice."""
+    """Returns the used forms, such as 'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' if there was no
+    choice."""
     used, choice = {}, False
     for entry in results["workloads"]:
         result = entry["results"][title]
@@ -129,13 +130,13 @@ def forms(results):
 
 
 def two_lines(cell):
-    """A header above the other half of itself: 'ONNX', 'Runtime'."""
+    """Splits a header into two lines: 'ONNX', 'Runtime'."""
     first, _, second = cell.partition(" ")
     return (first, second) if second else ("", first)
 
 
 def aligned(table):
-    """The lines of a table: words to the left, figures to the right."""
+    """Returns the lines of a table, with words aligned to the left and figures to the right."""
     header = [two_lines(cell) for cell in table[0]]
     table = [[upper for upper, _ in header], [lower for _, lower in header], *table[1:]]
     widths = [max(map(len, column)) for column in zip(*table)]
@@ -157,7 +158,7 @@ def text(results):
 
 
 def bold_best(cells, entry, titles):
-    """The fastest in bold."""
+    """Makes the fastest time bold."""
     times = {t: entry["results"][t]["seconds"] for t in titles if "seconds" in entry["results"][t]}
     if times:
         best = 2 + titles.index(min(times, key=times.get))

@@ -16,7 +16,7 @@ KEY = {"fma": "roof_GFLOPS", "read": "roof_GBps"}
 
 
 class Roofs:
-    """A roof is None where there are no benches; `missing` then says why."""
+    """The roofs. A roof is None if there are no benches; `missing` then has the reason."""
 
     def __init__(self, build, threads):
         self.command = Path(build) / "tools" / "attnkit"
@@ -24,7 +24,7 @@ class Roofs:
         self.missing = None
 
     def burst(self, kind):
-        """FLOP/s or byte/s of the fastest instruction set."""
+        """Returns FLOP/s or byte/s of the fastest instruction set."""
         if self.missing:
             return None
         try:

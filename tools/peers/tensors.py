@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 
 LINE = 64                # every tensor begins at a cache line, for all candidates alike
-MOST_PAIRS = 1 << 26     # pairs of a query row and a key; beyond that the oracle takes a sample of rows
+MOST_PAIRS = 1 << 26     # pairs of a query row and a key; with more pairs the oracle takes a sample of rows
 SAMPLE = 128             # query rows of each head
 LEAST_COLD = 128 << 20   # bytes
 WRONG = 1e-3             # error relative to the largest element
 
 BLOCK = 32               # elements of a row in a block of Q8_0
 
-# How arrays store the types. NumPy has no bfloat16: an array of uint16 is one of them. A block of ggml's
-# Q8_0, which NumPy has neither, is a record.
+# The dtypes of arrays that store the types. NumPy has neither bfloat16 nor ggml's Q8_0: an array of uint16 stands for
+# bfloat16, and a block of Q8_0 is a record.
 STORED = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
           "bfloat16": np.dtype(np.uint16),
           "q8_0": np.dtype([("scale", np.float16), ("integers", np.int8, BLOCK)])}
 
 
 def blocks(values):
-    """float32 rows as Q8_0; the largest element of a block becomes 127 or -127."""
+    """Converts float32 rows to Q8_0. The largest element of a block becomes 127 or -127."""
     values = values.reshape(*values.shape[:-1], -1, BLOCK)
     array = np.empty(values.shape[:-1], STORED["q8_0"])
     array["scale"] = np.abs(values).max(axis=-1) / 127
@@ -35,7 +35,7 @@ def blocks(values):
 
 
 def rounded(values, type):
-    """float32 values as an array of the type, to nearest even."""
+    """Converts float32 values to an array of the type, rounded to nearest even."""
     if type == "q8_0":
         return blocks(values)
     if type != "bfloat16":
@@ -45,7 +45,7 @@ def rounded(values, type):
 
 
 def widened(array):
-    """The values of an array of any type."""
+    """Returns the values of an array of any type."""
     if array.dtype == STORED["q8_0"]:
         values = array["integers"] * array["scale"].astype(np.float32)[..., None]
         return values.reshape(*array.shape[:-1], -1)
@@ -55,7 +55,7 @@ def widened(array):
 
 
 def aligned(shape, dtype=np.float32, fill=None):
-    """An array at a cache line."""
+    """Makes an array that begins at a cache line."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     memory = np.empty(size + LINE, dtype=np.uint8)
     start = -memory.ctypes.data % LINE
@@ -70,7 +70,7 @@ def aligned_copy(array):
 
 
 def last_level_cache():
-    """Bytes of the largest CPU cache that the kernel reports; 0 if it reports none."""
+    """Returns the bytes of the largest CPU cache that the kernel reports, or 0 if it reports none."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()
@@ -79,8 +79,8 @@ def last_level_cache():
 
 
 def cold_copies(workload, mib=None):
-    """How many copies of the cold data are needed so that no call finds data in a CPU cache that an earlier
-    call has read; with `mib`, as many as fill so much memory."""
+    """Returns how many copies of the cold data are needed so that no call finds data in a CPU cache that an earlier
+    call has read. With `mib`, returns as many copies as fill `mib` MiB."""
     if not workload.cold_bytes:
         return 1
     memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())
@@ -88,12 +88,12 @@ def cold_copies(workload, mib=None):
 
 
 def generator(workload):
-    """The generator of a workload's random numbers."""
+    """Returns the generator of a workload's random numbers."""
     return np.random.default_rng(zlib.crc32(workload.name.encode()))
 
 
 class Output:
-    """out, which all kinds of workloads have."""
+    """The output `out`, which all kinds of workloads have."""
 
     def forget_out(self):
         """Sets all bits of out, which is a NaN in every type."""
@@ -101,12 +101,12 @@ class Output:
 
 
 def heads_within_tokens(array):
-    """A view [batch, heads, keys, dim] of memory [batch, keys, heads, dim]."""
+    """Returns a view [batch, heads, keys, dim] of memory [batch, keys, heads, dim]."""
     return aligned_copy(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
 class Tensors(Output):
-    """q, out, and pairs of k and v: several equal ones for decode and for few rows."""
+    """q, out, and pairs of k and v. Decode and few rows have several equal pairs."""
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
@@ -119,19 +119,19 @@ class Tensors(Output):
 
 
 def sampled_rows(workload):
-    """The query rows that are checked: all, or as many evenly spread ones, first and last included."""
+    """Returns the query rows that are checked: all rows, or SAMPLE evenly spread rows, first and last included."""
     if workload.batch * workload.q_heads * workload.q_len * workload.kv_len <= MOST_PAIRS:
         return np.arange(workload.q_len)
     return np.linspace(0, workload.q_len - 1, SAMPLE).astype(int)
 
 
 def up_to(positions, keys):
-    """Which keys rows see: the keys up to the row's position, as [rows, keys]."""
+    """Returns which keys rows see, as [rows, keys]: the keys up to the row's position."""
     return np.arange(keys) <= positions[:, None]
 
 
 def drafts(count):
-    """Which rows of a binary tree each row sees: itself and its ancestors."""
+    """Returns which rows of a binary tree each row sees: itself and its ancestors."""
     sees = np.eye(count, dtype=bool)
     for row in range(1, count):
         sees[row] |= sees[(row - 1) // 2]
@@ -139,7 +139,7 @@ def drafts(count):
 
 
 def seen(workload, rows=None):
-    """Which keys the query rows see, all rows or these, as [rows, keys]. Ignores padding."""
+    """Returns which keys the query rows see, all rows or the given ones, as [rows, keys]. Ignores padding."""
     rows = np.arange(workload.q_len) if rows is None else rows
     first = workload.kv_len - workload.q_len  # the first row's own key
     if workload.mask == "cells":
@@ -152,14 +152,14 @@ def seen(workload, rows=None):
 
 
 def additive(workload, dtype):
-    """seen() as a mask [1, 1, rows, keys] of 0 and -inf that is added to scores."""
+    """Returns seen() as a mask [1, 1, rows, keys] of 0 and -inf that is added to scores."""
     mask = aligned((1, 1, workload.q_len, workload.kv_len), dtype, 0)
     mask[0, 0][~seen(workload)] = -np.inf
     return mask
 
 
 def head_oracle(q, k, v, sees):
-    """Attention of some rows of a head in float64; sees is [rows, keys]."""
+    """Computes attention of some rows of a head in float64. sees is [rows, keys]."""
     q, k, v = (widened(a).astype(np.float64) for a in (q, k, v))
     scores = q.shape[-1] ** -0.5 * (q @ k.T)
     scores[~sees] = -np.inf
@@ -172,7 +172,7 @@ class Checked:
     errors are relative."""
 
     def error(self, out):
-        """The largest absolute error; infinite if there is a NaN."""
+        """Returns the largest absolute error, or infinite if there is a NaN."""
         error = np.abs(widened(out[..., self.rows, :]) - self.values).max()
         return float(error) if np.isfinite(error) else float("inf")
 
@@ -198,7 +198,7 @@ class Oracle(Checked):
 
 
 def cpu_name():
-    """The processor's name, with family and model, because some machines hide the name."""
+    """Returns the processor's name, with family and model, because some machines hide the name."""
     found = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")

@@ -2,8 +2,7 @@
 """The process of one candidate: imports its library, builds the forms of a workload, checks each
 against the oracle, keeps the fastest correct one, and calls it on request.
 
-    worker.py DESCRIPTOR MODULE    the descriptor is of the connection to remote.py, the module in
-                                   libraries/
+    worker.py DESCRIPTOR MODULE    DESCRIPTOR: the connection to remote.py; MODULE: in libraries/
 """
 
 import ctypes
@@ -23,10 +22,10 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds of trying a form, and the most calls
+TRIAL = 0.15        # seconds; a trial ends after them, or after TRIAL_CALLS calls
 TRIAL_CALLS = 50
-LONG = 1.0          # a first call of so many seconds is enough of a trial
-WARM = 0.25         # longer calls need no warm-up of caches
+LONG = 1.0          # seconds; a first call that takes longer is the whole trial
+WARM = 0.25         # seconds; longer calls need no warm-up of caches
 
 
 def one_line(error):
@@ -35,7 +34,8 @@ def one_line(error):
 
 
 def waited():
-    """Seconds that the threads of this process have waited for a processor; 0 if Linux does not report it."""
+    """Returns the seconds that the threads of this process have waited for a processor, or 0 if Linux does not report
+    it."""
     seconds = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
@@ -55,14 +55,15 @@ class Candidate:
         self.warm = False
 
     def make_calls(self, calls, count):
-        """Seconds of a call."""
+        """Makes `count` calls. Returns the seconds of a call."""
         start = self.clock()
         for call in itertools.islice(calls, count):
             call()
         return (self.clock() - start) / count
 
     def forms(self, workload, tensors):
-        """The forms of a workload. Layers and linear maps have a module beside attention's."""
+        """Returns the forms of a workload. The forms of layers and linear maps are in a module beside the module of
+        attention."""
         if workload.kind == "attention":
             return self.module.forms(workload, tensors, self.setting)
         name = self.module.__name__.replace(".", ".layers_")
@@ -72,7 +73,7 @@ class Candidate:
         return forms_of(workload, tensors, self.setting)
 
     def try_form(self, make, tensors):
-        """(form, error, seconds of its best call)"""
+        """Tries a form. Returns (form, error, seconds of its best call)."""
         tensors.forget_out()
         form = make()
         first = self.make_calls(form.calls, len(form.calls))
@@ -87,14 +88,15 @@ class Candidate:
         return form, error, best
 
     def prepare(self, workload, oracle):
-        """Form name -> seconds and error, or the reason why it is missing."""
+        """Tries all forms and keeps the fastest correct one. Returns form name -> seconds and error, or the reason why
+        the form is missing."""
         self.form = self.calls = None
         copies = cold_copies(workload, self.setting.cold)
         self.oracle, tensors, tried = oracle, tensors_of(workload, copies), {}
         for name, make in self.forms(workload, tensors):
             try:
                 form, error, seconds = self.try_form(make, tensors)
-            except Exception as problem:  # whatever a library raises is its answer
+            except Exception as problem:  # a library may raise any exception
                 tried[name] = {"cannot": one_line(problem)}
                 continue
             tried[name] = {"seconds": seconds, "error": error, "wrong": oracle.is_wrong(error)}
@@ -106,13 +108,13 @@ class Candidate:
         return tried
 
     def touch(self):
-        """Reads all copies once, because a hypervisor may have taken back memory that was idle while other
-        candidates were prepared."""
+        """Reads all copies once. A hypervisor may have taken back memory that was idle while other candidates were
+        prepared."""
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):
-        """Seconds per call over `count` calls, after some calls of warm-up, and how many of these seconds the
-        threads waited for a processor."""
+        """Makes `count` calls, after some calls of warm-up. Returns the seconds per call, and how many of these seconds
+        the threads waited for a processor."""
         if self.warm:
             self.make_calls(self.calls, -(-count // 10))
         before = waited()
@@ -120,7 +122,7 @@ class Candidate:
         return seconds, (waited() - before) / count
 
     def finish(self):
-        """The error of the last timed call's output."""
+        """Returns the error of the last timed call's output."""
         return self.oracle.error(self.form.output())
 
 

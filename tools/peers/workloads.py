@@ -10,8 +10,8 @@ SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention: dense tensors [batch, heads, rows, dim], all of one type; a causal one is square. If K and V
-    are q8_0, q and the result are float32."""
+    """Attention: dense tensors [batch, heads, rows, dim], all of one type. A causal workload is square. If K and V are
+    q8_0, q and the result are float32."""
     name: str
     batch: int
     q_heads: int
@@ -21,10 +21,10 @@ class Workload:
     dim: int
     causal: bool = False
     padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
-    tiny: bool = False    # shows the overhead of a call beside arithmetic: its time is reported
+    tiny: bool = False    # mostly the overhead of a call: its time is reported, not a percentage
     type: str = "float32"
     token: bool = False   # K and V are [batch, keys, heads, dim], as caches of runtimes are
-    mask: str = ""        # half, tree or cells of bench/rows/shape.h, said by a dense additive mask
+    mask: str = ""        # half, tree or cells of bench/rows/shape.h, as a dense additive mask
     kind = "attention"
 
     @property
@@ -33,7 +33,7 @@ class Workload:
 
     @property
     def q_type(self):
-        """The type of q and of the result."""
+        """Returns the type of q and of the result."""
         return self.type if self.type in BYTES else "float32"
 
     @property
@@ -42,35 +42,35 @@ class Workload:
 
     @property
     def few(self):
-        """Several query rows for at least 32 times as many keys, as in the benches."""
+        """Returns whether there are several query rows and at least 32 times as many keys, as in the benches."""
         return 1 < self.q_len <= self.kv_len // 32
 
     @property
     def can_fold(self):
-        """Whether the query heads that share a KV head can be rows of one head."""
+        """Returns whether the query heads that share a KV head can be rows of one head."""
         return self.group > 1 and not self.causal
 
     @property
     def roof(self):
-        """The roof that bounds it: 'read' for reading memory, 'fma' for fused multiply-adds."""
+        """Returns the roof that bounds the workload: 'read' for reading memory, 'fma' for fused multiply-adds."""
         return "read" if self.decode else "fma"
 
     @property
     def shapes(self):
-        """The shapes of q, k and v."""
+        """Returns the shapes of q, k and v."""
         kv = (self.batch, self.kv_heads, self.kv_len, self.dim)
         return (self.batch, self.q_heads, self.q_len, self.dim), kv, kv
 
     @property
     def kv_lens(self):
-        """The keys of each batch entry."""
+        """Returns the keys of each batch entry."""
         missing = [self.kv_len * (b % 8) // 16 if self.padded else 0 for b in range(self.batch)]
         return [self.kv_len - m for m in missing]
 
     @property
     def flops(self):
-        """FLOPs as attnkit bench counts them: a causal square counts half, as a flag or as a mask; other masks
-        change nothing."""
+        """Returns the FLOPs as attnkit bench counts them. A causal square counts half, as a flag or as a mask; other
+        masks change nothing."""
         is_half = self.causal or self.mask == "half"
         pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if is_half else 1)
         return 4 * self.dim * self.q_heads * pairs
@@ -81,23 +81,23 @@ class Workload:
 
     @property
     def cold_bytes(self):
-        """Bytes that are in no CPU cache before a call: K and V of decode, or of few rows."""
+        """Returns the bytes that are in no CPU cache before a call: K and V of decode, or of few rows."""
         return self.kv_bytes if self.decode or self.few else 0
 
     @property
     def bytes(self):
-        """The fewest bytes that must be moved: q, k, v and out once."""
+        """Returns the fewest bytes that must be moved: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
         return self.kv_bytes + 2 * BYTES[self.q_type] * q_values
 
     @property
     def work(self):
-        """The work, which divided by the time is compared with the roof."""
+        """Returns the work. The work divided by the time is compared with the roof."""
         return self.kv_bytes if self.roof == "read" else self.flops
 
     @property
     def shape(self):
-        """The shape in the form of attnkit bench."""
+        """Returns the shape in the form of attnkit bench."""
         return self.shape_of()
 
     def shape_of(self, d_model=""):
@@ -155,8 +155,8 @@ class Linear(OfMatrices):
 
 @dataclass(frozen=True)
 class Layer(OfMatrices):
-    """Self-attention with its projections, of one sequence: rows of d_model elements in and out. A single row
-    goes behind the other keys in a cache."""
+    """Self-attention with its projections, of one sequence: rows of d_model elements in and out. A single row is
+    appended to the other keys in a cache."""
     name: str
     attention: Workload
     d_model: int
@@ -168,7 +168,7 @@ class Layer(OfMatrices):
 
     @property
     def q_dim(self):
-        """Elements of a row of q, and of the result of attention."""
+        """Returns the elements of a row of q, and of the result of attention."""
         return self.attention.q_heads * self.attention.dim
 
     @property
@@ -228,7 +228,7 @@ SLOW = "W3_8192"  # the longest workload, which --quick leaves out
 
 
 def find(names):
-    """The workloads of these names. W3 stands for all names that begin with 'W3_'."""
+    """Returns the workloads of these names. W3 stands for all names that begin with 'W3_'."""
     def fits(workload, name):
         return name in (workload.name, workload.name.split("_")[0])
     for name in names:

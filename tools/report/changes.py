@@ -17,7 +17,7 @@ LEVEL = 0.01
 PERMUTATIONS = 999
 LEAST_RUNS = 10     # runs of a series or part; with fewer there are too few orders
 LEAST_SEGMENT = 3   # runs before and after a change
-LEAST_STEP = 0.01   # part of the level before
+LEAST_STEP = 0.01   # share of the level before the change
 
 
 def within_fences(values):
@@ -28,7 +28,7 @@ def within_fences(values):
 
 @functools.cache
 def candidates(n):
-    """(start, first index after the split, end, share before it, weight) of each split of each part."""
+    """Returns (start, first index after the split, end, share before it, weight) of each split of each part."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):
@@ -40,14 +40,14 @@ def candidates(n):
 
 
 def best_split(values):
-    """(how well it separates, first index after it)."""
+    """Returns (separation, first index after the split) of the best split."""
     sums = list(itertools.accumulate(values, initial=0.0))
     return max((abs(sums[i] - sums[start] - (sums[end] - sums[start]) * share) * weight, i)
                for start, i, end, share, weight in candidates(len(values)))
 
 
 def is_unlikely(values, separation):
-    """Whether at most a share of LEVEL of random orders separates as well. Stops as soon as more do."""
+    """Returns whether at most a share of LEVEL of random orders separates as well. Stops as soon as more do."""
     lots, values = random.Random(1), list(values)
     allowed = int(LEVEL * (PERMUTATIONS + 1)) - 1
     for _ in range(PERMUTATIONS):
@@ -69,13 +69,13 @@ def splits(values):
 
 
 def steps(values, places):
-    """(size of the step between medians, place)."""
+    """Returns (size of the step between medians, place) of each place."""
     levels = [median(values[start:end]) for start, end in zip([0, *places], [*places, len(values)])]
     return [(abs(after / before - 1), place) for before, after, place in zip(levels, levels[1:], places)]
 
 
 def find(values):
-    """Indices of the first values of new levels."""
+    """Returns the indices of the first values of new levels."""
     places = splits(values)
     while places and min(steps(values, places))[0] < LEAST_STEP:
         places.remove(min(steps(values, places))[1])

@@ -18,7 +18,7 @@ FAMILIES = {
 
 
 def family_of(context):
-    """The family of the machine that measured, from the context of `attnkit bench`; None if it is not
+    """Returns the family of the machine that measured, from the context of `attnkit bench`, or None if it is not
     listed."""
     numbers = re.match(r"family (\d+), model (\d+)\b", context.get("cpu_model", ""))
     if not numbers:

@@ -12,7 +12,7 @@ def number(value):
 
 
 class Figure:
-    """A plot's area with its margins, and what is drawn so far. Scales turn values into places."""
+    """The area of a plot with its margins, and the drawing so far. Scales turn values into places."""
 
     def __init__(self, width, height, margins, x, y, words):
         top, right, bottom, left = margins
@@ -28,7 +28,7 @@ class Figure:
         self.parts.append(f"<{name}{text}>{inside}</{name}>")
 
     def path(self, places, kind, title=""):
-        """A path through places of the plot's area, not through values."""
+        """Draws a path through places of the plot's area, not through values."""
         if places:
             line = "L".join(f"{number(x)} {number(y)}" for x, y in places)
             self.add("path", named(title), d="M" + line, class_=kind)
@@ -44,7 +44,7 @@ class Figure:
                  rx=2, class_=kind)
 
     def mark(self, x, y, shape, kind, title="", size=4.0):
-        """A marker at a place."""
+        """Draws a marker at a place."""
         corners = " ".join(f"{number(x + size * dx)},{number(y + size * dy)}" for dx, dy in SHAPES[shape])
         if shape == "circle":
             self.add("circle", named(title), cx=number(x), cy=number(y), r=number(0.85 * size), class_=kind)
@@ -76,7 +76,7 @@ def named(title):
 
 
 def scale(bounds, start, end):
-    """bounds: (first, last) or (first, last, "log")."""
+    """Returns a scale. bounds: (first, last) or (first, last, "log")."""
     first, last = bounds[:2]
     change = math.log if len(bounds) == 3 else float
     span = (change(last) - change(first)) or 1.0
@@ -84,14 +84,14 @@ def scale(bounds, start, end):
 
 
 def ticks(low, high, most=5):
-    """Round numbers from low to high."""
+    """Returns round numbers from low to high."""
     steps = (factor * 10 ** power for power in range(300) for factor in (1, 2, 5))
     step = next(step for step in steps if (high - low) / step <= most)
     return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def decades(low, high):
-    """1, 10, 100, ... and, if these are few, also 2 and 5 times as much."""
+    """Returns 1, 10, 100, ... and, if these are few, also 2 and 5 times these numbers."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if math.log10(high / low) > 3 else (1, 2, 5)
     return [f * 10.0 ** e for e in exponents for f in factors if low <= f * 10.0 ** e <= high]

@@ -37,7 +37,7 @@ class Change:
 
     @property
     def is_open(self):
-        """Whether the lost speed has not come back."""
+        """Returns whether the lost speed has not come back."""
         return self.step < 0 and self.now < (1 - changes.LEAST_STEP) * self.before
 
 
@@ -69,7 +69,7 @@ class Machine:
 
 
 def read(folder):
-    """Reads a folder. Returns the machines, the one with the newest run first."""
+    """Reads a folder. Returns the machines. The machine with the newest run is first."""
     folder = Path(folder)
     if not folder.is_dir():
         raise results.Unusable(f"{folder} is no folder")
@@ -95,7 +95,7 @@ def understand(name, runs):
 
 
 def series(machine, row, runs, points):
-    """The series of a row. Disturbed points do not count for levels."""
+    """Returns the series of a row. Disturbed points do not count for levels."""
     good = [point for point in points if point.undisturbed]
     starts = changes.find([point.percent for point in good])
     parts = [good[start:end] for start, end in zip([0, *starts], [*starts, len(good)])] if good else []

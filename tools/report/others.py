@@ -10,7 +10,7 @@ CARD = 360
 
 
 def read(path):
-    """The content of a file of tools/peers.py --json."""
+    """Returns the content of a file of tools/peers.py --json."""
     return results.read_json(path, "tools/peers.py", checked)
 
 
@@ -32,12 +32,13 @@ def checked(content):
 
 
 def is_timed(entry):
-    """Whether a call is too small to be compared with a roof."""
+    """Returns whether a call is too small to be compared with a roof."""
     return entry["tiny"] or not entry["roof"]["speed"]
 
 
 def lead(columns, entry):
-    """The speed of the fastest attnkit divided by the speed of the best other library; None without either."""
+    """Returns the speed of the fastest attnkit divided by the speed of the best other library, or None if either is
+    missing."""
     times = {ours: [entry["results"][title].get("seconds") for title, column in columns.items()
                     if bool(column["isa"]) == ours] for ours in (True, False)}
     best = {ours: min(filter(None, of_them), default=None) for ours, of_them in times.items()}
@@ -45,7 +46,7 @@ def lead(columns, entry):
 
 
 def bars(columns, entry):
-    """A bar for each library: percent of the roof, or the time of a small call."""
+    """Returns a bar for each library: percent of the roof, or the time of a small call."""
     tiny = is_timed(entry)
     figures = {title: result.get("seconds" if tiny else "percent")
                for title, result in entry["results"].items() if title in columns}

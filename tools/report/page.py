@@ -37,7 +37,7 @@ def step(value):
 
 
 def breakable(name):
-    """A row's name, with line breaks allowed behind / and _."""
+    """Returns a row's name, with line breaks allowed behind / and _."""
     return re.sub(r"([/_])", r"\1<wbr>", escape(name))
 
 
@@ -47,13 +47,13 @@ def days(runs):
 
 
 def cell(words, name="", kind=""):
-    """A cell of a table. It carries its column's name, for narrow windows, which stack the cells."""
+    """Returns a cell of a table. It carries its column's name, for narrow windows, which stack the cells."""
     attributes = f' class="{kind}"' if kind else ""
     return f"<td{attributes}" + (f' data-is="{escape(name)}"' if name else "") + f">{words}</td>"
 
 
 def table(heads, rows):
-    """heads: (words, class)."""
+    """Returns a table. heads are pairs (words, class)."""
     head = "".join(f'<th class="{of}">{words}</th>' if of else f"<th>{words}</th>" for words, of in heads)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return (f'<div class="scroll"><table class="stack"><thead><tr>{head}</tr></thead>'
@@ -61,7 +61,7 @@ def table(heads, rows):
 
 
 def card(words, more, svg):
-    """more: text at the right of the words, or on a line of its own if it is muted."""
+    """Returns a card. more is text at the right of the words, or on a line of its own if it is muted."""
     return f"<figure><figcaption><b>{words}</b>{more}</figcaption>{svg}</figure>"
 
 
@@ -113,7 +113,7 @@ def roofs(run):
 
 
 def regressions(machines):
-    """The regressions: open ones first, each kind from the worst on."""
+    """Returns the regressions: open ones first, each kind from the worst on."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:
@@ -135,7 +135,7 @@ def regression(change, say_machine):
 
 
 def able(machines):
-    """The number of rows that can be judged."""
+    """Returns the number of rows that can be judged."""
     return sum(sum(p.undisturbed for p in series.points) >= changes.LEAST_RUNS
                for machine in machines for series in machine.series.values())
 
@@ -210,7 +210,7 @@ def family_key():
 
 
 def newest(machine):
-    """Every row of the newest run. With a single run, the page shows nothing else."""
+    """Shows every row of the newest run. If there is a single run, the page shows nothing else."""
     rows = [row for row in machine.last.rows.values() if row.name in machine.series]
     shown = "".join(
         f"<h4>{escape(family)}</h4>" + table(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots of a history: the percent of a row or a family over its runs, and the roofline of an
-instruction set. A fall is a red triangle that points down, a rise a green one that points up; no fact
-is in the colour alone.
+"""The plots of a history: the percent of a row or a family over its runs, and the roofline of an instruction set. A
+fall is a red triangle that points down, a rise a green triangle that points up, so that colours are not needed to tell
+them apart.
 """
 
 from statistics import median
@@ -19,12 +19,12 @@ def percent(value):
 
 
 def signed(step):
-    """-3.1 %, with a minus sign."""
+    """Returns text such as -3.1 %, with a minus sign."""
     return f"{100 * step:+.1f} %".replace("-", "−")
 
 
 def bounds(values):
-    """A percentage axis is never so short that noise looks like a step."""
+    """Returns the ends of a percentage axis, which is never so short that noise looks like a step."""
     low, high = min(values), max(values)
     missing = max(0.0, 12 - (high - low)) / 2
     return max(0.0, low - missing - 1), high + missing + 2
@@ -34,7 +34,7 @@ def bounds(values):
 
 
 def timeline(machine, values, words, height, notes=1):
-    """A figure over the runs, with room for so many lines of notes above."""
+    """Returns a figure over the runs, with room for `notes` lines of notes above."""
     last, top = max(1, len(machine.runs) - 1), 2 + NOTE * max(1, notes)
     height += NOTE * max(0, notes - 1)
     figure = Figure(CARD, height, (top, 12, 34, 44), (0, last), bounds(values), words)
@@ -53,7 +53,7 @@ def run_words(run):
 
 
 def of_row(machine, series):
-    """Points (hollow: disturbed), the level between changes, and the changes."""
+    """Draws a row: its points (hollow: disturbed), the levels between changes, and the changes."""
     words = f"Percent of the roof of {series.name} over {len(series.points)} runs"
     good = [p for p in series.points if p.undisturbed]
     figure = timeline(machine, [p.percent for p in good or series.points], words, 168, len(series.changes))
@@ -66,7 +66,7 @@ def of_row(machine, series):
         figure.line([(first - 0.3 * (first > 0), level), (last, level)], "level")
     for point in series.points:
         run = machine.runs[point.run]
-        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may be anywhere
+        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may lie outside of the plot
         figure.mark(figure.x(point.run), y, "circle",
                     "point" if point.undisturbed else "point hollow",
                     f"{run.commit}, {run.date:%Y-%m-%d}: {point.percent:.1f} %"
@@ -92,8 +92,8 @@ def draw_change_note(figure, change, y):
 
 
 def of_family(machine, all_series, words):
-    """A thin line for each row, a stronger one for rows that changed, and their changes. A line is broken where
-    every run was disturbed."""
+    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. The line is dashed if
+    all runs of the row were disturbed."""
     shown = {series.name: [p for p in series.points if p.undisturbed] or series.points for series in all_series}
     figure = timeline(machine, [p.percent for points in shown.values() for p in points], words, 210)
     for series in sorted(all_series, key=lambda s: len(s.changes)):
@@ -113,7 +113,7 @@ def of_family(machine, all_series, words):
 
 
 def roof_points(run, isa):
-    """(row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, like the
+    """Yields (row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, like the
     percentages: wall time would include the work of other programs."""
     for row in run.rows.values():
         intensity, percents = row.median("FLOP_per_byte"), row.median("roof_pct")
@@ -123,14 +123,14 @@ def roof_points(run, isa):
 
 
 def roof(run, isa, key):
-    """The median roof beside all rows of this instruction set."""
+    """Returns the median of the roofs that were measured beside the rows of this instruction set."""
     speeds = [row.median(key) for row in run.rows.values() if row.isa == isa and row.threads == 1]
     speeds = [speed for speed in speeds if speed]
     return median(speeds) if speeds else None
 
 
 def of_roofs(run, isa):
-    """The rooflines; None if the run has no calls to place, or lacks a roof."""
+    """Returns the rooflines, or None if the run has no calls to place, or lacks a roof."""
     points = list(roof_points(run, isa))
     fma, read = roof(run, isa, "roof_GFLOPS"), roof(run, isa, "roof_GBps") or roof_of_memory(run)
     if not points or not fma or not read:

@@ -41,7 +41,8 @@ class Row:
         return [m for m in self.measurements if is_undisturbed(m, self.threads)]
 
     def median(self, key):
-        """The median of the undisturbed measurements, or of all if none is undisturbed; None without any."""
+        """Returns the median of the undisturbed measurements, or of all measurements if none is undisturbed. Returns
+        None if there are no measurements."""
         values = [m[key] for m in self.undisturbed or self.measurements if key in m]
         return median(values) if values else None
 
@@ -55,7 +56,7 @@ class Run:
 
     @property
     def machine(self):
-        """The properties that comparable runs share."""
+        """Returns the properties that comparable runs share."""
         return ", ".join(filter(None, (self.context.get("cpu"), self.context.get("cpu_model"))))
 
     @property
@@ -68,7 +69,8 @@ def family(name):
 
 
 def isa(name):
-    """The instruction set in tile/scores/f32/avx2/D128, fma/avx2, prefill/f32/avx2/SHAPE; read/L1 has none."""
+    """Returns the instruction set in a name such as tile/scores/f32/avx2/D128, fma/avx2 or prefill/f32/avx2/SHAPE.
+    read/L1 has none."""
     return next((part for part in name.split("/") if part in ISAS), None)
 
 
@@ -82,12 +84,12 @@ def is_undisturbed(measurement, row_threads):
 
 
 def read(path):
-    """A Run."""
+    """Returns a Run."""
     return read_json(path, "attnkit bench", lambda content: understand(path, content))
 
 
 def read_json(path, whose, understand_it):
-    """The content of a file. Raises Unusable for an incomplete file, or one of another program."""
+    """Returns the content of a file. Raises Unusable for an incomplete file, or one of another program."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -118,15 +120,15 @@ def understand(path, content):
 
 
 def check_words(context):
-    """Raises Unusable for results of other programs, which have no version of attnkit, and of older versions,
-    which lack some of these words."""
+    """Raises Unusable for results of other programs, which have no version of attnkit, and for results of older
+    versions, which lack some of these words."""
     for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
         if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):
             raise ValueError(f"{key} is {context[key]}")
 
 
 def checked(entry):
-    """The name of a row, after a check of its figures."""
+    """Returns the name of a row, after a check of its figures."""
     if not isinstance(entry["name"], str) or not entry["name"]:
         raise ValueError(f"name is {entry['name']}")
     if entry.get("error_occurred"):

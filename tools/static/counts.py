@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions of calls, counted by callgrind: figures without noise.
+"""Counts the instructions of calls by callgrind: figures without noise.
 
     tools/static/counts.py [BUILD_FOLDER]
 
@@ -53,7 +53,7 @@ class CountingFailed(Exception):
 
 
 def totals(folder, isa):
-    """The total of each dump, in callgrind's numbering."""
+    """Yields the total of each dump, in callgrind's numbering."""
     paths = sorted(folder.glob(f"{isa}.*"), key=lambda path: int(path.suffix[1:]))
     for path in paths:
         found = re.findall(r"^totals: (\d+)$", path.read_text(), re.M)
@@ -63,7 +63,7 @@ def totals(folder, isa):
 
 
 def count(build, isa, folder):
-    """The libraries that the program names, and the count of each row."""
+    """Returns the libraries that the program names, and the count of each row."""
     command = ["valgrind", "--tool=callgrind", f"--toggle-collect={COUNTED}",
                f"--dump-after={COUNTED}", f"--callgrind-out-file={folder / isa}", PROGRAM, isa]
     try:
@@ -82,7 +82,7 @@ def count(build, isa, folder):
 
 
 def why_not(build):
-    """What keeps this machine from counting, or None."""
+    """Returns the reason why this machine cannot count, or None."""
     options = build_options(build)
     if not shutil.which("valgrind"):
         return "no valgrind here"
@@ -103,7 +103,7 @@ def libraries_of(lines):
 
 
 def count_all(build):
-    """(compiler, libraries, row -> instructions) of a build."""
+    """Returns (compiler, libraries, row -> instructions) of a build."""
     missing = why_not(build)
     if missing:
         raise NothingToCount(missing)
@@ -128,7 +128,8 @@ def is_sound(stored):
 
 
 def stored_counts(built_by, libraries):
-    """Row -> instructions. NothingToCount: no stored counts are of this compiler and these libraries."""
+    """Returns row -> instructions. Raises NothingToCount if no stored counts are of this compiler and these
+    libraries."""
     stored = read(path_of(built_by), is_sound)
     if not stored:
         raise NothingToCount(f"no counts are stored for {built_by}")
@@ -138,7 +139,7 @@ def stored_counts(built_by, libraries):
 
 
 def write(built_by, libraries, now):
-    """A line for each row, so that a change is a line."""
+    """Writes a line for each row, so that a change is a line."""
     lines = [f"  {json.dumps(name)}: {value}" for name, value in now.items()]
     STORE.mkdir(exist_ok=True)
     path_of(built_by).write_text(f'{{\n "with": {json.dumps(libraries)},\n "instructions": {{\n' +

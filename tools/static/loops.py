@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The cost of the kernels' inner loops as compiled, without running them.
+"""Finds the cost of the kernels' inner loops as compiled, without running them.
 
     tools/static/loops.py BUILD_FOLDER
 
-Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps, takes
-every innermost loop with FMAs on its most used way, the shortest with all FMAs, which leaves out
-the prefetches and changes of scale that are only due now and then, and prints a line for all loops
-of a kernel (and of a type, where it has functions for each) with the same number of FMAs:
-instructions, loads into vectors (a broadcast is one), loads and stores of spilled vectors, and
-the percentage of its FMA port limit that a CPU reaches by llvm-mca 19, each of the worst.
+Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps. Takes every innermost
+loop with FMAs on its most used way. That is the shortest way with all FMAs, without prefetches and changes of scale
+that are only due now and then. Loops of a kernel (and of a type, if it has a function for each type) with the same
+number of FMAs share a line. The line has instructions, loads into vectors (a broadcast is one), loads and stores of
+spilled vectors, and the percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst
+of the loops.
 
-llvm-mca knows neither caches nor the fetching of instructions nor what a store hands to a load.
+llvm-mca models neither caches nor the fetching of instructions nor the forwarding of stores to loads.
 
-Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even for the better:
-figures are stored per instruction set and compiler, and a change of kernels comes with its change of figures,
-which `tools/figures --write` makes. Other compilers only have to keep the limits. Exit status 77: there are no
-objects here that it can read."""
+Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even for the better: figures are
+stored per instruction set and compiler, and a change of kernels comes with its change of figures, which `tools/figures
+--write` makes. Other compilers only have to keep the limits. Exit status 77: there are no objects that this script can
+read."""
 
 import argparse
 import json
@@ -36,15 +36,15 @@ KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tile
 TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # at the end of a function's name
 LEAST_PERCENT = 90
-MOST_LOADS = 0.5  # per FMA: Ice Lake sustains little more than one load of a zmm per cycle
+MOST_LOADS = 0.5  # loads per FMA: Ice Lake sustains little more than one load of a zmm per cycle
 MCA = "llvm-mca-19"  # fixed, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # figures of a loop; the others are cycles of CPUs
-ITERATIONS = 50, 150  # cycles are counted between the two, which leaves out filling the pipeline
+ITERATIONS = 50, 150  # cycles are counted from the first to the second number, without filling the pipeline
 
-# comment: how objdump begins a comment. cpus: models of llvm-mca, and how many FMAs they start in a cycle.
-# jump: a jump or call, its target last. leaves: instructions that do not go on to the next one, and calls.
-# fused: instructions that form one operation with a jump after them, which llvm-mca does not know. memory: a
-# memory operand. copies_sp: makes a frame pointer.
+# comment: how objdump begins a comment. cpus: models of llvm-mca, and how many FMAs they start in a cycle. jump: a jump
+# or call, its target last. leaves: calls, and instructions that do not continue with the next instruction. fused:
+# instructions that form one operation with a jump after them, which llvm-mca does not model. memory: a memory operand.
+# copies_sp: makes a frame pointer.
 Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma memory spill"
                                 " copies_sp")
 X86 = {
@@ -68,8 +68,8 @@ ARM = {
 }
 MACHINES = {
     "avx2": Machine(cpus={"haswell": 2, "znver3": 2}, **X86),
-    # llvm-mca 19's Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, where those CPUs
-    # start two; its Zen 4 takes broadcasts from memory for slower than they are.
+    # llvm-mca 19's Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, where those CPUs start two; its
+    # model of Zen 4 has broadcasts from memory that are too slow.
     "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
 }
@@ -85,7 +85,7 @@ Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 
 def objects(build, isa):
-    """kernel -> its object."""
+    """Returns kernel -> its object."""
     found = {}
     for kernel in KERNELS:
         for path in (build / "kernels" / f"libattnkit_{isa}.a.p").glob(f"*_{kernel}.c.o"):
@@ -94,7 +94,7 @@ def objects(build, isa):
 
 
 def tool_for(machine, path):
-    """The objdump for the machine of an object: the native one, or a cross compiler's."""
+    """Returns the objdump for the machine of an object: the native one, or a cross compiler's."""
     for tool in ("objdump", machine.triple + "-objdump"):
         if shutil.which(tool) and subprocess.run([tool, "-d", path],
                                                  capture_output=True).returncode == 0:
@@ -103,7 +103,7 @@ def tool_for(machine, path):
 
 
 def functions(machine, tool, path):
-    """The name of each function, and the (address, text) of its instructions."""
+    """Yields the name of each function, and the (address, text) of its instructions."""
     listing = run([tool, "-d", "--no-show-raw-insn", path])
     parts = re.split(r"^[0-9a-f]+ <(.*)>:$", listing, flags=re.M)[1:]
     for name, part in zip(parts[::2], parts[1::2]):
@@ -116,7 +116,7 @@ def functions(machine, tool, path):
 
 
 def blocks_of(machine, function):
-    """The basic blocks of a function. A block with a call has no successor, so that loops with calls are left
+    """Returns the basic blocks of a function. A block with a call has no successor, so that loops with calls are left
     out."""
     at = {address: i for i, (address, _) in enumerate(function)}
     targets = {}
@@ -142,8 +142,8 @@ def blocks_of(machine, function):
 
 
 def flow_order(blocks):
-    """The blocks in order of the flow without jumps back; and the entries: the first block, and blocks that
-    only a table of addresses leads to."""
+    """Returns the blocks in order of the flow without jumps back, and the entries. Entries are the first block and
+    blocks that only a table of addresses leads to."""
     order, seen, entries = [], set(), []
     for entry in range(len(blocks)):
         if entry in seen:
@@ -165,7 +165,7 @@ def flow_order(blocks):
 
 
 def dominators(order, entries, before):
-    """block -> its dominators, including itself: the blocks on every way to it."""
+    """Returns block -> its dominators, including itself: the blocks on every way to the block."""
     dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
     changed = True
     while changed:
@@ -179,7 +179,7 @@ def dominators(order, entries, before):
 
 
 def body_of(head, ends, before):
-    """The blocks of a loop: those from which its ends are reached without its head."""
+    """Returns the blocks of a loop: those from which its ends are reached without its head."""
     body, stack = {head}, list(ends)
     while stack:
         block = stack.pop()
@@ -190,7 +190,7 @@ def body_of(head, ends, before):
 
 
 def best_way(blocks, body, head, ends, order):
-    """The way from head to end of a loop with the most FMAs, and among these the fewest instructions."""
+    """Returns the way from head to end of a loop with the most FMAs, and among these the fewest instructions."""
     ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
     place = {block: i for i, block in enumerate(order)}
     for block in (b for b in order if b in body and b in ways):
@@ -203,7 +203,7 @@ def best_way(blocks, body, head, ends, order):
 
 
 def inner_loops(machine, function):
-    """The instructions of the best way through every loop with FMAs that has no such loop inside."""
+    """Yields the instructions of the best way through every innermost loop with FMAs."""
     blocks = blocks_of(machine, function)
     order, entries = flow_order(blocks)
     before = {block: [] for block in order}
@@ -225,7 +225,7 @@ def inner_loops(machine, function):
 
 
 def vectors_loaded(machine, text):
-    """How many vector registers an instruction loads from memory."""
+    """Returns how many vector registers an instruction loads from memory."""
     if not machine.memory.search(text):
         return 0
     if machine.name == "X86-64":
@@ -241,7 +241,7 @@ def vectors_loaded(machine, text):
 
 
 def vectors_spilled(machine, function, body):
-    """How many instructions move a vector to or from a place in the stack frame."""
+    """Returns how many instructions move a vector to or from a place in the stack frame."""
     copies = [machine.copies_sp.match(text) for _, text in function]
     bases = ["rsp" if machine.name == "X86-64" else "sp"] + [copy[1] for copy in copies if copy]
     spill = re.compile(machine.spill.format("(" + "|".join(bases) + ")"))
@@ -260,7 +260,7 @@ def loops_of(machine, kernel, tool, path):
 
 
 def assembly(machine, loops):
-    """The input of llvm-mca: every loop is a region. Its jumps go to some label."""
+    """Returns the input of llvm-mca. Every loop is a region, and all its jumps go to one label."""
     lines = []
     for i, loop in enumerate(loops):
         body = []
@@ -274,7 +274,7 @@ def assembly(machine, loops):
 
 
 def total_cycles(machine, cpu, iterations, text):
-    """The total cycles of each region."""
+    """Returns the total cycles of each region."""
     report = json.loads(run([MCA, f"-mtriple={machine.triple}", f"-mcpu={cpu}",
                              f"-iterations={iterations}", "-json"], input=text))
     return [region["SummaryView"]["TotalCycles"] for region in report["CodeRegions"]]
@@ -293,7 +293,7 @@ def model_cycles(machine, loops):
 
 
 def figures(loops):
-    """'kernel FMAs' -> figure -> its values over these loops, the worst first."""
+    """Returns 'kernel FMAs' -> figure -> its values over these loops, the worst first."""
     groups = {}
     kernels = list(dict.fromkeys(loop.kernel for loop in loops))
     for loop in sorted(loops, key=lambda loop: (kernels.index(loop.kernel), -loop.fmas)):
@@ -332,7 +332,8 @@ def print_table(isa, built_by, now):
 
 
 def broken_limits(isa, now):
-    """The full tiles of scores and weighted_v are the loops with the most FMAs."""
+    """Yields the limits that full tiles break. The full tiles of scores and weighted_v are the loops with the most
+    FMAs."""
     machine = MACHINES[isa]
     for kernel in TILES:
         key = next((key for key in now if kernel_of(key) == kernel), None)
@@ -352,13 +353,13 @@ def broken_limits(isa, now):
 
 
 def worst_change(old, new):
-    """The pair with the largest increase of two sorted lists of the same length."""
+    """Returns the pair with the largest increase of two sorted lists of the same length."""
     pairs = [(a, b) for a, b in zip(old, new) if a != b]
     return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
 
 
 def differences(isa, now, stored, has_mca):
-    """The differences from the stored figures. Without llvm-mca there are no cycles to compare."""
+    """Yields the differences from the stored figures. Without llvm-mca there are no cycles to compare."""
     for key in [*now, *(key for key in stored if key not in now)]:
         group, was = now.get(key), stored.get(key)
         if not group or not was:
@@ -384,7 +385,7 @@ def differences_of(what, group, was, has_mca):
 
 
 def is_sound(stored):
-    """Whether the file has the form compiler -> loops -> figure -> values."""
+    """Returns whether the file has the form compiler -> loops -> figure -> values."""
     return all(isinstance(groups, dict) and
                all(re.fullmatch(r"\S.* \d+", key) and isinstance(group, dict) and
                    COUNTED <= group.keys() and
@@ -399,7 +400,7 @@ def stored_figures(isa):
 
 
 def write(isa, built_by, now):
-    """A line for each kind of loop, so that a change is a line."""
+    """Writes a line for each kind of loop, so that a change is a line."""
     everything = {**stored_figures(isa), built_by: now}
     parts = []
     for name in sorted(everything):
@@ -417,7 +418,7 @@ def has_mca():
 
 
 def look_at(isa, paths, tool):
-    """The figures of the loops of an instruction set."""
+    """Returns the figures of the loops of an instruction set."""
     machine = MACHINES[isa]
     loops = [loop for kernel, path in paths.items()
              for loop in loops_of(machine, kernel, tool, path)]
@@ -427,7 +428,7 @@ def look_at(isa, paths, tool):
 
 
 def look_through(build):
-    """(isa, compiler, figures) of each instruction set whose objects can be read here."""
+    """Yields (isa, compiler, figures) of each instruction set whose objects can be read here."""
     for isa, machine in MACHINES.items():
         paths = objects(build, isa)
         tool = tool_for(machine, next(iter(paths.values()))) if paths else None

@@ -11,7 +11,7 @@ import sys
 from collections import namedtuple
 
 ADVICE = "If that is meant to be, tools/figures --write stores the new figures, for review."
-SKIPPED = 77  # exit status: there are no figures to check here
+SKIPPED = 77  # the exit status if there are no figures to check
 
 # A figure, old and new. None: it does not exist.
 Difference = namedtuple("Difference", "name old new")
@@ -26,7 +26,7 @@ def run(command, **more):
 
 
 def build_options(build):
-    """The options of a build. A subproject has none, because its build lacks the list."""
+    """Returns the options of a build. A subproject has none, because its build lacks the list."""
     path = build / "meson-info" / "intro-buildoptions.json"
     listing = json.loads(path.read_text()) if path.exists() else []
     return {option["name"]: option["value"] for option in listing}
@@ -37,7 +37,7 @@ def is_instrumented(options):
 
 
 def compiler(objdump, path):
-    """'gcc 12.2' or 'clang 14.0', from what the compiler wrote into the object."""
+    """Returns 'gcc 12.2' or 'clang 14.0', from the compiler's comment in the object."""
     dump = run([objdump, "-s", "-j", ".comment", path])
     text = "".join(re.findall(r"^ [0-9a-f]+ .{35}  (.*)$", dump, re.M))
     for name, pattern in (("gcc", r"GCC: \(.*?\) (\d+\.\d+)"), ("clang", r"clang version (\d+\.\d+)")):
@@ -51,8 +51,7 @@ def compiler(objdump, path):
 
 
 def read(path, is_sound):
-    """The contents of a file of figures, {} if it does not exist. Ends the program if the file is not
-    sound."""
+    """Returns the contents of a file of figures, {} if it does not exist. Ends the program if the file is not sound."""
     if not path.exists():
         return {}
     try:
@@ -72,7 +71,7 @@ def is_count(value):
 
 
 def percent(difference):
-    """The change in percent. Infinite: the figure is new or gone, or was 0."""
+    """Returns the change in percent. It is infinite if the figure is new or gone, or was 0."""
     old, new = difference.old, difference.new
     return 100 * (new / old - 1) if old and new is not None else math.inf
 

@@ -122,7 +122,7 @@ static bool export_source(const struct revision *revision)
     return step(revision, git) && step(revision, tar);
 }
 
-/* Whether the project has the option. meson refuses unknown options. */
+/* Returns whether the project has the option. meson refuses unknown options. */
 static bool has_option(const struct revision *revision, const char *option)
 {
     char name[PATH_MAX], line[512], wanted[64];
@@ -196,7 +196,7 @@ static bool build(const struct revision *revision, const char *folder)
 
 /* ----------------------------------------------------------------------------------- the names */
 
-/* FNV-1a hash of a text. */
+/* Returns the FNV-1a hash of a text. */
 static uint32_t hash(const char *text)
 {
     uint32_t value = UINT32_C(2166136261);

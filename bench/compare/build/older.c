@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Workers of revisions that have no bench/worker/. The current worker.c and memory.c, which are
- * installed beside this program, are compiled with the rows and the header of the revision, by its
- * own meson.build. All revisions since the beginning of `attnkit compare` have the functions that
- * worker.c calls. This file serves comparisons with such revisions, above all with ffe4faa, whose
- * speed is the measure of 0.1.0. It can be removed once worker.c no longer fits their rows.
+ * installed beside this program, are compiled with the rows and the header of the revision. The
+ * meson.build for this is in this file. All revisions since the beginning of `attnkit compare` have
+ * the functions that worker.c calls. This file serves comparisons with such revisions, above all
+ * with ffe4faa, whose speed is the measure of 0.1.0. It can be removed once worker.c no longer fits
+ * their rows.
  */
 #include "bench/compare/build/older.h"
 

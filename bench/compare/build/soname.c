@@ -54,7 +54,7 @@ static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
 }
 
 /* Returns the program header of this type that contains the address, or the first of this type if
- * the address is 0. NULL if there is none. */
+ * the address is 0. Returns NULL if there is none. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {
     const ElfW(Ehdr) *const elf = part(image, 0, sizeof *elf);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks and their places. Equal blocks share one place. A temporary block, whatever it holds,
- * shares its place only with the same block of other copies of its side.
+ * Blocks and their places. Equal blocks share one place. A temporary block shares its place only
+ * with the same block of other copies of its side, whatever it holds.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -36,7 +36,7 @@ static struct {
     struct place places[MAX_PLACES];
     int place_count;
     int place_of[ARENA_SIDES][MAX_BLOCKS];
-    int side, index; /* of the block that is placed next */
+    int side, index; /* side and index of the block that is placed next */
 } arena;
 
 uint64_t arena_turn;
@@ -141,8 +141,8 @@ static bool alike(const struct block *a, const struct block *b)
     return a->bytes == b->bytes && a->hash == b->hash && a->is_live == b->is_live;
 }
 
-/* Whether a side fills a block with the same bytes each time. Blocks that contain addresses of its
- * library differ. */
+/* Returns whether a side fills a block with the same bytes each time. Blocks that contain addresses
+ * of its library differ. */
 static bool is_steady(int side, int block)
 {
     const struct record *const records = arena.records[side];
@@ -150,7 +150,8 @@ static bool is_steady(int side, int block)
            alike(&records[0].blocks[block], &records[1].blocks[block]);
 }
 
-/* Returns the place of an equal block of BASE that no earlier block has taken, or else a new place.
+/* Returns the place of an equal block of BASE that no earlier block has taken, or a new place if
+ * there is none.
  */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {

@@ -17,8 +17,8 @@ struct copied {
 
 bool same_bits(const struct copied *base, const struct copied *head);
 
-/* Returns the largest difference, divided by the largest element of base. NAN if that has no
- * meaning: the elements are not floats, one of them is NaN or infinite, or the sizes differ. */
+/* Returns the largest difference, divided by the largest element of base. Returns NAN if that has
+ * no meaning: the elements are not floats, one of them is NaN or infinite, or the sizes differ. */
 double distance(const struct copied *base, const struct copied *head);
 
 #endif

@@ -2,9 +2,9 @@
  *
  * Pairs of calls. Both sides set up the same call in the same memory, and make it right after each
  * other, in random order. A timing covers calls for at least 150 us, so a disturbance that lasts
- * longer is in both timings of a pair. It measures the thread's processor time, which does not
- * count while other programs have the processor. If a side waits by itself, it measures wall clock
- * time.
+ * longer is in both timings of a pair. A timing measures the thread's processor time, which does
+ * not count while other programs have the processor. If a side waits by itself, the timing measures
+ * wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -24,7 +24,7 @@ enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWR
 
 static const double least_seconds = 150e-6; /* shortest timing */
 static const double narrow = 0.01;          /* width of an interval that ends the measurement */
-static const double close_enough = 1e-4;    /* of the largest element, if bits may differ */
+static const double close_enough = 1e-4;    /* in largest elements, if bits may differ */
 
 /* The state of pairs_measure. The set-ups are nested, and the innermost makes all calls. */
 static struct {
@@ -54,7 +54,7 @@ static void blame_side(int side, const char *problem)
         snprintf(text, POINT_NOTE, "%s: %s", side_name(side), problem);
 }
 
-/* A set-up; `ready` gets it as self. */
+/* A set-up. `ready` gets this struct as `self`. */
 struct set_up {
     int side, copy;
     bool is_ready;
@@ -86,7 +86,8 @@ static void try_call(int side, const struct worker_call *call)
 
 /* ------------------------------------------------------------------------------- the results */
 
-/* Whether the results are equal, or close if that is allowed. Only results of floats can be close.
+/* Returns whether the results are equal, or close if that is allowed. Only results of floats can be
+ * close.
  */
 static bool accept_results(const struct copied *base, const struct copied *head)
 {
@@ -102,8 +103,8 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* Makes the first call of a side alone, which has also packed its matrices and filled its cache,
- * and keeps its result. */
+/* Makes the first call of a side alone and keeps its result. The side has packed its matrices and
+ * filled its cache before. */
 static void keep_result(void *self, const struct worker_call *call)
 {
     struct set_up *const its = self;
@@ -124,8 +125,8 @@ static void keep_result(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Whether both sides give the same result alone, each in memory that nothing else has written to.
- * There each operand exists once. */
+/* Returns whether both sides give the same result alone, each in memory that nothing else has
+ * written to. In that memory each operand exists once. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];
@@ -146,7 +147,8 @@ static void forget_alone(void)
     memset(now.alone, 0, sizeof now.alone);
 }
 
-/* Whether each copy gives the same result in its memory beside the others as its side does alone.
+/* Returns whether each copy gives the same result in memory that it shares with other copies as its
+ * side gives alone.
  */
 static bool compare_results(void)
 {
@@ -214,7 +216,8 @@ static void adjust_to(int side, struct timing *timing)
             timing->calls *= 2;
 }
 
-/* Sets clock and number of calls, both the same for all sides. The number is BASE's. */
+/* Returns the clock and the number of calls for all sides. The number of calls is the number that
+ * BASE needs. */
 static struct timing adjust(void)
 {
     struct timing timing = {.clock = CLOCK_THREAD_CPUTIME_ID};
@@ -341,7 +344,7 @@ void pairs_measure(const struct effort *effort, uint64_t *random, struct point *
     memset(now.problems, 0, sizeof now.problems);
     set_outcome(UNMEASURED, "");
     if (compare_alone()) {
-        point->outcome = UNMEASURED; /* so far; keeps a note of compare_alone */
+        point->outcome = UNMEASURED; /* for now; the note of compare_alone stays */
         set_up_next(NULL, NULL);
     }
     forget_alone();

@@ -2,7 +2,7 @@
  *
  * The table of points. Points are named after rows of the benches, in shapes that take a few tenths
  * of a millisecond or less. /planned is a run of a plan. /warm means that K, V and matrices may be
- * in a cache, as everything else is; such calls are disturbed less.
+ * in a cache, as everything else is. Other programs disturb warm calls less.
  */
 #include "bench/compare/measure/points.h"
 
@@ -18,7 +18,7 @@ enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
 
-/* On which instruction sets a point is in --quick: none, the best one, or also AVX2. */
+/* The instruction sets for which --quick has a point: none, the best one, or also AVX2. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
 /* Makes a point for each type, on each instruction set; scalar only has small ones. */
@@ -93,7 +93,7 @@ static const struct workload appends[] = {
     {"append", "B1_H8_L128_D128_tiles", F16, NEVER_QUICK, false},
 };
 
-/* Whether the user has asked for the point of this workload. */
+/* Returns whether the user has asked for the point of this workload. */
 static bool is_chosen(const struct workload *workload, const char *isa, const char *best,
                       const struct choice *choice)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls that are compared: some seventy of every kind, each of a few tenths of a millisecond or
- * less.
+ * The calls that are compared: some seventy calls of all kinds, each of a few tenths of a
+ * millisecond or less.
  */
 #ifndef ATTNKIT_COMPARE_POINTS_H
 #define ATTNKIT_COMPARE_POINTS_H
@@ -12,8 +12,9 @@
 
 /* The user's choice of points. */
 struct choice {
-    const char *isa;    /* points of this one; NULL: of the best one, and some of AVX2 and scalar */
-    bool quick;         /* only the main points */
+    const char
+        *isa;   /* points of this instruction set; NULL: the best one's, some of AVX2 and scalar */
+    bool quick; /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };
 

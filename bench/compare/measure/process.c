@@ -26,7 +26,7 @@ enum { POLL_MILLISECONDS = 100 };
 
 struct shared *shared_make(void)
 {
-    /* The ratios make it large, but few pages are ever written. */
+    /* The ratios make the memory large, but few of its pages are ever written. */
     const size_t ratios = (size_t)MAX_POINTS * MAX_PAIRS;
     struct shared *const shared =
         mmap(NULL, sizeof *shared + ratios * sizeof(double), PROT_READ | PROT_WRITE,
@@ -99,8 +99,8 @@ static void name_points(const struct plan *plan, struct shared *shared)
             memcpy(shared->points[p][i].name, names[i], POINT_NAME);
 }
 
-/* Returns the seconds that a point may take: 3 equal shares of the budget that is left, because
- * other points need less than their share. At least 0.5 s, at most 10 s. */
+/* Returns the seconds that a point may take, at least 0.5 s and at most 10 s. A point may take 3
+ * equal shares of the budget that is left, because most points need less than their share. */
 static double limit_of_point(const struct shared *shared, int process, int point)
 {
     const double least = 0.5, most = 10.0, shares = 3.0;

@@ -56,7 +56,7 @@ static void *open_file(const char *file, const char *name, char problem[SIDES_PR
 }
 
 /* Returns the worker in a module. Refuses other versions, whose fields after the version are
- * unknown. Returns NULL if problem says why not. */
+ * unknown. Returns NULL on an error, and writes it to problem. */
 static const struct worker *find_worker(void *module, const char *side, char problem[SIDES_PROBLEM])
 {
     const struct worker *const worker = dlsym(module, "attnkit_worker");
@@ -96,7 +96,8 @@ static bool load(const char *folder, int index, int copy, char problem[SIDES_PRO
     return !problem[0];
 }
 
-/* Whether all sides are different libraries: the loader may reuse one that it has already loaded.
+/* Returns whether all sides are different libraries: the loader may reuse one that it has already
+ * loaded.
  */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {

@@ -31,7 +31,7 @@ static bool is_unclear(const struct point *point)
     return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* Whether a point is wrong whatever its times are. */
+/* Returns whether a point is wrong whatever its times are. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||
@@ -43,7 +43,7 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
-/* The second process measures few points, so less evidence is enough. */
+/* Asks for less evidence in the second process, which measures few points. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;

@@ -9,32 +9,33 @@
 
 enum verdict { GREEN, RED, INCONCLUSIVE };
 
-/* A point as the first process has measured it, and the second one, if it was needed. */
+/* A point as the first process has measured it, and as the second process has, if it was needed. */
 struct judged {
     const struct point *first, *second; /* second counts only if second->wanted */
 };
 
 extern const double slower_from; /* 1.01 */
 
-/* Whether the ratio is above 1.01, or below 0.99, and a sign test finds that unlikely for equal
- * sides. */
+/* Returns whether the ratio is above 1.01, or below 0.99, and a sign test finds that unlikely for
+ * equal sides. */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 
-/* Whether a second process must measure the point: it is slower, or its interval is so wide that it
- * could be 3 % slower. */
+/* Returns whether a second process must measure the point: it is slower, or its interval is so wide
+ * that it could be 3 % slower. */
 bool point_is_suspect(const struct point *first);
 
 /* Returns "same", "faster", "slower", "unclear", "different" and so on. */
 const char *point_verdict(const struct judged *point);
 
-/* Whether the point is slower in both processes; p < 0.01 is enough in the second one. */
+/* Returns whether the point is slower in both processes; p < 0.01 is enough in the second one. */
 bool point_is_confirmed(const struct judged *point);
 
-/* Whether the point makes the job red: it is confirmed, or its result is wrong or missing. */
+/* Returns whether the point makes the job red: it is confirmed, or its result is wrong or
+ * missing. */
 bool point_is_red(const struct judged *point);
 
-/* Whether neither process could exclude that the point is slower. */
+/* Returns whether neither process could exclude that the point is slower. */
 bool point_is_unclear(const struct judged *point);
 
 /* The result of BASE against itself. */
@@ -43,8 +44,8 @@ struct control {
     int points;
 };
 
-/* Whether the machine can be trusted now: the ratio is within 0.995 .. 1.005, and its interval
- * within 0.99 .. 1.01. */
+/* Returns whether the machine can be trusted now: the ratio is within 0.995 .. 1.005, and its
+ * interval within 0.99 .. 1.01. */
 bool control_is_good(const struct control *control);
 
 /* Judges a job by the first rule that applies: red if a result is wrong; inconclusive without a

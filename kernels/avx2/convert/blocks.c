@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element to binary32, to TYPE_Q8_0 and, of two types,
- * back, 32 elements at a time: their integers become signed bytes in a ymm, by a shift, a table or
- * a comparison of bits, and then four ymm of binary32. Some 25 instructions for 32 elements, bound
- * by the four conversions, a shuffle each, and the four stores; four ymm are live, and the
- * constants. As blocks of TYPE_Q8_0 the bytes are stored as they are, in some 9 instructions.
+ * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
+ * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
+ * in a ymm, by a shift, a table or a comparison of bits, and then four ymm of binary32. That takes
+ * some 25 instructions, and is bound by the four conversions, a shuffle each, and the four stores.
+ * Live are four ymm and the constants. For TYPE_Q8_0 the signed bytes are stored as they are, in
+ * some 9 instructions.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -18,7 +19,7 @@ static inline floats half_everywhere(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-/* All bits of byte i where bit i is set. */
+/* Returns byte i with all bits set where bit i is set, else 0. */
 static inline __m256i bytes_from_bits(const char *from)
 {
     int bits;
@@ -30,7 +31,7 @@ static inline __m256i bytes_from_bits(const char *from)
     return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
 }
 
-/* Integers of 4 bits of a unit, as bytes. */
+/* Returns the 4-bit integers of a unit as bytes. */
 static inline __m256i quads(const char *from)
 {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)from);
@@ -39,8 +40,8 @@ static inline __m256i quads(const char *from)
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-/* Integers of 2 bits of a unit, as bytes. Each byte becomes the lowest of four bytes, and shifts
- * bring the bits of the other elements to the other three. */
+/* Returns the 2-bit integers of a unit as bytes. Each byte becomes the lowest of four bytes, and
+ * shifts bring the bits of the other elements to the other three bytes. */
 static inline __m256i pairs(const char *from)
 {
     const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
@@ -49,7 +50,7 @@ static inline __m256i pairs(const char *from)
     return _mm256_and_si256(all, _mm256_set1_epi8(3));
 }
 
-/* The integers of a unit, before they are scaled, as signed bytes. */
+/* Returns the integers of a unit, not yet scaled, as signed bytes. */
 static inline __attribute__((always_inline)) __m256i integers(const enum type type,
                                                               const char *block, int64_t unit)
 {
@@ -102,7 +103,7 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* The first element of the largest magnitude. As integers, magnitudes have the order of the
+/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
  * numbers, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
@@ -124,12 +125,12 @@ static inline float largest_of(const float *x)
     return x[__builtin_ctz(is_largest)];
 }
 
-/* The integers of VECTOR elements. */
+/* Returns the integers of VECTOR elements. */
 static inline __attribute__((always_inline)) __m256i integers_from(const enum type type,
                                                                    const float *x, float factor)
 {
     const float zero = (float)zero_integer(type);
-    /* No product where there is no factor: that of an infinity and 0 is NaN. */
+    /* Without a factor there is no product: infinity * 0 would be NaN. */
     const __m256 product = factor == 0.0f
                                ? _mm256_setzero_ps()
                                : _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(factor));
@@ -137,7 +138,7 @@ static inline __attribute__((always_inline)) __m256i integers_from(const enum ty
     return _mm256_min_epi32(q, _mm256_set1_epi32(2 * zero_integer(type) - 1));
 }
 
-/* The integers of 16 elements as bytes. */
+/* Returns the integers of 16 elements as bytes. */
 static inline __attribute__((always_inline)) __m128i bytes_from(const enum type type,
                                                                 const float *x, float factor)
 {
@@ -147,7 +148,7 @@ static inline __attribute__((always_inline)) __m128i bytes_from(const enum type 
     return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-/* Bit i: bit 4 of byte i. */
+/* Returns bit 4 of byte i as bit i. */
 static inline uint32_t fifth_bits(__m128i bytes)
 {
     return (uint32_t)_mm_movemask_epi8(_mm_slli_epi16(bytes, 3));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 8 elements at a time. Bound
- * by loads and stores, except that narrowing to bytes is bound by a division for each element.
- * Types with scales have functions of their own, so that short rows of other types need not save
- * registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 8 elements at
+ * a time. Loads and stores bound it, except that a division for each element bounds narrowing to
+ * bytes. Types with scales have functions of their own, so that short rows of other types need not
+ * save registers.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -18,9 +18,10 @@ static inline uint16_t f16_from_float(float x)
     return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
-/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
- * have numbers without a hidden bit. The NaN of E4M3 has all bits set except the
- * sign. It becomes a NaN here: only then the sum carries into bit 14. */
+/* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
+ * the exponents differ by 8, and both types have numbers without a hidden bit. The NaN of E4M3 has
+ * all bits set except the sign. Only for it the sum below carries into bit 14, by which it becomes
+ * a NaN of binary16. */
 static inline __m256i f16_from_e4m3(__m128i bytes)
 {
     const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
@@ -37,7 +38,8 @@ static inline __m256 product(__m128i halves, float scale, const bool apart)
     return _mm256_mul_ps(whole, _mm256_set1_ps(scale));
 }
 
-/* `scale` is 2^8 times the scale, unless it is `apart` from this power of two. */
+/* Widens n elements. If `apart`, the factor 2^8 is a multiplication of its own; else `scale`
+ * includes it. */
 static inline __attribute__((always_inline)) void
 widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out)
 {
@@ -57,7 +59,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+/* Returns max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes
+ * last. */
 static float scale_of(const float *x, int64_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -84,7 +87,7 @@ static inline __m128i bf16_from_f32(__m256 x)
     return _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* Rounds to the nearest integer, in -127 .. 127. */
+/* Rounds each element to the nearest integer, in -127 .. 127. */
 static inline __m128i bytes_from_f32(__m256 x)
 {
     const __m256i i32 = _mm256_cvtps_epi32(x);

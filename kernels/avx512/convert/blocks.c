@@ -2,10 +2,10 @@
  *
  * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, and
  * for two types also from binary32. 32 elements are converted at a time: their integers become
- * signed bytes in a ymm, by a shift, a table or masks of bits, and then two zmm of binary32. Some
- * 17 instructions for 32 elements, bound by the two conversions and the two stores; two zmm are
- * live, and the constants. As blocks of TYPE_Q8_0 the bytes are stored as they are, in some 9
- * instructions.
+ * signed bytes in a ymm, by a shift, a table or masks of bits, and then two zmm of binary32. That
+ * takes some 17 instructions for 32 elements, and is bound by the two conversions and the two
+ * stores. Live are two zmm and the constants. For TYPE_Q8_0 the signed bytes are stored as they
+ * are, in some 9 instructions.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"
@@ -26,7 +26,7 @@ static inline __mmask32 mask_at(const char *from)
     return bits;
 }
 
-/* Integers of 4 bits of a unit, as bytes. */
+/* Returns the 4-bit integers of a unit as bytes. */
 static inline __m256i quads(const char *from)
 {
     const __m128i bytes = _mm_loadu_si128((const __m128i *)from);
@@ -35,8 +35,8 @@ static inline __m256i quads(const char *from)
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-/* Integers of 2 bits of a unit, as bytes. Each byte becomes the lowest of four bytes, and shifts
- * bring the bits of the other elements to the other three. */
+/* Returns the 2-bit integers of a unit as bytes. Each byte becomes the lowest of four bytes, and
+ * shifts bring the bits of the other elements to the other three bytes. */
 static inline __m256i pairs(const char *from)
 {
     const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
@@ -45,7 +45,7 @@ static inline __m256i pairs(const char *from)
     return _mm256_and_si256(all, _mm256_set1_epi8(3));
 }
 
-/* The integers of a unit, before they are scaled, as signed bytes. */
+/* Returns the integers of a unit, not yet scaled, as signed bytes. */
 static inline __attribute__((always_inline)) __m256i integers(const enum type type,
                                                               const char *block, int64_t unit)
 {
@@ -95,7 +95,7 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* The first element of the largest magnitude. As integers, magnitudes have the order of the
+/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
  * numbers, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
@@ -109,7 +109,7 @@ static inline float largest_of(const float *x)
     return x[__builtin_ctz(low | high << VECTOR)];
 }
 
-/* The integers of VECTOR elements. */
+/* Returns the integers of VECTOR elements. */
 static inline __attribute__((always_inline)) __m512i integers_from(const enum type type,
                                                                    const float *x, float factor)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 16 elements at a time. Bound
- * by loads and stores, but for the division of each element that becomes a byte.
- * Types with scales have functions of their own: a short row of the others then saves no registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 16 elements at
+ * a time. Loads and stores bound it, except that a division for each element bounds narrowing to
+ * bytes. Types with scales have functions of their own, so that short rows of other types need not
+ * save registers.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"
@@ -18,12 +19,13 @@ static inline uint16_t f16_from_float(float x)
         _mm512_cvtps_ph(_mm512_set1_ps(x), _MM_FROUND_TO_NEAREST_INT), 0);
 }
 
-/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
- * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here:
- * only then the sum carries into bit 14. */
+/* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
+ * the exponents differ by 8, and both types have numbers without a hidden bit. The NaN of E4M3 has
+ * all bits set except the sign. Only for it the sum below carries into bit 14, by which it becomes
+ * a NaN of binary16. */
 static inline __m512i f16_from_e4m3(__m256i bytes)
 {
-    enum { A_OR_NOT_B_WHERE_C = 0x72 }; /* a, or where c is set not b */
+    enum { A_OR_NOT_B_WHERE_C = 0x72 }; /* a where c is 0, not b where c is 1 */
     const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
     const __m512i ones = _mm512_or_si512(wide, _mm512_set1_epi16((short)0xc000));
     const __m512i carried = _mm512_add_epi16(ones, _mm512_set1_epi16(0x80));
@@ -37,7 +39,8 @@ static inline __m512 product(__m256i halves, float scale, const bool apart)
     return _mm512_mul_ps(whole, _mm512_set1_ps(scale));
 }
 
-/* `scale` is 2^8 times the scale, unless it is `apart` from this power of two. */
+/* Widens n elements. If `apart`, the factor 2^8 is a multiplication of its own; else `scale`
+ * includes it. */
 static inline __attribute__((always_inline)) void
 widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out)
 {
@@ -56,7 +59,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+/* Returns max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes
+ * last. */
 static float scale_of(const float *x, int64_t n)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -80,7 +84,7 @@ static inline __m256i bf16_from_f32(__m512 x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(half, 16));
 }
 
-/* To nearest, in -127 .. 127. */
+/* Rounds each element to the nearest integer, in -127 .. 127. */
 static inline __m256i bytes_from_f32(__m512 x)
 {
     const __m128i bytes = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x));
@@ -99,7 +103,8 @@ static inline __m256i narrowed(const enum type type, __m512 x, float scale)
     }
 }
 
-/* The first n as elements `at` on of a row, and no byte behind them. */
+/* Stores the first n numbers as elements at .. at + n - 1 of a row, and writes no byte after
+ * them. */
 static inline __attribute__((always_inline)) void
 store_elements(const enum type type, void *row, int64_t at, int64_t n, __m256i elements)
 {

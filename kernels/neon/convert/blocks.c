@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of blocks with less than a byte for an element to binary32, to TYPE_Q8_0 and, of two types,
- * back, 32 elements at a time: their integers become signed bytes in two vectors, by a shift, a
- * table or a test of bits, and then eight vectors of binary32. Some 40 instructions for 32
- * elements, bound by the eight conversions and the eight stores; ten vectors are live, and the
- * constants. As blocks of TYPE_Q8_0 the bytes are stored as they are, in some 10 instructions.
+ * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
+ * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
+ * in two vectors, by a shift, a table or a test of bits, and then eight vectors of binary32. That
+ * takes some 40 instructions, and is bound by the eight conversions and the eight stores. Live are
+ * ten vectors and the constants. For TYPE_Q8_0 the signed bytes are stored as they are, in some 10
+ * instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -18,7 +19,7 @@ static inline float half_everywhere(const char *from)
     return vgetq_lane_f32(vcvt_f32_f16(vcreate_f16(half)), 0);
 }
 
-/* All bits of byte i where bit i of the 2 bytes is set. */
+/* Returns byte i with all bits set where bit i of the 2 bytes is set, else 0. */
 static inline uint8x16_t bytes_from_bits(const uint8_t *from)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);
@@ -26,15 +27,15 @@ static inline uint8x16_t bytes_from_bits(const uint8_t *from)
     return vtstq_u8(spread, vcombine_u8(bit, bit));
 }
 
-/* Integers of 4 bits of half a unit, as bytes. */
+/* Returns the 4-bit integers of half a unit as bytes. */
 static inline __attribute__((always_inline)) uint8x16_t quads(const uint8_t *from, int half)
 {
     const uint8x16_t bytes = vld1q_u8(from);
     return half ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15));
 }
 
-/* Integers of 2 bits of half a unit, as bytes. Each of 4 bytes is copied to 4 bytes, and each copy
- * is shifted by another number of bits. */
+/* Returns the 2-bit integers of half a unit as bytes. Each of 4 bytes is copied to 4 bytes, and
+ * each copy is shifted by another number of bits. */
 static inline uint8x16_t pairs(const uint8_t *from)
 {
     const uint8x16_t own =
@@ -46,7 +47,7 @@ static inline uint8x16_t pairs(const uint8_t *from)
     return vandq_u8(vshlq_u8(spread, vcombine_s8(shift, shift)), vdupq_n_u8(3));
 }
 
-/* The integers of half a unit, before they are scaled. */
+/* Returns the integers of half a unit, not yet scaled. */
 static inline __attribute__((always_inline)) int8x16_t
 integers(const enum type type, const char *block, int64_t unit, int half)
 {
@@ -104,8 +105,8 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
         vst1q_s8((int8_t *)to + half * UNIT / 2, integers(type, block, unit, half));
 }
 
-/* The first element of the largest magnitude; as integers, magnitudes have the order of the
- * numbers, and NaN comes last. Found backwards, so that the first one stays. */
+/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
+ * numbers, and NaN comes last. The search goes backwards, so that the first one stays. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };
@@ -123,19 +124,19 @@ static inline float largest_of(const float *x)
     return x[vminvq_u32(first)];
 }
 
-/* The integers of VECTOR elements. */
+/* Returns the integers of VECTOR elements. */
 static inline __attribute__((always_inline)) uint16x4_t integers_from(const enum type type,
                                                                       const float *x, float factor)
 {
     const float zero = (float)zero_integer(type);
-    /* No product where there is no factor: that of an infinity and 0 is NaN. */
+    /* Without a factor there is no product: infinity * 0 would be NaN. */
     const float32x4_t product =
         factor == 0.0f ? vdupq_n_f32(0.0f) : vmulq_n_f32(vld1q_f32(x), factor);
     const uint32x4_t q = vcvtq_u32_f32(vaddq_f32(product, vdupq_n_f32(zero + 0.5f)));
     return vmovn_u32(vminq_u32(q, vdupq_n_u32(2 * (uint32_t)zero_integer(type) - 1)));
 }
 
-/* The integers of 16 elements as bytes. */
+/* Returns the integers of 16 elements as bytes. */
 static inline __attribute__((always_inline)) uint8x16_t bytes_from(const enum type type,
                                                                    const float *x, float factor)
 {
@@ -146,7 +147,8 @@ static inline __attribute__((always_inline)) uint8x16_t bytes_from(const enum ty
     return vcombine_u8(bytes[0], bytes[1]);
 }
 
-/* Bit i: bit 4 of byte i. Each byte becomes the bit of its place, and 8 of them are added up. */
+/* Returns bit 4 of byte i as bit i. Each byte becomes the bit of its place, and the sum of 8 bytes
+ * is 8 bits. */
 static inline uint32_t fifth_bits(uint8x16_t bytes)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);
@@ -161,7 +163,7 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     const float scale = largest_of(x) / (float)-zero_integer(type), factor = factor_of(scale);
     const uint8x16_t low = bytes_from(type, x, factor);
     const uint8x16_t high = bytes_from(type, x + UNIT / 2, factor);
-    const uint8x16_t packed = vsliq_n_u8(low, high, 4); /* the lower halves of low stay */
+    const uint8x16_t packed = vsliq_n_u8(low, high, 4); /* low's lower halves stay */
     const float plain = isnan(scale) ? NAN : scale;
     const uint16x4_t halves = vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(plain)));
     const uint16_t bits = vget_lane_u16(halves, 0);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, 4 elements at a time, and
- * tiles of K to binary32, 4 elements of 4 keys at a time. Bound by loads and stores, but for the
- * division of each element that becomes a byte.
- * Types with scales have functions of their own: a short row of the others then saves no registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 4 elements at
+ * a time, and of tiles of K to binary32, 4 elements of 4 keys at a time. Loads and stores bound it,
+ * except that a division for each element bounds narrowing to bytes. Types with scales have
+ * functions of their own, so that short rows of other types need not save registers.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -18,9 +18,10 @@ static inline uint16_t f16_from_float(float x)
     return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0);
 }
 
-/* Bytes of TYPE_F8_E4M3 as binary16 of 2^-8 times the number: the exponents differ by 8, and both
- * have numbers without a hidden bit. All bits set but the sign, the one NaN there, become one here:
- * only then the sum carries into bit 14. */
+/* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
+ * the exponents differ by 8, and both types have numbers without a hidden bit. The NaN of E4M3 has
+ * all bits set except the sign. Only for it the sum below carries into bit 14, by which it becomes
+ * a NaN of binary16. */
 static inline float16x8_t f16_from_e4m3(int8x8_t bytes)
 {
     const uint16x8_t wide = vreinterpretq_u16_s16(vshll_n_s8(bytes, 7)); /* bit 14: the sign */
@@ -34,7 +35,8 @@ static inline float32x4_t product(float32x4_t x, float scale, const bool apart)
     return vmulq_n_f32(apart ? vmulq_n_f32(x, 256.0f) : x, scale);
 }
 
-/* `scale` is 2^8 times the scale, unless it is `apart` from this power of two. */
+/* Widens n elements. If `apart`, the factor 2^8 is a multiplication of its own; else `scale`
+ * includes it. */
 static inline __attribute__((always_inline)) void
 widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out)
 {
@@ -52,8 +54,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* The first `lines` lines of a tile, 1 .. 4, to as many columns of rows of n, times the scale of
- * each key where `scale` is not NULL. */
+/* Writes the first `lines` lines of a tile, 1 .. 4, as columns of rows of n elements. If `scale` is
+ * not NULL, elements are multiplied by the scale of their key. */
 static inline __attribute__((always_inline)) void widen_columns(const enum type type,
                                                                 const char *line,
                                                                 const float32x4_t *scale, int lines,
@@ -131,7 +133,8 @@ void attnkit_neon_widen_tile(enum type type, const void *tile, const float *scal
     }
 }
 
-/* max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes last. */
+/* Returns max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes
+ * last. */
 static float scale_of(const float *x, int64_t n)
 {
     uint32x4_t most = vdupq_n_u32(0);
@@ -150,14 +153,14 @@ static inline uint16x4_t bf16_from_f32(float32x4_t x)
     return vshrn_n_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet_nan), 16);
 }
 
-/* To nearest, in -127 .. 127. */
+/* Rounds each element to the nearest integer, in -127 .. 127. */
 static inline int8x8_t bytes_from_f32(float32x4_t x)
 {
     const int16x4_t i16 = vqmovn_s32(vcvtnq_s32_f32(x));
     return vmax_s8(vqmovn_s16(vcombine_s16(i16, i16)), vdup_n_s8(-127));
 }
 
-/* Elements, as many as there are lanes, in the low bytes. */
+/* Returns the elements of all lanes in the low bytes. */
 static inline uint64x1_t narrowed(const enum type type, float32x4_t x, float scale)
 {
     switch (type) {
@@ -170,7 +173,8 @@ static inline uint64x1_t narrowed(const enum type type, float32x4_t x, float sca
     }
 }
 
-/* The first n as elements `at` on of a row, and no byte behind them. */
+/* Stores the first n numbers as elements at .. at + n - 1 of a row, and writes no byte after
+ * them. */
 static inline __attribute__((always_inline)) void
 store_elements(const enum type type, void *row, int64_t at, int n, uint64x1_t elements)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the parts of the decode tile hand to each other: a panel of query rows, and its weights. The
- * decode.h of an instruction set includes this file and has struct scores, with the scores
- * s[r][key] and scale_log2, what they are multiplied by; decode.c has the order of things.
+ * The structs that the parts of the decode tile hand to each other: a panel of query rows, and its
+ * weights. The decode.h of an instruction set includes this file and defines struct scores, with
+ * the scores s[r][key] and their factor scale_log2. The decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_DECODE_PANEL_H
 #define ATTNKIT_DECODE_PANEL_H
@@ -11,26 +11,26 @@
 
 enum { PANEL_ROWS = 4 };
 
-/* Some query rows of a block. Filled in place, and only pointed to: copies of what has just been
- * stored in pieces would wait for it. */
+/* Some query rows of a block. The struct is filled in place and passed by address: a copy of a
+ * struct that was just stored in pieces would wait for the stores. */
 struct panel {
     const struct decode_block *block;
-    const float *q[PANEL_ROWS]; /* past `rows` the last one again */
+    const float *q[PANEL_ROWS]; /* past `rows` the last row again */
     int32_t visible[PANEL_ROWS];
     int first;        /* row of the block */
     int rows;         /* <= PANEL_ROWS */
     int fewest, most; /* of visible */
-    bool far;         /* K and V, for all panels but the first no more */
+    bool far;         /* K and V are in no near cache; only for the first panel, which loads them */
 };
 
-/* Weights of a panel, those of its rows for a key next to each other, 0 from visible[r] on, and
- * what o is multiplied by. */
+/* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each
+ * other. A weight is 0 from key visible[r] on. */
 struct weights {
     _Alignas(sizeof(floats)) float p[KEY_BLOCK][PANEL_ROWS];
     float rescale[PANEL_ROWS];
 };
 
-/* 3 rows are worked on as 4. */
+/* Returns how many rows to compute: 3 rows are computed as 4. */
 static inline int computed_rows(const struct panel *panel)
 {
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;

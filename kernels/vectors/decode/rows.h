@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One block of keys for some query rows, of which row r sees the first visible[r] keys: scores,
- * softmax, and weighted V. Rows go in panels of at most 4 that share the loads of K and V. Called
- * by decode.c of kernels/attention; the decode.c of an instruction set includes this file after
- * softmax_rows.
+ * One block of keys for some query rows: scores, softmax, and weighted V. Row r sees the first
+ * visible[r] keys of the block. Rows are split into panels of at most 4, which share the loads of K
+ * and V. Called by decode.c of kernels/attention; the decode.c of an instruction set includes this
+ * file after softmax_rows.
  */
 #ifndef ATTNKIT_DECODE_ROWS_H
 #define ATTNKIT_DECODE_ROWS_H
 
 #include "kernels/vectors/decode/panel.h"
 
-/* Weights from scores, for so many rows as a constant. */
+/* Turns scores into weights, with the number of rows as a constant. */
 static __attribute__((noinline)) void softmax(const struct panel *panel, struct scores *scores,
                                               struct weights *weights)
 {
@@ -26,7 +26,7 @@ static __attribute__((noinline)) void softmax(const struct panel *panel, struct 
     }
 }
 
-/* The rows of a block from `first` on. */
+/* Fills the panel with `rows` rows of the block from `first` on. */
 static void begin_panel(struct panel *panel, const struct decode_block *block, int first, int rows)
 {
     panel->block = block;
@@ -43,7 +43,7 @@ static void begin_panel(struct panel *panel, const struct decode_block *block, i
     }
 }
 
-/* t in the place of scores, of the keys that each row sees. */
+/* Replaces the scores by t, for the keys that each row sees. */
 static void adjust_scores(const struct panel *panel, struct scores *scores)
 {
     const struct decode_block *const block = panel->block;
@@ -53,7 +53,8 @@ static void adjust_scores(const struct panel *panel, struct scores *scores)
      scores->s[r]);
 }
 
-/* Weights times their factors, those that the row sees: the others are 0 as they are. */
+/* Multiplies the weights of the keys that a row sees by their factors. All other weights are 0
+ * already. */
 static void keep_weights(const struct panel *panel, struct weights *weights)
 {
     for (int r = 0; r < panel->rows; r++) {

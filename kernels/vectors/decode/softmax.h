@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Softmax of the scores of a decode panel for AVX2 and AVX-512: lanes are keys, the sums of the
- * rows are chains in the four lanes of an xmm. Their decode.c include this file.
+ * rows are chains in the four lanes of an xmm. The decode.c of both includes this file.
  */
 #ifndef ATTNKIT_DECODE_SOFTMAX_H
 #define ATTNKIT_DECODE_SOFTMAX_H
 
 #include "kernels/vectors/decode/panel.h"
 
-/* Scores to t, -inf where row r does not see the key; max[r] gets their maximum, lane by lane. */
+/* Turns scores into t, which is -inf where row r does not see the key. max[r] becomes the maximum
+ * of t, lane by lane. */
 static inline __attribute__((always_inline)) void scale_scores(const struct panel *panel,
                                                                struct scores *scores,
                                                                floats max[PANEL_ROWS],
@@ -25,7 +26,7 @@ static inline __attribute__((always_inline)) void scale_scores(const struct pane
         }
 }
 
-/* Weights from scores; the state's maximum and sum are moved on. */
+/* Turns scores into weights, and updates row_max and row_sum of the state. */
 static inline __attribute__((always_inline)) void softmax_rows(const struct panel *panel,
                                                                struct scores *scores,
                                                                struct weights *weights,

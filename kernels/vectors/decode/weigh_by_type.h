@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weighted V of decode for V of any type and so many rows: both are constants in weigh_rows, which
- * the decode_v.c of an instruction set has before it includes this file.
+ * Weighted V of decode for V of any type and any number of rows. Type and number are constants in
+ * weigh_rows, which the decode_v.c of an instruction set defines before it includes this file.
  */
 #ifndef ATTNKIT_DECODE_WEIGH_BY_TYPE_H
 #define ATTNKIT_DECODE_WEIGH_BY_TYPE_H
@@ -73,7 +73,7 @@ void KERNEL(decode_v)(const struct panel *panel, const struct weights *weights)
         weigh_q8_0(panel, weights);
         break;
     default:
-        __builtin_trap(); /* attention/block.c widens it */
+        __builtin_trap(); /* attention/block.c widens all other types before */
     }
 }
 

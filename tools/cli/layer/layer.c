@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `attnkit layer`: the attention layer of a model on arrays from .npy files, timed. The weights are
- * read as models are saved, packed, and used.
+ * read from the files of a model and packed.
  */
 #include "tools/cli/layer/layer.h"
 

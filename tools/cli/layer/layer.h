@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of `attnkit layer`. A struct layer is filled step by step from the options, in the
- * order of the functions below; a function that returns false has complained. Its attention is the
- * struct run of `attnkit run`.
+ * order of the functions below. A function that returns false has complained. The attention of the
+ * layer is the struct run of `attnkit run`.
  */
 #ifndef ATTNKIT_TOOLS_LAYER_H
 #define ATTNKIT_TOOLS_LAYER_H
@@ -12,20 +12,21 @@
 #include "tools/formats/weights_file.h"
 
 struct layer_options {
-    struct run_options run; /* its `weights` are the file of --attention */
+    struct run_options run; /* its field `weights` is the file of --attention */
     const char *weights, *prefix, *heads, *kv_heads, *weight_type;
     const char *x, *context;
     const char *rope, *rope_base, *rope_dim;
     const char *plot, *plot_batch;
 };
 
-/* The matrices and biases of a layer: q, k and v apart, or one after the other in one matrix. */
+/* The matrices and biases of a layer. q, k and v are three matrices, or one after the other in one
+ * matrix. */
 enum role { W_Q, W_K, W_V, W_QKV, W_O, B_Q, B_K, B_V, B_QKV, B_O, ROLES };
 
 struct layer {
     struct run run;
-    int64_t heads, kv_heads; /* 0: as many as W_K has rows for */
-    char *prefix;            /* what the names of all tensors begin with */
+    int64_t heads, kv_heads; /* kv_heads 0: as many heads as W_K has rows for */
+    char *prefix;            /* the beginning of the names of all tensors */
     struct tensor tensors[ROLES];
     attnkit_layer_weights weights;
     struct npy x, context;
@@ -40,24 +41,25 @@ struct layer {
     void *plot; /* the picture as a file */
 };
 
-/* layer_words.c: the options that are numbers or words. False is a usage error. */
+/* In layer_words.c: reads the options that are numbers or words. Returns false on a usage error. */
 bool layer_read_words(const struct layer_options *options, struct layer *layer);
 
-/* layer_weights.c: the weights, and the shape of the layer, which follows from their shapes. */
+/* In layer_weights.c: reads the weights, and sets the shape of the layer, which follows from their
+ * shapes. */
 bool layer_read_weights(const struct layer_options *options, struct layer *layer);
 
-/* layer_arrays.c: the inputs and the shape of the call; then, once run_read_masks and
- * run_read_extras have read the options of attention, memory and files for the results; and the
- * picture. */
+/* In layer_arrays.c: layer_read_arrays reads the inputs and sets the shape of the call.
+ * layer_make_outputs makes memory and files for the results, after run_read_masks and
+ * run_read_extras have read the options of attention. layer_draw draws the picture. */
 bool layer_read_arrays(const struct layer_options *options, struct layer *layer);
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer);
 bool layer_draw(const struct layer_options *options, struct layer *layer);
 
-/* layer_call.c: the weights packed, and the layer run. */
+/* In layer_call.c: pack the weights, and run the layer. */
 bool layer_pack(struct layer *layer);
 bool layer_run(struct layer *layer);
 
-/* layer_summary.c: what was read and written, what ran, and how fast. */
+/* In layer_summary.c: prints the arrays that were read and written, the call, and its speed. */
 void layer_print_summary(const struct layer_options *options, const struct layer *layer);
 
 #endif

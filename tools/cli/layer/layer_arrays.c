@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arrays of `attnkit layer` beside its weights: the inputs, which say the shape of the call,
+ * The arrays of `attnkit layer` beside its weights: the inputs, which give the shape of the call,
  * the results, and the picture of the weights of attention.
  */
 #include "tools/cli/layer/layer.h"
@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------------ inputs */
 
-/* Whether rows have the length that the weights take. */
+/* Returns whether the rows of the array have the length that the weights take. */
 static bool check_length(const char *name, const struct npy *array, int64_t length,
                          const char *weights)
 {
@@ -23,7 +23,7 @@ static bool check_length(const char *name, const struct npy *array, int64_t leng
                     npy_shape(array, shape), (long long)length, weights);
 }
 
-/* Whether the context has the rank, the type and the batch of x. */
+/* Returns whether the context has the rank, the type and the batch of x. */
 static bool check_context(const struct layer_options *options, const struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;
@@ -53,8 +53,8 @@ static bool read_inputs(const struct layer_options *options, struct layer *layer
            check_context(options, layer);
 }
 
-/* Sets the shape of the layer, and of the run's attention, with which masks and arrays are
- * compared. */
+/* Sets the shape of the layer and of the run's attention. Masks and other arrays are compared with
+ * this shape. */
 static void describe_shape(const struct layer_options *options, struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;
@@ -90,8 +90,8 @@ bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
 
 /* ----------------------------------------------------------------------------------- results */
 
-/* An array [batch][heads][rows][last]. The batch is left out if x has none, heads and last if they
- * are negative. */
+/* Makes an array [batch][heads][rows][last]. The batch is left out if x has none, heads and last if
+ * they are negative. */
 static bool make_result(const char *name, enum npy_type type, int64_t heads, int64_t last,
                         const struct layer *layer, struct npy *array)
 {
@@ -104,7 +104,7 @@ static bool make_result(const char *name, enum npy_type type, int64_t heads, int
     return npy_make(name, type, rank, shape, array);
 }
 
-/* Memory for the weights of attention, which the picture needs as well. */
+/* Makes memory for the weights of attention, which the picture needs as well. */
 static bool make_weights(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;
@@ -136,7 +136,7 @@ static bool name_outputs(const struct layer_options *options, struct run *run)
            (!options->plot || run_add_output("--plot", options->plot, NULL, run));
 }
 
-/* Whether no result replaces a file in a folder of weights. No option names these files. */
+/* Returns whether no result replaces a file in a folder of weights. No option names these files. */
 static bool apart_from_weights(const struct layer *layer)
 {
     for (int i = 0; i < layer->run.output_count; i++)
@@ -166,7 +166,7 @@ bool layer_make_outputs(const struct layer_options *options, struct layer *layer
 
 /* ----------------------------------------------------------------------------------- picture */
 
-/* The picture is the last output. */
+/* Draws the picture into the last output. */
 bool layer_draw(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of `attnkit layer`: the weights are packed once, and the layer runs as often as
- * --repeat says.
+ * The calls of `attnkit layer`. The weights are packed once, and the layer runs --repeat times.
  */
 #include "tools/cli/layer/layer.h"
 
 #include <stdlib.h>
 
-enum { ALIGNMENT = 64 }; /* of packed weights */
+enum { ALIGNMENT = 64 }; /* bytes; alignment of packed weights */
 
 static bool make_room(struct layer *layer)
 {
@@ -38,7 +37,7 @@ bool layer_pack(struct layer *layer)
     return true;
 }
 
-/* The attention of the layer's arguments, without the shapes that follow from the weights. */
+/* Describes the attention of the layer, without the sizes that follow from the weights. */
 static void describe_attention(struct layer *layer)
 {
     attnkit_attention_args *const a = &layer->attention;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `attnkit layer` prints when all is written: the layer, the arrays, what ran, and how fast.
+ * The summary that `attnkit layer` prints after all files are written: the layer, the arrays, the
+ * call, and its speed.
  */
 #include "tools/cli/layer/layer.h"
 
@@ -24,7 +25,7 @@ static void print_layer(const struct layer_options *options, const struct layer 
         (long long)w->head_dim, (long long)w->kv_heads, w->kv_heads == 1 ? "" : "s", values);
 }
 
-/* Multiplications and additions of the four projections. */
+/* Returns the multiplications and additions of the four projections. */
 static double projection_flops(const struct layer *layer)
 {
     const attnkit_layer_weights *const w = &layer->weights;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of `attnkit layer`: found by the names that models give them, read, and compared with
- * each other. The shape of the layer follows from their shapes and the number of heads.
+ * The weights of `attnkit layer`. Tensors are found by the names that models give them, read, and
+ * compared with each other. The shape of the layer follows from the shapes of the tensors and the
+ * number of heads.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/layer/layer.h"
@@ -12,8 +13,8 @@
 
 enum { NAMES = 3, LISTED = 8, LIST_TEXT = 1024 };
 
-/* The names of each role, after the prefix. PyTorch's MultiheadAttention has the names that begin
- * with `in_`, or with q, k or v and an underscore. */
+/* The names of each role, after the prefix. Names that begin with `in_`, or with q, k or v and
+ * `_proj_`, are from PyTorch's MultiheadAttention. */
 static const char *const role_names[ROLES][NAMES] = {
     [W_Q] = {"q_proj.weight", "q_proj_weight"},
     [W_K] = {"k_proj.weight", "k_proj_weight"},
@@ -29,8 +30,8 @@ static const char *const role_names[ROLES][NAMES] = {
 
 /* ------------------------------------------------------------------------------------ prefix */
 
-/* The length of the prefix if the name ends with the name of a Q or QKV matrix as a whole word;
- * else -1. */
+/* Returns the length of the prefix if the name ends with the name of a Q or QKV matrix as a whole
+ * word, else -1. */
 static int prefix_length(const char *name)
 {
     static const enum role roles[] = {W_Q, W_QKV};
@@ -73,7 +74,7 @@ static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT
     return count;
 }
 
-/* prefix and name in one string, the caller's to free; NULL: complained. */
+/* Returns prefix and name in one string, which the caller frees, or NULL if it has complained. */
 static char *join(const char *prefix, const char *name)
 {
     const size_t room = strlen(prefix) + strlen(name) + 1;
@@ -99,8 +100,8 @@ static bool find_prefix(const struct weights_file *file, char **prefix)
 
 /* ----------------------------------------------------------------------------------- reading */
 
-/* The name that a role has in the file, the caller's to free; *name is NULL if the file lacks
- * it. */
+/* Sets *name to the name of a role in the file, or to NULL if the file lacks the role. The caller
+ * frees the name. */
 static bool find_role(const struct weights_file *file, const char *prefix, enum role role,
                       char **name)
 {
@@ -121,8 +122,8 @@ static bool find_role(const struct weights_file *file, const char *prefix, enum 
     return true;
 }
 
-/* Whether the tensor has this rank, and no size of 0, which the library would take for a
- * default. */
+/* Returns whether the tensor has this rank and no size of 0, because the library takes a size of 0
+ * for a default. */
 static bool check_tensor(const struct tensor *tensor, int rank)
 {
     if (!tensor->data)
@@ -171,7 +172,7 @@ static bool missing(const struct weights_file *file, const struct layer *layer, 
     return complain("%s has no %s%s", file->path, layer->prefix, role_names[role][0]);
 }
 
-/* Complains of a wrong prefix and lists those of the file. */
+/* Complains of a wrong prefix and lists the prefixes of the file. */
 static bool no_layer(const struct weights_file *file, const struct layer *layer)
 {
     char text[LIST_TEXT];
@@ -217,7 +218,8 @@ static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEX
     return npy_shape(&same, text);
 }
 
-/* Whether the tensor has so many rows; `why` says in the message where the number comes from. */
+/* Returns whether the tensor has `rows` rows. In the message, `why` says what the number follows
+ * from. */
 static bool check_rows(const struct tensor *tensor, int64_t rows, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -234,7 +236,7 @@ static bool check_columns(const struct tensor *tensor, int64_t columns, const ch
                     shape_of(tensor, shape), (long long)columns, why);
 }
 
-/* *part is the rows divided by `by`, which must leave no remainder and not be 0. */
+/* Sets *part to the rows divided by `by`. The quotient must have no remainder and not be 0. */
 static bool divide_rows(const struct tensor *tensor, int64_t by, const char *what, int64_t *part)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -244,7 +246,7 @@ static bool divide_rows(const struct tensor *tensor, int64_t by, const char *wha
                     shape_of(tensor, shape), (long long)by, what);
 }
 
-/* The shape of q, k and v in one matrix: the heads of all three have the same length. */
+/* Sets the shape from a matrix that has q, k and v, whose heads have the same length. */
 static bool shape_fused(const struct tensor *t, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
@@ -256,7 +258,7 @@ static bool shape_fused(const struct tensor *t, struct layer *layer)
     return ok;
 }
 
-/* The KV heads without --kv-heads: as many as W_K has rows for. */
+/* Sets the KV heads. Without --kv-heads they are as many as W_K has rows for. */
 static bool find_kv_heads(const struct tensor *w_k, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
@@ -307,7 +309,8 @@ static bool find_shape(struct layer *layer)
 
 /* ------------------------------------------------------------------------------------- types */
 
-/* The one type of the roles from first to end - 1 that the file has; *type stays if it has none. */
+/* Sets *type to the common type of those roles from first to end - 1 that the file has. If it has
+ * none of them, *type stays. */
 static bool find_type(const struct tensor *t, int first, int end, attnkit_type *type)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};

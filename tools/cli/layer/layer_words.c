@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit layer` that are numbers or words. Every mistake in them that shows
- * without a file is reported here, before a file is read.
+ * The options of `attnkit layer` that are numbers or words. Every mistake that can be found without
+ * a file is reported here, before a file is read.
  */
 #include "tools/cli/layer/layer.h"
 
@@ -31,7 +31,8 @@ static bool read_heads(const struct layer_options *options, struct layer *layer)
                     (long long)layer->heads);
 }
 
-/* To the library a base or a dim of 0 means the default. */
+/* Reads the options of the rotation. A base or a dim of 0 is refused, because the library takes 0
+ * for the default. */
 static bool read_rope(const struct layer_options *options, struct layer *layer)
 {
     static const char *const forms[] = {"interleaved", "half", NULL};
@@ -54,7 +55,7 @@ static bool read_rope(const struct layer_options *options, struct layer *layer)
             complain("--rope-base is %s: must be at least 1", options->rope_base));
 }
 
-/* --weight-type. Without it, the weights keep the type of their file. */
+/* Reads --weight-type. Without it, the weights keep the type of their file. */
 static bool read_weight_type(const struct layer_options *options, struct layer *layer)
 {
     static const char *const types[] = {"f32", "f16", "bf16", "q8_0", NULL};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of `attnkit run`, most of which `attnkit layer` has as well. A struct run is filled
- * step by step from the options, in the order of the functions below; a function that returns false
- * has complained.
+ * The parts of `attnkit run`. `attnkit layer` uses most of them, too. A struct run is filled step
+ * by step from the options, in the order of the functions below. A function that returns false has
+ * complained.
  */
 #ifndef ATTNKIT_RUN_H
 #define ATTNKIT_RUN_H
@@ -38,7 +38,7 @@ struct run_mask {
     struct npy array;
 };
 
-/* K or V in the type that attention reads; NULL if the file has this type. */
+/* K or V in the type that attention reads. The pointers are NULL if the file has this type. */
 struct converted {
     void *data;
     float *scales; /* of int8 rows */
@@ -53,13 +53,14 @@ struct run {
     struct converted k_converted, v_converted;
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
-    attnkit_type kv_type;         /* read only if the option is there */
-    struct naturals kv_len, seed; /* as given: one number, or one for each batch entry */
+    attnkit_type kv_type;         /* valid only if the option is given */
+    struct naturals kv_len, seed; /* from the options: one number, or one for each batch entry */
     int64_t offset;               /* the number of --causal or --align, if one is given */
-    int64_t *q_offsets;           /* kv_len and offset, or NULL, for each batch entry */
+    int64_t *q_offsets;           /* the positions of the rows 0 of batch entries, or NULL */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
-    attnkit_kv_storage storage; /* the groups of args, from run_read_words on */
+    attnkit_kv_storage
+        storage; /* this and the next four are groups of args, from run_read_words on */
     attnkit_visibility visibility;
     attnkit_window window; /* visibility points to it if there is --window */
     attnkit_score_mods scores;
@@ -78,43 +79,46 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* run_options.c: the options from --causal on, which other commands share. */
+/* In run_options.c: lists the options from --causal on, which other commands share. */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
-/* run_words.c: the options that are numbers or words. False is a usage error. */
+/* In run_words.c: reads the options that are numbers or words. Returns false on a usage error. */
 bool run_read_words(const struct run_options *options, struct run *run);
 
-/* run_arrays.c: q, k and v and the shape of the call; memory for the results; and bfloat16 results
- * as float32, for their files. */
+/* In run_arrays.c: run_read_arrays reads q, k and v and sets the shape of the call.
+ * run_make_outputs makes memory for the results. run_finish_outputs widens bfloat16 results to
+ * float32, for their files. */
 bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* run_arrays.c: an array of floats as a tensor of the library; one more result and its file. */
+/* In run_arrays.c: run_tensor describes an array of floats as a tensor of the library.
+ * run_add_output adds a result and its file. */
 attnkit_tensor run_tensor(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 
-/* run_masks.c: masks in bytes, bits and numbers. They need the shape in args. */
+/* In run_masks.c: reads masks of bytes, bits and numbers. The shape must be in args. */
 bool run_read_masks(struct run *run);
 
-/* run_extras.c: arrays with a number for each batch entry, row, key or head. They need the shape
- * too. */
+/* In run_extras.c: reads arrays with a number for each batch entry, row, key or head. The shape
+ * must be in args. */
 bool run_read_extras(const struct run_options *options, struct run *run);
 
-/* The index of the key in a cell of a batch entry. Only with --key-index. */
+/* Returns the index of the key in a cell of a batch entry. Called only with --key-index. */
 int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
-/* run_convert.c: K and V in another type. */
+/* In run_convert.c: converts K and V to another type. */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
-/* run_execute.c: the choice of instruction set and threads; the call, with each repeat timed; a
- * clock in seconds; and the end, which frees the run. */
+/* In run_execute.c: run_choose chooses instruction set and threads. run_execute makes the call and
+ * times each repeat. run_now returns a clock in seconds. run_release frees the run. */
 bool run_choose(struct run *run);
 bool run_execute(struct run *run, const struct run_call *call);
 double run_now(void);
 void run_release(struct run *run);
 
-/* run_summary.c: the lines on files and on what ran; on the speed; and the FLOPs of attention. */
+/* In run_summary.c: print the lines about files and the call, and about the speed. run_flops
+ * returns the FLOPs of attention. */
 void run_print_files(const struct run_options *options, const struct run *run);
 void run_print_speed(const struct run *run, double flops);
 double run_flops(const struct run *run);

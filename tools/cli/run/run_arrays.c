@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arrays every `attnkit run` has: q, k and v from their files, the shape of the call that
- * follows from them, and the results.
+ * The arrays that every `attnkit run` has: q, k and v from their files, and the results. The shape
+ * of the call follows from q, k and v.
  */
 #include "tools/cli/run/run.h"
 
@@ -16,8 +16,8 @@ static bool read_files(const struct run_options *options, struct run *run)
            npy_read(options->v, form, &run->v);
 }
 
-/* A size, counted from the last: 0 is the row's length, 1 the rows, 2 the heads, 3 the batch. Sizes
- * that an array of lower rank lacks are 1. */
+/* Returns a size, counted from the last one: 0 is the length of a row, 1 the rows, 2 the heads, 3
+ * the batch. Sizes that an array of lower rank lacks are 1. */
 static int64_t size_of(const struct npy *array, int from_last)
 {
     return from_last < array->rank ? array->shape[array->rank - 1 - from_last] : 1;
@@ -52,7 +52,7 @@ static bool check_heads(const struct run_options *options, const struct run *run
                     options->q, (long long)q_heads, options->k, (long long)kv_heads);
 }
 
-/* To the library a value_dim of 0 means head_dim. */
+/* Refuses a value_dim of 0, because the library takes 0 for head_dim. */
 static bool check_value_dim(const char *name, const struct npy *v)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -113,14 +113,15 @@ bool run_add_output(const char *option, const char *name, const struct npy *arra
     return true;
 }
 
-/* Memory and a file for a result. */
+/* Makes memory and a file for a result. */
 static bool make_output(const char *option, const char *name, enum npy_type type, int rank,
                         const int64_t *shape, struct run *run, struct npy *array)
 {
     return run_add_output(option, name, array, run) && npy_make(name, type, rank, shape, array);
 }
 
-/* The shape of a result is q's with another last size, or without it. */
+/* Makes the results. The shape of a result is the shape of q with another last size, or without the
+ * last size. */
 bool run_make_outputs(const struct run_options *options, struct run *run)
 {
     const int rank = run->q.rank;
@@ -143,8 +144,8 @@ bool run_make_outputs(const struct run_options *options, struct run *run)
     return true;
 }
 
-/* NumPy has no bfloat16, so its values go to the file as float32. They are widened in place, from
- * the last to the first. */
+/* Widens bfloat16 results to float32 for the file, because NumPy has no bfloat16. The values are
+ * widened in place, from the last to the first. */
 void run_finish_outputs(struct run *run)
 {
     char *const data = run->out.data;

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* Bytes of a row. dim is a multiple of 32 for types in blocks of 32. 0 for a type that
- * attnkit_append will refuse. */
+/* Returns the bytes of a row, or 0 for a type that attnkit_append will refuse. dim is a multiple of
+ * 32 for types in blocks of 32. */
 static size_t row_bytes(attnkit_type type, size_t dim)
 {
     switch (type) {
@@ -29,8 +29,8 @@ static size_t row_bytes(attnkit_type type, size_t dim)
     return 0;
 }
 
-/* Room for the rows of the file, and for a scale of each if the type has scales. If dim is not a
- * multiple of the block there is too little room, but attnkit_append refuses the call. */
+/* Makes room for the rows of the file, and for a scale of each row if the type has scales. If dim
+ * is not a multiple of the block, there is too little room, but attnkit_append refuses the call. */
 static bool make_room(const char *name, const struct npy *file, attnkit_type type,
                       struct converted *to)
 {

@@ -9,11 +9,11 @@
 
 /* ------------------------------------------------------------------------ for each batch entry */
 
-/* Batch entries with numbers: half a GiB. Without this bound, a file of a hundred bytes, whose
- * batch is huge and whose arrays have no elements, could fill the memory. */
+/* The most batch entries with numbers, which take half a GiB. Without this bound, a file of a
+ * hundred bytes, with a huge batch and no elements, could fill the memory. */
 enum { MAX_ENTRIES = 1 << 26 };
 
-/* Room for a number for each batch entry; NULL: complained. */
+/* Returns room for a number for each batch entry, or NULL if it has complained. */
 static void *make_entries(const char *option, int64_t batch)
 {
     void *entries = NULL;
@@ -24,7 +24,8 @@ static void *make_entries(const char *option, int64_t batch)
     return entries;
 }
 
-/* One number stands for all entries. */
+/* Makes a number for each batch entry from the list. A list of one number stands for all
+ * entries. */
 static bool spread(const char *option, const struct naturals *list, int64_t batch,
                    uint64_t **entries)
 {
@@ -60,7 +61,7 @@ static bool set_kv_lens(struct run *run)
     return true;
 }
 
-/* A dropout of 0 drops nothing, whatever the seeds. */
+/* Sets the seeds. They are not needed for a dropout of 0, which drops nothing. */
 static bool set_seeds(struct run *run)
 {
     if (run->seed.count && !spread("--seed", &run->seed, run->args.batch, &run->seeds))
@@ -82,7 +83,8 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Whether an array has a number for each row or key, once for all entries or for each. */
+/* Returns whether an array has a number for each row or key, either once for all batch entries or
+ * for each entry. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -92,7 +94,7 @@ static bool check_entry_shape(const char *name, const struct npy *docs, int64_t 
                     (long long)len, (long long)batch, (long long)len);
 }
 
-/* The numbers of the file as int32, for each batch entry. */
+/* Makes the numbers of the file int32 and repeats them for each batch entry. */
 static bool spread_docs(const char *name, const struct npy *file, int64_t batch, int64_t len,
                         struct npy *docs)
 {

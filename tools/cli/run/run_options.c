@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options that `attnkit run` and `attnkit layer` share: visibility, score mods, and how the
- * call is run.
+ * The options that `attnkit run` and `attnkit layer` share: visibility, score mods, and the
+ * execution of the call.
  */
 #include "tools/cli/run/run.h"
 

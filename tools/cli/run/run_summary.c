@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `attnkit run` prints when all is written: the arrays, what ran, and how fast.
+ * The summary that `attnkit run` prints after all files are written: the arrays, the call, and its
+ * speed.
  */
 #include "tools/cli/run/run.h"
 
@@ -23,7 +24,7 @@ static double keys_of(const struct run *run, int64_t b)
     return run->kv_lens ? (double)run->kv_lens[b] : (double)run->args.kv_len;
 }
 
-/* The largest index of the keys of an entry's cells + 1. */
+/* Returns the largest key index of an entry's cells, plus 1. */
 static double end_of_cells(const struct run *run, int64_t b)
 {
     int64_t largest = -1;
@@ -33,8 +34,8 @@ static double end_of_cells(const struct run *run, int64_t b)
     return (double)largest + 1.0;
 }
 
-/* The position of the entry's row 0; 0 if rows have none. Floating point, because no sum of
- * positions overflows it. */
+/* Returns the position of the entry's row 0, or 0 if rows have no positions. Positions are floating
+ * point, so that sums do not overflow. */
 static double offset_of(const struct run *run, int64_t b)
 {
     if (run->args.align == ATTNKIT_ALIGN_BOTTOM_RIGHT)
@@ -43,7 +44,7 @@ static double offset_of(const struct run *run, int64_t b)
     return run->args.align == ATTNKIT_ALIGN_OFFSETS ? (double)run->q_offsets[b] : 0.0;
 }
 
-/* How many of the first `keys` keys the row at this position may see. */
+/* Returns how many of the first `keys` keys the row at this position may see. */
 static double visible_keys(const struct run *run, double position, double keys)
 {
     const attnkit_window *const window = run->visibility.window;
@@ -58,7 +59,7 @@ static double visible_keys(const struct run *run, double position, double keys)
     return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
 }
 
-/* How many of an entry's cells hold a key that the row may see. */
+/* Returns how many of an entry's cells hold a key that the row may see. */
 static double visible_cells(const struct run *run, int64_t b, double position)
 {
     double count = 0.0;
@@ -71,8 +72,8 @@ static double visible_cells(const struct run *run, int64_t b, double position)
     return count;
 }
 
-/* Pairs of a query row and a key that it sees by its position, over all query heads. Masks and
- * segment ids are not counted. */
+/* Returns the pairs of a query row and a key that the row may see by its position, over all query
+ * heads. Masks and segment ids are ignored. */
 static double visible_pairs(const struct run *run)
 {
     const attnkit_attention_args *const args = &run->args;
@@ -115,7 +116,7 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
 
-/* Prints the position of row 0; if entries have different lengths, of entry 0. */
+/* Prints the position of row 0, or of row 0 of entry 0 if entries have different lengths. */
 static void print_position(const struct run_options *options, const struct run *run)
 {
     const char *const form = options->causal ? options->causal : options->align;

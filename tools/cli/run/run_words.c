@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` that are numbers or words, and which of them need each other. Every
- * mistake in them that shows without a file is reported here, before a file is read.
+ * The options of `attnkit run` that are numbers or words, and the pairs of options that need each
+ * other. Every mistake that can be found without a file is reported here, before a file is read.
  */
 #include "tools/cli/run/run.h"
 
@@ -43,7 +43,7 @@ static bool check_needed(const struct run_options *options)
 
 /* ------------------------------------------------------------------- which keys a row sees */
 
-/* `option` is for messages. */
+/* Reads the position of row 0. `option` is for messages. */
 static bool read_position(const char *option, const char *text, struct run *run)
 {
     attnkit_attention_args *const args = &run->args;
@@ -124,7 +124,7 @@ static struct run_mask mask_file(const char *option, const struct mask_options *
     return (struct run_mask){.option = option, .file = options->file, .dims = options->dims};
 }
 
-/* --mask: bytes, or numbers to be added. */
+/* Reads the options of masks. --mask is bytes, or numbers to be added. */
 static bool read_mask(const struct run_options *options, struct run *run)
 {
     static const char *const words[] = {"attend", "ignore", "add", NULL};
@@ -164,7 +164,7 @@ static bool read_scores(const struct run_options *options, struct run *run)
            (!options->seed || parse_naturals("--seed", options->seed, UINT64_MAX, &run->seed));
 }
 
-/* The words are in the order of the library's numbers. */
+/* Reads the types. The words are in the order of the library's numbers. */
 static bool read_types(const struct run_options *options, struct run *run)
 {
     static const char *const cache_types[] = {"f32",  "f16",  "bf16",    "i8",   "q8_0",
@@ -198,7 +198,7 @@ static bool read_execution(const struct run_options *options, struct run *run)
            parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &run->repeat);
 }
 
-/* Begins a call with all groups of options empty, which ask for nothing. */
+/* Begins a call, whose groups of options are all empty. */
 static void begin_args(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;

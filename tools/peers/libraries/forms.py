@@ -4,9 +4,8 @@
     version()                            text, with the settings that matter for speed
     forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
 
-and those that are measured with linear maps and layers have linear_forms and layer_forms like it
-in a layers_with_<library>.py. The fastest correct form of a library is measured, the one that a careful user
-would write."""
+and a library that is measured with linear maps and layers has similar functions linear_forms and layer_forms in a
+layers_with_<library>.py. The fastest correct form of a library is measured: a careful user would write this form."""
 
 from collections import namedtuple
 
@@ -28,12 +27,12 @@ class Cannot(Exception):
 
 
 def fold(array, workload):
-    """The query heads that share a KV head, as rows of one head."""
+    """Makes the query heads that share a KV head rows of one head."""
     rows = workload.group * workload.q_len
     return array.reshape(workload.batch, workload.kv_heads, rows, workload.dim)
 
 
 def mask_of(workload, dtype, folded=False):
-    """The dense mask, [1, 1, rows, keys], for the rows as they are or as fold() makes them."""
+    """Returns the dense mask, [1, 1, rows, keys], for the rows as they are or as fold() makes them."""
     mask = additive(workload, dtype)
     return np.tile(mask, (1, 1, workload.group, 1)) if folded else mask

@@ -14,7 +14,7 @@ from tensors import aligned, aligned_copy
 
 
 def transposed(w):
-    """w transposed in memory, so that the map is x @ transposed(w)."""
+    """Returns w transposed in memory, so that the map is x @ transposed(w)."""
     return aligned_copy(w.T)
 
 

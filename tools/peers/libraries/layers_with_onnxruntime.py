@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with ONNX Runtime: MatMul, whose constant matrices it packs beforehand. A layer is one
+"""Linear maps and layers with ONNX Runtime: MatMul, whose constant matrices are packed beforehand. A layer is one
 MatMul for q, k and v, GroupQueryAttention, and one MatMul for the output."""
 
 import numpy as np
@@ -11,7 +11,7 @@ from tensors import aligned
 
 
 def constant(name, w):
-    """A matrix in MatMul's order: [inputs, outputs]."""
+    """Returns a matrix in MatMul's order: [inputs, outputs]."""
     return numpy_helper.from_array(np.ascontiguousarray(w.T), name)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with PyTorch: nn.Linear; the operators with reordered weights into which torch.compile
-turns it when it freezes a model; and, for prompts, nn.MultiheadAttention. That has no groups of query heads, so
-K and V of a group are repeated for each of its heads. A layer is one linear map for q, k and v,
-scaled_dot_product_attention, and one for the output."""
+"""Linear maps and layers with PyTorch: nn.Linear, the operators with reordered weights that torch.compile uses for
+nn.Linear in a frozen model, and, for prompts, nn.MultiheadAttention. nn.MultiheadAttention has no groups of query
+heads, so K and V of a group are repeated for each of its heads. A layer is a linear map for q, k and v,
+scaled_dot_product_attention, and a linear map for the output."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -62,7 +62,7 @@ class Layer:
         self.cache = weights.cache and tuple(map(tensor, weights.cache))
 
     def heads(self, rows):
-        """[rows, heads * dim] as [1, heads, rows, dim]."""
+        """Returns [rows, heads * dim] as [1, heads, rows, dim]."""
         return rows.view(len(rows), -1, self.workload.attention.dim).transpose(0, 1)[None]
 
     def attend(self, q, k, v):

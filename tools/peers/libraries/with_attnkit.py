@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit, through ctypes on the shared library of a build. A call includes the overhead of ctypes. Several
-threads each make the same call with their own share. For decode, K lies in rows or in tiles of 16 keys, as
-attnkit_append writes either. A dense mask is a bias."""
+"""attnkit, through ctypes on the shared library of a build. A call includes the overhead of ctypes. With several
+threads, each makes the same call for its own share. For decode, K lies in rows or in tiles of 16 keys; attnkit_append
+can write both. A dense mask is a bias."""
 
 import ctypes
 import functools
@@ -28,7 +28,7 @@ def library_version(path):
 
 
 def isas(path, scalar=False):
-    """The instruction sets that can run here, the best one first, with or without the scalar one."""
+    """Returns the instruction sets that can run here, the best one first, with or without the scalar one."""
     found = []
     for i in range(load(path).attnkit_isa_count()):
         info = new(IsaInfo)
@@ -47,18 +47,18 @@ def check(status, message):
 
 
 def cached(array, workload):
-    """A tensor of K or V."""
+    """Returns a tensor of K or V."""
     return tensor(array, strides=array.strides[:3] if workload.token else None)
 
 
 def bias_of(workload, type):
-    """A tensor for all entries and heads."""
+    """Returns a tensor for all entries and heads."""
     mask = additive(workload, type)
     return tensor(mask, strides=(0, 0, mask.strides[2]))
 
 
 def describe(workload, q, k, v, out, kv_lens, bias):
-    """k, v and bias are tensors."""
+    """Describes a call. k, v and bias are tensors."""
     causal = {"flags": CAUSAL, "align": BOTTOM_RIGHT} if workload.causal else {}
     return new(AttentionArgs, batch=workload.batch, q_heads=workload.q_heads,
                kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
@@ -67,7 +67,7 @@ def describe(workload, q, k, v, out, kv_lens, bias):
 
 
 def make_shares(library, args, setting, query="attnkit_attention_workspace"):
-    """The exec of each thread, and its memory."""
+    """Returns the exec of each thread, and its memory."""
     shares = [new(Exec, isa=setting.isa.encode(), threads=setting.threads, thread=i)
               for i in range(setting.threads)]
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
@@ -80,7 +80,7 @@ def make_shares(library, args, setting, query="attnkit_attention_workspace"):
 
 
 def on_threads(pool, shares):
-    """Makes one call on all threads; the first share is this thread's."""
+    """Makes one call on all threads. This thread takes the first share."""
     others = [pool.submit(share) for share in shares[1:]]
     shares[0]()
     for other in others:
@@ -88,7 +88,7 @@ def on_threads(pool, shares):
 
 
 def make_calls(function, args, execs):
-    """A function for each of the args that makes a call on all threads."""
+    """Returns a function for each of the args that makes a call on all threads."""
     pool = ThreadPoolExecutor(max(1, len(execs) - 1))
     calls = []
     for one in args:
@@ -100,7 +100,7 @@ def make_calls(function, args, execs):
 
 
 def in_tiles(k):
-    """[batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]."""
+    """Returns [batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]."""
     *heads, keys, dim = k.shape
     return aligned_copy(k.reshape(*heads, keys // TILE_KEYS, TILE_KEYS, dim).swapaxes(3, 4))
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp: the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is
-made beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in
-between, for which its cache keeps V transposed. V of q8_0 has only flash attention. Token-major K and V are
-permuted views, as of its cache. q and the result are float32, as in its models; K and V have the workload's
-type. Causal calls take a mask."""
+"""llama.cpp: the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is made
+beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in between, for
+which llama.cpp's cache keeps V transposed. V of q8_0 has only flash attention. Token-major K and V are permuted views,
+as in llama.cpp's cache. q and the result are float32, as in llama.cpp's models; K and V have the workload's type.
+Causal calls take a mask."""
 
 import ctypes
 from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
@@ -48,7 +48,7 @@ CPU = {"backend_cpu_init": (POINTER,),
 
 
 def load():
-    """The functions by their names without 'ggml_'."""
+    """Loads ggml. Returns its functions by their names without 'ggml_'."""
     package = find_spec("llama_cpp")
     if not package:
         raise ImportError("no llama_cpp")
@@ -90,7 +90,7 @@ class Graph:
         return self.place(ggml.new_tensor_4d(self.context, type, *sizes), array)
 
     def cached(self, array, workload):
-        """K or V."""
+        """Returns the tensor of K or V."""
         type = KV_TYPES[workload.type]
         if not workload.token:
             return self.tensor(array, type)
@@ -122,7 +122,7 @@ def float32_q(tensors):
 
 
 def flash(workload, tensors, backend):
-    """Flash attention. In the result, heads lie within the rows."""
+    """Builds the form of flash attention. In the result, heads lie within the rows."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
 
@@ -136,7 +136,7 @@ def flash(workload, tensors, backend):
 
 
 def products(workload, tensors, backend):
-    """Products with a softmax: scores and weights of all query rows are in memory."""
+    """Builds the form of products with a softmax. Scores and weights of all query rows are in memory."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float32)
     scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
     out = aligned(q.shape)

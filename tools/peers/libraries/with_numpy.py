@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a
-KV head are rows of one matrix; a batch entry uses only its own keys; heads whose scores would not fit a
-moderate buffer are computed in turn. float16 is widened first, because BLAS lacks it."""
+"""NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a KV head are rows of one
+matrix. A batch entry uses only its own keys. If the scores of all heads would not fit a moderate buffer, heads are
+computed in turn. float16 is widened first, because BLAS lacks it."""
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class Attention:
         self.scale = np.float32(w.dim ** -0.5)
 
     def heads_call(self, q, k, v, out):
-        """A call for [heads, rows, dim], with as many heads at a time as have room."""
+        """Makes a call for [heads, rows, dim], with as many heads at a time as have room."""
         q, k, v = (a.astype(np.float32, copy=False) for a in (q, k, v))
         shape = (len(q), self.rows, k.shape[1])
         scores = self.scores[:np.prod(shape)].reshape(shape)

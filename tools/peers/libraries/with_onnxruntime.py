@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime: Attention of ONNX, and MultiHeadAttention and GroupQueryAttention of its own, each if it can
-express a workload. Operators that want [batch, rows, heads * dim] get tensors that were brought into this order
-before anything is timed. It is the order of token-major caches, for which GroupQueryAttention has no form.
-Inputs and outputs are bound, so that no call copies them."""
+"""ONNX Runtime: the operator Attention of ONNX, and ONNX Runtime's own MultiHeadAttention and GroupQueryAttention, each
+if it can express a workload. For operators that need [batch, rows, heads * dim], tensors are brought into this order
+before anything is timed. This is the order of token-major caches, for which GroupQueryAttention has no form. Inputs and
+outputs are bound, so that no call copies them."""
 
 import numpy as np
 import onnx
@@ -24,19 +24,19 @@ def version():
 
 
 def rows_first(array):
-    """[batch, heads, rows, dim] as [batch, rows, heads * dim]."""
+    """Returns [batch, heads, rows, dim] as [batch, rows, heads * dim]."""
     batch, heads, rows, dim = array.shape
     return aligned_copy(array.transpose(0, 2, 1, 3).reshape(batch, rows, heads * dim))
 
 
 def heads_first(array, heads):
-    """The inverse of rows_first."""
+    """Returns the inverse of rows_first."""
     batch, rows, width = array.shape
     return array.reshape(batch, rows, heads, width // heads).transpose(0, 2, 1, 3)
 
 
 def session(nodes, inputs, outputs, threads, constants=()):
-    """A session of these nodes; inputs and outputs are arrays by name."""
+    """Returns a session of these nodes; inputs and outputs are arrays by name."""
     def infos(arrays):
         return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
                 for name, a in arrays.items()]
@@ -51,7 +51,7 @@ def session(nodes, inputs, outputs, threads, constants=()):
 
 
 def bound(run, inputs, outputs):
-    """A call with these arrays, none of them copied. An array that is both is the same memory."""
+    """Returns a call with these arrays, without copies. An array that is both input and output is the same memory."""
     values = {}
 
     def value(array):
@@ -68,7 +68,7 @@ def bound(run, inputs, outputs):
 
 
 def build(node, copies, output, setting):
-    """copies: the inputs and outputs of each copy of K and V."""
+    """Builds a form. copies has the inputs and outputs of each copy of K and V."""
     run = session([node], *copies[0], setting.threads)
     return Form([bound(run, *arrays) for arrays in copies], output)
 
@@ -78,16 +78,16 @@ def keys_there(workload):
 
 
 def masked(workload, tensors, folded):
-    """The input of a dense mask, if there is one."""
+    """Returns the input of a dense mask, if there is one."""
     return {"mask": mask_of(workload, tensors.q.dtype, folded)} if workload.mask else {}
 
 
 def attention(workload, tensors, setting, folded=False, pad=None):
-    """Attention-24. pad: how the node learns of the padding, by 'mask' or by 'lengths'."""
+    """Builds a form with Attention-24. pad: the node gets the padding as 'mask' or as 'lengths'."""
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]
-    if pad == "mask":  # not broadcast along the rows, which the operator refuses
+    if pad == "mask":  # the mask has all rows, because the operator refuses to broadcast along rows
         mask = keys_there(workload)[:, None, None, :]
         extra["mask"] = np.repeat(mask, workload.q_len, axis=2)
         names += ["mask"]
@@ -108,7 +108,7 @@ def attention(workload, tensors, setting, folded=False, pad=None):
 
 
 def multi_head(workload, tensors, setting, kv_as_rows):
-    """MultiHeadAttention, with as many KV heads as query heads: groups are folded."""
+    """Builds a form with MultiHeadAttention. It has as many KV heads as query heads, so groups are folded."""
     q = rows_first(fold(tensors.q, workload) if workload.can_fold else tensors.q)
     out, order = aligned(q.shape, q.dtype), rows_first if kv_as_rows else (lambda array: array)
     extra = masked(workload, tensors, workload.can_fold)
@@ -125,8 +125,8 @@ def multi_head(workload, tensors, setting, kv_as_rows):
 
 
 def grouped(workload, tensors, setting):
-    """GroupQueryAttention, which is causal: a prompt from its start, or a new key at the end of a
-    cache, which it appends to in place."""
+    """Builds a form with GroupQueryAttention, which is causal. A call is a prompt from its start, or a new key, which
+    the operator appends to the cache in place."""
     q, before = rows_first(tensors.q), workload.kv_len - workload.q_len
     out = aligned(q.shape, q.dtype)
     lengths = {"last": np.full(workload.batch, workload.kv_len - 1, dtype=np.int32),

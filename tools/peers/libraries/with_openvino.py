@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenVINO: ScaledDotProductAttention of opset 13 with f32 as inference precision, for tensors of 16 bits also
-with their own type, compiled for the given shapes and for dynamic ones. Groups of query heads are broadcast in
-the graph, or folded into query rows. Token-major tensors are transposed in the graph. Tensors are shared, not
-copied."""
+"""OpenVINO: ScaledDotProductAttention of opset 13, compiled for the given shapes and for dynamic shapes. The inference
+precision is f32; tensors of 16 bits also have a form with their own type. Groups of query heads are broadcast in the
+graph, or folded into query rows. Token-major tensors are transposed in the graph. Tensors are shared, not copied."""
 
 import functools
 import itertools
@@ -35,17 +34,17 @@ def type_of(array):
 
 
 def tensor(array):
-    """A tensor that shares the array's memory."""
+    """Returns a tensor that shares the array's memory."""
     return ov.Tensor(array, array.shape, type_of(array))
 
 
 def heads_first(node):
-    """[batch, keys, heads, dim] as [batch, heads, keys, dim]."""
+    """Returns [batch, keys, heads, dim] as [batch, heads, keys, dim]."""
     return opset13.transpose(node, opset13.constant(np.array([0, 2, 1, 3], dtype=np.int64)))
 
 
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """The model; arrays are q, k, v and, if there is one, the mask."""
+    """Returns the model; arrays are q, k, v and, if there is one, the mask."""
     def parameter(array, lengths=(0, 2)):
         shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
@@ -64,7 +63,7 @@ def compiled(workload, arrays, setting, precision, dynamic, folded):
 
 
 def biases(workload, dtype, folded):
-    """The numbers added to scores, if any: minus infinity where there is no key, as [batch, 1, 1, kv_len], or a
+    """Returns the numbers added to scores, if any: minus infinity where there is no key, as [batch, 1, 1, kv_len], or a
     dense mask."""
     if workload.mask:
         return [mask_of(workload, dtype, folded)]
@@ -75,7 +74,7 @@ def biases(workload, dtype, folded):
 
 
 def in_memory(kv, workload):
-    """K and V in the order in which they are dense in memory."""
+    """Returns K and V in the order in which they are dense in memory."""
     return [array.swapaxes(1, 2) if workload.token else array for array in kv]
 
 

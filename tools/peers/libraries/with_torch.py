@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), also with the group
-folded into query rows if visibility needs no flag; padding by a broadcast mask, or one call for each sequence.
-It takes strided tensors as they are; a dense mask has the type of q."""
+"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), and also with the group folded
+into query rows if visibility needs no flag. Padding is a broadcast mask, or each sequence has its own call. Strided
+tensors are used as they are. A dense mask has the type of q."""
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ def version():
 
 
 def tensor(array):
-    """A tensor that shares the array's memory."""
+    """Returns a tensor that shares the array's memory."""
     there = torch.from_numpy(array)
     return there.view(torch.bfloat16) if array.dtype == np.uint16 else there
 
@@ -44,13 +44,13 @@ def build(workload, tensors, folded=False, **options):
 
 
 def mask(workload):
-    """True where a key exists, as [batch, 1, 1, kv_len]."""
+    """Returns a mask [batch, 1, 1, kv_len] that is true where a key exists."""
     keys = torch.arange(workload.kv_len)
     return (keys < torch.tensor(workload.kv_lens)[:, None])[:, None, None, :]
 
 
 def masked(workload, tensors, folded=False):
-    """The options for a dense mask, if there is one."""
+    """Returns the options for a dense mask, if there is one."""
     if not workload.mask:
         return {}
     return {"attn_mask": tensor(mask_of(workload, tensors.q.dtype, folded))}
