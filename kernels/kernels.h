@@ -20,6 +20,7 @@
 #endif
 _Static_assert(FLT_EVAL_METHOD == 0, "binary32 arithmetic must round to binary32");
 _Static_assert(sizeof(size_t) == 8, "sizes and strides are checked for 64 bits");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format's bytes are little-endian");
 
 enum {
     KEY_BLOCK = 128,      /* keys whose weights are summed in one chain; part of the format */

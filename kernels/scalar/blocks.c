@@ -58,7 +58,7 @@ static inline void widen_block(const enum type type, const char *block, float *o
     for (int64_t i = 0; i < block_elements(type); i++) {
         const int packed = packed_integer(type, block, i / UNIT, (int)(i % UNIT));
         const float q = (float)integer(type, packed);
-        out[i] = has_minimum(type) ? fmaf(q, scale, minimum) : q * scale;
+        out[i] = has_minimum(type) ? fma_once(q, scale, minimum) : q * scale;
     }
 }
 

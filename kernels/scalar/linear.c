@@ -18,7 +18,7 @@ static float dot(const enum type type, const float *x, int64_t dim, const char *
 {
     float y = 0.0f;
     for (int64_t d = 0; d < dim; d++)
-        y = fmaf(x[d], matrix_element(type, w, step, out, d), y);
+        y = fma_once(x[d], matrix_element(type, w, step, out, d), y);
     return y;
 }
 
@@ -39,7 +39,7 @@ static void product_row(const struct product *p, int i, const float *x)
         const float *const w = matrix_at(p, o);
         float sum = sums ? sums[o] : 0.0f;
         for (int64_t d = 0; d < p->dim; d++)
-            sum = fmaf(x[d * ROW_GROUP], w[d * TILE_KEYS], sum);
+            sum = fma_once(x[d * ROW_GROUP], w[d * TILE_KEYS], sum);
         y[o] = plain_nan(p->bias ? sum + p->bias[o] : sum);
     }
 }

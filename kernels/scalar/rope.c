@@ -11,7 +11,7 @@ void attnkit_scalar_rotate(float *x, const float *cos, const float *sin, int64_t
     for (int64_t i = 0; i < pairs; i++) {
         float *const pair = x + i * step;
         const float x0 = pair[0], x1 = pair[other];
-        pair[0] = plain_nan(fmaf(x0, cos[i], -(x1 * sin[i])));
-        pair[other] = plain_nan(fmaf(x1, cos[i], x0 * sin[i]));
+        pair[0] = plain_nan(fma_once(x0, cos[i], -(x1 * sin[i])));
+        pair[other] = plain_nan(fma_once(x1, cos[i], x0 * sin[i]));
     }
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "kernels/scalar/fma.h"
 
 #define KERNEL(entry) attnkit_scalar_##entry
 
@@ -52,12 +53,12 @@ static inline float scalar_exp2(float x)
         return n < LEAST_POWER ? 0.0f : x;
     const float f = x - n;
     float p = 0.1535920892e-3f;
-    p = fmaf(p, f, 0.1339262701e-2f);
-    p = fmaf(p, f, 0.9618384764e-2f);
-    p = fmaf(p, f, 0.5550347269e-1f);
-    p = fmaf(p, f, 0.2402264476e+0f);
-    p = fmaf(p, f, 0.6931471825e+0f);
-    p = fmaf(p, f, 1.0f);
+    p = fma_once(p, f, 0.1339262701e-2f);
+    p = fma_once(p, f, 0.9618384764e-2f);
+    p = fma_once(p, f, 0.5550347269e-1f);
+    p = fma_once(p, f, 0.2402264476e+0f);
+    p = fma_once(p, f, 0.6931471825e+0f);
+    p = fma_once(p, f, 1.0f);
     return p * power_of_two((int)n);
 }
 
@@ -77,16 +78,16 @@ static inline float scalar_log(float x)
     const float n = m - 1.0f, d = m + 1.0f, d_low = m - (d - 1.0f);
     const float t = 1.0f / d;
     const float y = n * t;
-    const float off = fmaf(-d_low, t, fmaf(-d, t, 1.0f));
-    const float y_low = fmaf(y, off, fmaf(t, n, -y));
+    const float off = fma_once(-d_low, t, fma_once(-d, t, 1.0f));
+    const float y_low = fma_once(y, off, fma_once(t, n, -y));
     const float y2 = y * y;
     float p = 0.3027294874e+0f;
-    p = fmaf(p, y2, 0.3996108174e+0f);
-    p = fmaf(p, y2, 0.6666694880e+0f);
+    p = fma_once(p, y2, 0.3996108174e+0f);
+    p = fma_once(p, y2, 0.6666694880e+0f);
 
     const float ln2_hi = 0.69314718246459960938f, ln2_lo = -1.904654323148236017e-09f;
     const float whole = ln2_hi * e;
-    const float whole_low = fmaf(ln2_lo, e, fmaf(ln2_hi, e, -whole));
+    const float whole_low = fma_once(ln2_lo, e, fma_once(ln2_hi, e, -whole));
     const float twice = y * 2.0f;
     const float hi = whole + twice;
     const float lo = ((whole - hi) + twice) + whole_low + y_low * 2.0f;
@@ -104,16 +105,16 @@ static inline float scalar_tanh(float x)
 {
     const float distance = fabsf(x), a = distance > 10.0f ? 10.0f : distance;
     const float magic = 0x1.8p23f; /* adding it to a number rounds the number to an integer */
-    const float rounded = fmaf(a, 0x1.715476p+1f, magic);
+    const float rounded = fma_once(a, 0x1.715476p+1f, magic);
     const float power = float_from_bits((bits_from_float(rounded) << 23) + (127u << 23));
-    const float f = fmaf(rounded - magic, -0x1.62e43p-2f, a);
+    const float f = fma_once(rounded - magic, -0x1.62e43p-2f, a);
     float q = 0.0447224975f;
-    q = fmaf(q, f, 0.133888692f);
-    q = fmaf(q, f, 0.333329290f);
-    q = fmaf(q, f, 0.666661263f);
-    q = fmaf(q, f, 1.0f);
-    const float h = fmaf(q * f, f, f);
-    const float grown = fmaf(power, h, fmaf(power, 0.5f, -0.5f));
+    q = fma_once(q, f, 0.133888692f);
+    q = fma_once(q, f, 0.333329290f);
+    q = fma_once(q, f, 0.666661263f);
+    q = fma_once(q, f, 1.0f);
+    const float h = fma_once(q * f, f, f);
+    const float grown = fma_once(power, h, fma_once(power, 0.5f, -0.5f));
     return copysignf(grown / (grown + 1.0f), x);
 }
 
@@ -126,7 +127,7 @@ static inline float finite_max(float row_max)
 
 static inline float scalar_lse(float row_max, float row_sum)
 {
-    return plain_nan(fmaf(row_max, LN2_HI, fmaf(row_max, LN2_LO, scalar_log(row_sum))));
+    return plain_nan(fma_once(row_max, LN2_HI, fma_once(row_max, LN2_LO, scalar_log(row_sum))));
 }
 
 /* Converts a binary16 number, exactly. A NaN becomes a quiet NaN with the same payload. */

@@ -41,7 +41,7 @@ static void scores(const float *q_t, int lanes, const struct rows *k, int keys, 
         float acc[LANES] = {0};
         for (int64_t d = 0; d < k->dim; d++)
             for (int lane = 0; lane < lanes; lane++)
-                acc[lane] = fmaf(k_row[d], q_t[d * lanes + lane], acc[lane]);
+                acc[lane] = fma_once(k_row[d], q_t[d * lanes + lane], acc[lane]);
         memcpy(s + key * lanes, acc, (size_t)lanes * sizeof *acc);
     }
 }
@@ -71,7 +71,7 @@ static void softmax_row(float *s, int stride, int keys, int visible, float scale
         sum += p;
     }
     *rescale = scalar_exp2(*row_max - finite_max(new_max));
-    *row_sum = fmaf(*row_sum, *rescale, sum);
+    *row_sum = fma_once(*row_sum, *rescale, sum);
     *row_max = new_max;
 }
 
@@ -87,7 +87,7 @@ static void softmax(float *s, int lanes, int keys, const int32_t *visible, float
 static float adjusted(const struct adjust *how, float s, float bias)
 {
     const float x = how->capped ? scalar_tanh(s * how->to_cap) : s;
-    return bias == -INFINITY ? -INFINITY : fmaf(x, how->factor, bias);
+    return bias == -INFINITY ? -INFINITY : fma_once(x, how->factor, bias);
 }
 
 static void adjust(const struct adjust *how, const float *bias, size_t n, float *s)
@@ -110,10 +110,10 @@ static void weighted_v(const float *p, int lanes, const float *rescale, const st
         float acc[LANES] = {0};
         for (int key = 0; key < keys; key++)
             for (int lane = 0; lane < lanes; lane++)
-                acc[lane] = fmaf(p[key * lanes + lane], row_at(*v, key)[c], acc[lane]);
+                acc[lane] = fma_once(p[key * lanes + lane], row_at(*v, key)[c], acc[lane]);
         for (int lane = 0; lane < lanes; lane++)
             o[c * lanes + lane] =
-                rescale ? fmaf(o[c * lanes + lane], rescale[lane], acc[lane]) : acc[lane];
+                rescale ? fma_once(o[c * lanes + lane], rescale[lane], acc[lane]) : acc[lane];
     }
 }
 
@@ -128,9 +128,11 @@ static void begin_total(const struct total *total, const struct state *chunk, in
         total->out[i] = (double)chunk->out[i];
 }
 
+/* fma(total, a, chunk * b), whose product with the power of two a is exact, or so small that it
+ * only counts where the other one is 0. */
 static double folded(double total, float chunk, double a, double b)
 {
-    return fma(total, a, (double)chunk * b);
+    return total * a + (double)chunk * b;
 }
 
 static void fold(const struct total *total, const struct state *chunk, int lanes, int64_t value_dim)
@@ -279,7 +281,7 @@ static inline float score_of(const enum type type, const float *q, const struct 
 {
     float sum = 0.0f;
     for (int64_t d = 0; d < k->dim; d++)
-        sum = fmaf(q[d], key_element(type, k, key, d), sum);
+        sum = fma_once(q[d], key_element(type, k, key, d), sum);
     return sum;
 }
 
@@ -304,7 +306,7 @@ static inline float column_of(const enum type type, const float *p, const struct
 {
     float sum = 0.0f;
     for (int key = 0; key < keys; key++)
-        sum = fmaf(p[key], element(type, row_of(v, key), v->scale_group, c), sum);
+        sum = fma_once(p[key], element(type, row_of(v, key), v->scale_group, c), sum);
     return sum;
 }
 
@@ -339,7 +341,7 @@ static void decode_row(const struct decode_block *block, int r, float scale_log2
         s[key] *= block->keep[r][key];
     float *const o = block->st->out + r * block->v.dim;
     for (int64_t c = 0; c < block->v.dim; c++)
-        o[c] = fmaf(o[c], rescale, weighted_column(s, &block->v, visible, c));
+        o[c] = fma_once(o[c], rescale, weighted_column(s, &block->v, visible, c));
 }
 
 static void decode(const struct decode_block *block, int rows, float scale_log2)
@@ -370,7 +372,7 @@ static void head_scores(const float *q_t, const float *k_t, int rows, int keys, 
             const float *q = q_t + lane, *k = k_t + key * VECTOR + lane % VECTOR;
             float acc = 0.0f;
             for (int64_t d = 0; d < head_dim; d++, q += rows * VECTOR, k += keys * VECTOR)
-                acc = fmaf(*k, *q, acc);
+                acc = fma_once(*k, *q, acc);
             s[key * rows * VECTOR + lane] = acc;
         }
 }
@@ -383,7 +385,8 @@ static uint64_t head_out(const struct head_weights *weights, const struct rows *
         for (int64_t c = 0; c < v->dim; c++) {
             float acc = 0.0f;
             for (int key = 0; key < weights->visible[r * VECTOR]; key++)
-                acc = fmaf(weights->p[key * weights->lanes + r * VECTOR], row_at(*v, key)[c], acc);
+                acc = fma_once(weights->p[key * weights->lanes + r * VECTOR], row_at(*v, key)[c],
+                               acc);
             out[r][c] = acc;
         }
         const bool found = finish_row(out[r], 1, weights->divisor[r * VECTOR], v->dim, out[r]);

@@ -2,8 +2,8 @@
  *
  * The three elementary functions of the canonical order: exp2 and log in plain C against SLEEF's,
  * which define their bits, if SLEEF is installed; all three of every instruction set against plain
- * C; and against binary64. The arguments of exp2 are the ones that attention can reach, 0 and
- * below; tanh gets all arguments.
+ * C; and against binary64; and the fma of plain C against fmaf. The arguments of exp2 are the ones
+ * that attention can reach, 0 and below; tanh gets all arguments.
  *
  * By default every 61st argument, which takes 8 seconds natively, in emulators and with sanitizers
  * every 613th; with ATTNKIT_TEST_LONG in the environment all of them, 1.1e9 for exp2, 3.5e8 for log
@@ -21,6 +21,8 @@
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/scalar/scalar.h"
+#include "tests/support/random.h"
+#include "tests/support/sample.h"
 
 typedef float function(float x);
 
@@ -382,6 +384,36 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
     assert_true(isnan(scalar_tanh(NAN)) && isnan(scalar_tanh(-NAN)));
 }
 
+/* Three numbers of any exponent, also subnormal ones, infinities and NaN. In a half of the cases
+ * the third is near the product of the others, so that nearly all digits cancel, or half a unit of
+ * the last place away from a number of binary32. */
+static void draw_operands(uint64_t *random, float x[3])
+{
+    uint32_t bits[3];
+    for (int i = 0; i < 3; i++)
+        bits[i] = (uint32_t)(random_bits(random) >> 32);
+    memcpy(x, bits, sizeof bits);
+    const uint64_t kind = random_below(random, 4);
+    if (kind == 0)
+        x[2] = -(x[0] * x[1]);
+    if (kind == 1)
+        x[2] = x[0] * x[1] * 0x1p24f;
+}
+
+static void fma_in_plain_c_rounds_once(void **state)
+{
+    (void)state;
+    uint64_t random = 1;
+    for (int i = 0; i < sampled(10000000, 20); i++) {
+        float x[3];
+        draw_operands(&random, x);
+        const float ours = fma_in_c(x[0], x[1], x[2]), exact = fmaf(x[0], x[1], x[2]);
+        if (memcmp(&ours, &exact, sizeof ours) != 0 && !(isnan(ours) && isnan(exact)))
+            fail_msg("fma(%a, %a, %a) is %a, not %a", (double)x[0], (double)x[1], (double)x[2],
+                     (double)ours, (double)exact);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest against_sleef[] = {
@@ -389,6 +421,7 @@ int main(void)
         cmocka_unit_test(scalar_log_has_the_bits_of_sleef),
     };
     struct CMUnitTest tests[8 + MAX_ISAS] = {
+        cmocka_unit_test(fma_in_plain_c_rounds_once),
         cmocka_unit_test(exp2_is_within_an_ulp),
         cmocka_unit_test(exp2_of_less_than_the_least_exponent_is_0),
         cmocka_unit_test(exp2_of_an_integer_is_exact),
@@ -396,7 +429,7 @@ int main(void)
         cmocka_unit_test(tanh_is_within_three_ulp),
         cmocka_unit_test(tanh_of_the_opposite_is_the_opposite),
     };
-    size_t count = 6;
+    size_t count = 7;
     if (sleef_exp2)
         for (int i = 0; i < 2; i++)
             tests[count++] = against_sleef[i];

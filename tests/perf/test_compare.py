@@ -309,8 +309,8 @@ class Refusals(CompareTest):
     def test_a_worker_of_another_library(self):
         base, head = self.library(), self.library(soname="libattnkit.so.1")
         shutil.copy(base.with_name(WORKER), head.parent)
-        self.refuse(NOT_COMPARABLE, "the worker of HEAD was not linked with libattnkit.so.1, which its "
-                    "library is", base, head)
+        self.refuse(NOT_COMPARABLE, "the worker of HEAD was not linked with libattnkit.so.1, the soname "
+                    "of its library", base, head)
 
     def test_not_loaded(self):
         base, head = self.library(), self.library("WRONG")

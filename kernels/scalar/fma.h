@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * a * b + c with one rounding, in plain C, for systems whose C library's fmaf rounds twice: that of
+ * mingw-w64 adds in the 64 bits of long double. Everywhere else it is fmaf.
+ */
+#ifndef ATTNKIT_SCALAR_FMA_H
+#define ATTNKIT_SCALAR_FMA_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The sum of two numbers, exact or with an odd last bit: that of the two neighbours of the exact
+ * sum that is odd. Rounded to 24 bits it is the exact sum rounded, because 53 bits are two more
+ * than twice 24. */
+static inline double sum_to_odd(double x, double y)
+{
+    const double sum = x + y, part = sum - x;
+    const double error = (x - (sum - part)) + (y - part);
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    if (error != 0.0 && isfinite(sum) && !(bits & 1)) {
+        bits += (error > 0.0) == (sum > 0.0) ? 1 : UINT64_MAX;
+        double odd;
+        memcpy(&odd, &bits, sizeof odd);
+        return odd;
+    }
+    return sum;
+}
+
+static inline float fma_in_c(float a, float b, float c)
+{
+    return (float)sum_to_odd((double)a * (double)b, c); /* the product has 48 bits: it is exact */
+}
+
+static inline float fma_once(float a, float b, float c)
+{
+#if defined(__MINGW32__)
+    return fma_in_c(a, b, c);
+#else
+    return fmaf(a, b, c);
+#endif
+}
+
+#endif
