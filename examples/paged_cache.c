@@ -156,7 +156,7 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* A number in place of a model's, which follows from its sequence and place. */
+/* Returns a number in place of a model's, computed from its sequence and place. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;

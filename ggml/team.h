@@ -29,7 +29,7 @@ class team
   private:
     bool by_openmp_;
     int threads_ = 1;
-    std::unique_ptr<pool> pool_; // not with OpenMP, and not before it is needed
+    std::unique_ptr<pool> pool_; // made when it is first needed; never with OpenMP
 };
 
 #ifdef _OPENMP

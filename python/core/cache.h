@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What KVCache of Python holds, as it gives it to each call: a tuple of numbers and arrays.
+// The contents of a KVCache of Python, which passes them to each call as a tuple of numbers and
+// arrays.
 #ifndef ATTNKIT_PYTHON_CACHE_H
 #define ATTNKIT_PYTHON_CACHE_H
 
