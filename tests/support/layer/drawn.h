@@ -10,7 +10,7 @@
 #include "tests/support/groups.h"
 #include "tests/support/layer/weights.h"
 
-enum { LAYER_BATCH = 3 /* the most entries */ };
+enum { LAYER_BATCH = 3 /* the most batch entries */ };
 
 /* The results of a call. */
 struct layer_results {
@@ -23,7 +23,7 @@ struct layer_call {
     attnkit_attention_args attention;
     struct groups groups; /* of attention */
     attnkit_rotation rotation;
-    int64_t keys; /* of an entry */
+    int64_t keys; /* keys of a batch entry */
     int64_t kv_lens[LAYER_BATCH], positions[LAYER_BATCH];
     float *cos, *sin, *slopes, *sinks, *bias, *bias_scales;
     unsigned char *mask;

@@ -18,7 +18,8 @@ enum {
     ROW_FLOATS = 40,
 };
 
-/* `batch` sequences of `len` rows; 6 heads of 32 elements that share 2. x and out have strides. */
+/* `batch` sequences of `len` rows, with 6 query heads of 32 elements that share 2 KV heads. x and
+ * out have strides. */
 struct sequences {
     struct layer layer;
     attnkit_layer_args args;
@@ -32,7 +33,7 @@ struct sequences {
 void sequences_begin(struct sequences *s, int64_t batch, int64_t len, uint64_t seed);
 void sequences_end(struct sequences *s);
 
-/* Bytes of x, and of out. */
+/* Returns the bytes of x, which are also the bytes of out. */
 size_t sequences_bytes(const struct sequences *s);
 
 struct storage {
