@@ -54,7 +54,7 @@ attnkit::attention_plan plan_decoding(int64_t most_keys)
     return attnkit::attention_plan(args);
 }
 
-// Whether the last number of out is the mean of 0 .. keys - 1.
+// Returns whether the last number of out is the mean of 0 .. keys - 1.
 bool is_mean(const floats &out, int keys)
 {
     std::printf("the last row is the mean of 0 .. %d: %g\n", keys - 1,

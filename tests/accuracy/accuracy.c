@@ -289,7 +289,7 @@ static void mutant_row(const struct mutant *m, const struct setting *s, float *o
     free(w);
 }
 
-/* The worst |error| / bound of a mutant's first row over the distributions. */
+/* Returns the worst |error| / bound of a mutant's first row over the distributions. */
 static double judge_mutant(const struct mutant *m)
 {
     enum { VALUES = 16 };

@@ -21,7 +21,7 @@ struct worst {
 
 struct worst worst_of(struct worst a, struct worst b);
 
-/* An error in the given unit. A ratio that is not finite counts as infinite. */
+/* Returns an error in the given unit. A ratio that is not finite counts as infinite. */
 double ratio(double error, double unit);
 
 /* Compares a row of a result with the oracle. */

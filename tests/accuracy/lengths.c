@@ -178,7 +178,7 @@ static double worst_error(const struct errors *errors)
     return worst;
 }
 
-/* The worst growth of the error of any constant in any row. */
+/* Returns the worst growth of the error of any constant in any row. */
 static double growth_from(const struct errors *shorter, const struct errors *longer)
 {
     double growth = 0.0;
@@ -212,8 +212,8 @@ static void error_of_a_constant_v_does_not_grow(void **state)
     assert_false(has_grown);
 }
 
-/* The result of scores of 0 in the order of kernels/README.md. Only the addition of chunk states
- * may differ. */
+/* Returns the result of scores of 0 in the order of kernels/README.md. Only the addition of chunk
+ * states may differ. */
 static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
 {
     float chunk_l = 0.0f, chunk_o = 0.0f;
@@ -236,7 +236,8 @@ static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
     return (float)(o / l);
 }
 
-/* The derived bound of scores of 0, in u |V| like the errors: the largest of the constants. */
+/* Returns the derived bound of scores of 0, in u |V| like the errors: the largest of the
+ * constants. */
 static double bound_of_zeros(int64_t keys)
 {
     struct oracle_element truth[CONSTANTS];
@@ -265,7 +266,8 @@ static void bound_does_not_grow(void **state)
     assert_true(error > at_most);
 }
 
-/* The largest ratio of the error at 2^20 keys, with scores of 0, to the error at 512 keys. */
+/* Returns the largest ratio of the error at 2^20 keys, with scores of 0, to the error at 512
+ * keys. */
 static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary32)
 {
     double error[CONSTANTS], growth = 0.0;

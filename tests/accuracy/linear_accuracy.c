@@ -181,9 +181,9 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
     return t;
 }
 
-/* The bound of an element. A chain of n multiply-adds is off by n u / (1 - n u) of the magnitudes,
- * plus half the smallest subnormal for each, times (1 + u)^n. The sum with the bias, which cannot
- * underflow, is off by u of it. A type of 16 bits adds half of its last place. */
+/* Returns the bound of an element. A chain of n multiply-adds is off by n u / (1 - n u) of the
+ * magnitudes, plus half the smallest subnormal for each, times (1 + u)^n. The sum with the bias,
+ * which cannot underflow, is off by u of it. A type of 16 bits adds half of its last place. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;

@@ -64,7 +64,7 @@ struct row {
     const float *out, *lse; /* [parts][dim], [parts] */
 };
 
-/* The LSE of all parts together, and the weights of the parts, from the LSE of each. */
+/* Returns the LSE of all parts together, and the weights of the parts, from the LSE of each. */
 static real merged_lse(const real *lse, int64_t parts, real *weights)
 {
     real top = -INFINITY, sum = 0;
@@ -204,7 +204,7 @@ static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
         fail_msg("%s", message);
 }
 
-/* The parts of row r, next to each other. */
+/* Returns the parts of row r, next to each other. */
 static struct row gather(const struct parts *p, int64_t dim, int64_t r, float *out, float *lse)
 {
     for (int64_t i = 0; i < p->count; i++) {
@@ -304,7 +304,7 @@ static void fill(float *x, int count, float magnitude, uint64_t seed)
         x[i] = random_uniform(&seed) * magnitude;
 }
 
-/* A tensor over some rows of a dense one that has `rows` rows in each head. */
+/* Returns a tensor over some rows of a dense one that has `rows` rows in each head. */
 static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, int64_t dim)
 {
     const int64_t row = dim * (int64_t)sizeof(float);
@@ -361,7 +361,7 @@ struct oracle {
     struct oracle_element whole_out[VALUE_DIM], out[MOST_RANGES][VALUE_DIM];
 };
 
-/* The merge of the parts that are not absent, and the errors of these parts. */
+/* Returns the merge of the parts that are not absent, and the errors of these parts. */
 static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
                                          const float *out, float lse)
 {

@@ -135,7 +135,7 @@ static void add_to_scores(const struct distribution *d, const struct shape *shap
                 (float)(d->added(j, shape->kv_len) * sqrt((double)dim) / square * q[i]);
 }
 
-/* A setting that owns the numbers. */
+/* Makes a setting that owns the numbers. */
 static struct setting make_setting(const struct distribution *d, const struct shape *shape,
                                    int64_t rows, struct draw own)
 {

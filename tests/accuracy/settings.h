@@ -45,7 +45,7 @@ struct draw {
 struct draw draw_new(const struct shape *shape, int64_t rows, uint64_t seed);
 void draw_free(struct draw *d);
 
-/* A setting of numbers of its own; or of the first rows and keys of a draw. */
+/* Makes a setting of numbers of its own; or of the first rows and keys of a draw. */
 struct setting setting_new(const struct distribution *d, const struct shape *shape, int64_t rows,
                            uint64_t seed);
 struct setting setting_of(const struct distribution *d, const struct shape *shape, int64_t rows,

@@ -59,7 +59,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The valid call. There is one at a time. */
+/* Makes the valid call. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -96,7 +96,7 @@ static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t 
     t->strides[0] = heads * rows * row_bytes;
 }
 
-/* The valid call with its dense strides given. */
+/* Makes the valid call with its dense strides given. */
 static struct call *good_strided_call(void)
 {
     struct call *c = good_call();
@@ -825,7 +825,7 @@ static void null_tensors_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
 }
 
-/* A call with 2^40 batch entries. Its arrays lie in unmapped memory, so that reading them
+/* Makes a call with 2^40 batch entries. Its arrays lie in unmapped memory, so that reading them
  * faults. */
 static struct call *huge_call(bool has_arrays)
 {
@@ -996,7 +996,7 @@ static void inputs_may_overlap_each_other(void **state)
     expect_result(c);
 }
 
-/* A call in one piece of memory: each row of q is followed by its row of out and its lse. */
+/* Makes a call in one piece of memory: each row of q is followed by its row of out and its lse. */
 static struct call *call_in_the_gaps(void)
 {
     struct call *c = good_strided_call();
@@ -1057,8 +1057,8 @@ static void one_byte_too_few_is_refused_at_any_alignment(void **state)
     }
 }
 
-/* A call that uses all its scratch: it has a second chunk of keys, and, with many rows, a NaN,
- * because of which rows are computed again. With these sizes no rounding up hides a missing
+/* Makes a call that uses all its scratch: it has a second chunk of keys, and, with many rows, a
+ * NaN, because of which rows are computed again. With these sizes no rounding up hides a missing
  * byte. */
 static struct call *call_that_uses_all_scratch(int q_len)
 {
@@ -1121,7 +1121,7 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
     expect_result(c);
 }
 
-/* The bound that the header states, for each thread. */
+/* Returns the bound that the header states, for each thread. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim)
 {
     return (size_t)(4 * (290 * head_dim + 780 * value_dim + 10000) + 4096);

@@ -66,7 +66,7 @@ static void fill(char *memory, uint64_t seed)
         memory[i] = (char)(random_bits(&seed) & 0x3b);
 }
 
-/* The valid call: binary32, dense. There is one at a time. */
+/* Makes the valid call: binary32, dense. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -313,7 +313,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* The valid call, or the one that `make` makes of it. */
+/* Makes the valid call, or the one that `make` makes of it. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -581,7 +581,7 @@ static const struct {
                   {ATTNKIT_Q8_0, 2}, {ATTNKIT_Q4_0, 2},  {ATTNKIT_Q4_1, 2}, {ATTNKIT_Q5_0, 2},
                   {ATTNKIT_Q5_1, 2}, {ATTNKIT_IQ4_NL, 2}};
 
-/* A call that has this type in every tensor that may have it. */
+/* Makes a call that has this type in every tensor that may have it. */
 static struct call *call_of_type(attnkit_type type)
 {
     struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
@@ -1280,7 +1280,7 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
         task(arg, i);
 }
 
-/* The bound that the header states, for each of the threads. */
+/* Returns the bound that the header states, for each of the threads. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
@@ -1394,8 +1394,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* A call that uses all its scratch: it has a second chunk of keys, and, with many rows, a NaN,
- * because of which rows are computed again. */
+/* Makes a call that uses all its scratch: it has a second chunk of keys, and, with many rows, a
+ * NaN, because of which rows are computed again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };

@@ -53,7 +53,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The valid call: floats, with a rotation by tables. There is one at a time. */
+/* Makes the valid call: floats, with a rotation by tables. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -210,7 +210,7 @@ static void expect_ok(struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "call", "", status, message);
 }
 
-/* Whether nobody has written to this byte. */
+/* Returns whether nobody has written to this byte. */
 static bool is_untouched(const void *byte)
 {
     return *(const unsigned char *)byte == PATTERN;
@@ -246,7 +246,7 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* The valid call, or the one that `make` makes of it, with the changes. */
+/* Makes the valid call, or the one that `make` makes of it, with the changes. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
     struct call *c = good_call();

@@ -141,7 +141,7 @@ static void forget_addresses(struct memory_of_call *c)
     c->rotation.cos = c->rotation.sin = ATTNKIT_LATER;
 }
 
-/* A plan for 2 threads and a valid run of it. There is one at a time. */
+/* Makes a plan for 2 threads and a valid run of it. There is one at a time. */
 static struct memory_of_call *good_plan(int options, const char *isa)
 {
     static struct memory_of_call c;

@@ -102,7 +102,7 @@ static attnkit_tensor rows_of(const float *data)
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* A rotation by tables, which every build has. */
+/* Makes a rotation by tables, which every build has. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),

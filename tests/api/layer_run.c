@@ -39,7 +39,7 @@ static struct ready plan_of(struct small_layer *c)
     return r;
 }
 
-/* A layer with everything that a layer with a cache can have. */
+/* Makes a layer with everything that a layer with a cache can have. */
 static struct small_layer *full_layer(void)
 {
     struct small_layer *const c = small_layer();
@@ -69,8 +69,8 @@ static struct small_layer *full_layer(void)
     return c;
 }
 
-/* A layer with a cache of cells, without pages, which exclude cells. Each cell has the key of its
- * own number. */
+/* Makes a layer with a cache of cells, without pages, which exclude cells. Each cell has the key of
+ * its own number. */
 static struct small_layer *layer_of_cells(void)
 {
     static const int64_t index[CAPACITY] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

@@ -138,7 +138,7 @@ static void give(struct call *c, int tensor)
     set_data(c, tensor, memory_of(c, tensor));
 }
 
-/* A plain valid call. There is one at a time. */
+/* Makes a plain valid call. There is one at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -406,7 +406,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* The valid call, or the one that `make` makes of it. */
+/* Makes the valid call, or the one that `make` makes of it. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -1013,7 +1013,7 @@ static void expect_overlap(struct call *c, int output, int other, int64_t offset
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
 }
 
-/* The last offset in a tensor at which an output would overlap it. */
+/* Returns the last offset in a tensor at which an output would overlap it. */
 static int64_t last_offset(int tensor, int output)
 {
     return (tensor_bytes[tensor] - 1) / alignments[output] * alignments[output];
@@ -1363,7 +1363,7 @@ static const maker hungry[] = {make_window, make_segments, make_mask,   make_mas
                                make_bias,   make_softcap,  make_slopes, make_dropout,
                                make_sinks,  make_weights,  make_all,    make_wide_all};
 
-/* The bound that the header states for one thread of a call like this. */
+/* Returns the bound that the header states for one thread of a call like this. */
 static size_t workspace_bound(const struct call *c)
 {
     const int64_t head_dim = c->args.head_dim, value_dim = c->args.value_dim;

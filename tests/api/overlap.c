@@ -59,7 +59,7 @@ static bool layout_of(const struct tensor *t, struct layout *l, bool *repeats)
     return attnkit_layout(l, data, t->count, t->stride, t->row_bytes, repeats);
 }
 
-/* A tensor with arbitrary strides: zero, negative, interleaved and overlapping ones. */
+/* Draws a tensor with arbitrary strides: zero, negative, interleaved and overlapping ones. */
 static struct tensor draw_wild(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 200),
@@ -71,8 +71,8 @@ static struct tensor draw_wild(uint64_t *random)
     return t;
 }
 
-/* A tensor such as callers have: dimensions nested in any order and direction, with gaps in which
- * another tensor's rows may lie. */
+/* Draws a tensor such as callers have: dimensions nested in any order and direction, with gaps in
+ * which another tensor's rows may lie. */
 static struct tensor draw_nested(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 100),
@@ -140,7 +140,7 @@ static int compare_sizes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Whether the stride of every dimension exceeds the span of the smaller strides. */
+/* Returns whether the stride of every dimension exceeds the span of the smaller strides. */
 static bool nests(const struct tensor *t)
 {
     int64_t stride[3], span = t->row_bytes;

@@ -17,7 +17,7 @@ enum { ROUNDS = 2000, MAX_TILES = 4, MOST_BYTES = 1000, STEP = 1024 };
 
 static char matrix[MAX_TILES * STEP];
 
-/* The position of r: how many lines of the tiles have been prefetched. */
+/* Returns the position of r: how many lines of the tiles have been prefetched. */
 static int64_t lines_asked(const struct requests *r)
 {
     const int64_t lines = (r->tile_bytes + CACHE_LINE - 1) / CACHE_LINE;

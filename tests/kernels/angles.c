@@ -27,7 +27,7 @@ static int samples(void)
     return sampled(1000000, 50);
 }
 
-/* A number of [low, high), both positive, whose exponents are equally likely. */
+/* Returns a number of [low, high), both positive, whose exponents are equally likely. */
 static double random_double(uint64_t *state, double low, double high)
 {
     const uint64_t first = bits_from_double(low);

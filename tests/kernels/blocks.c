@@ -40,7 +40,7 @@ static const enum type written[] = {TYPE_Q4_0, TYPE_Q5_0};
 
 static const struct kernels *scalar;
 
-/* Whether both have equal bits, or are NaN. */
+/* Returns whether both have equal bits, or are NaN. */
 static bool is_same(float a, float b)
 {
     return bits_from_float(a) == bits_from_float(b) || (isnan(a) && isnan(b));

@@ -47,7 +47,7 @@ static int case_step(void)
     return is_sampled_run() ? 4 : 1;
 }
 
-/* Whether a sampled run leaves out case n: it takes every third. */
+/* Returns whether a sampled run leaves out case n: it takes every third. */
 static bool is_left_out(int n)
 {
     return is_sampled_run() && n % 3 != 0;
@@ -58,7 +58,7 @@ static bool is_left_out(int n)
  * The index of the key of a cell of entry b, or -1.
  */
 
-/* A ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
+/* Returns a ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
 static int64_t ring(int64_t b, int64_t cell)
 {
     (void)b;
@@ -66,7 +66,7 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* A ring that is not full yet: cells in the order of keys. Entry 1 has fewer. */
+/* Returns a ring that is not full yet: cells in the order of keys. Entry 1 has fewer. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -163,7 +163,7 @@ static void find_cells(const struct order *order, struct cells *cells)
     }
 }
 
-/* A row of a tensor, writable. */
+/* Returns a row of a tensor, writable. */
 static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
 {
     return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
@@ -287,7 +287,7 @@ static int64_t row_bytes_of(attnkit_type type, int64_t dim)
     return bytes_of((enum type)type, dim);
 }
 
-/* The call with its keys in cells. */
+/* Returns the call with its keys in cells. */
 static struct call *in_cells(const struct call *dense, struct cells *cells)
 {
     struct call *const c = call_like(dense);

@@ -52,7 +52,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* The position of the first element that differs, or `count`. */
+/* Returns the position of the first element that differs, or `count`. */
 static int64_t first_difference(const void *a, const void *b, size_t size, int64_t count)
 {
     if (memcmp(a, b, size * (size_t)count) == 0)
@@ -285,7 +285,7 @@ static void draw_row(uint64_t *random, float *x, int64_t n)
         x[i] = draw(random, data);
 }
 
-/* The largest magnitude / 127, or 0x7fc00000. */
+/* Returns the largest magnitude / 127, or 0x7fc00000. */
 static float model_scale(const float *x, int64_t n)
 {
     float most = 0.0f;
@@ -463,7 +463,7 @@ static void keeps_bounds(const struct bounded *b, uint64_t *random)
     expect_window(row, expected_row, "row to widen");
 }
 
-/* A divisor of n. */
+/* Draws a divisor of n. */
 static int64_t draw_group(uint64_t *random, int64_t n)
 {
     int64_t group = 1 + random_below(random, n);
@@ -549,7 +549,7 @@ static void draw_tile(uint64_t *random, struct window tile, struct window scales
     }
 }
 
-/* A place for a part of a tile, up to a vector from the slot's edge. */
+/* Returns a place for a part of a tile, up to a vector from the slot's edge. */
 static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
 {
     const int64_t room = (SLOT_BYTES - size) / align;

@@ -47,8 +47,8 @@ static void expect_floats(const char *what, const float *got, const float *expec
     fail();
 }
 
-/* Memory for `count` elements of so many bytes. Half of the time it ends some elements before the
- * unmapped page, so that it is aligned to no more than an element. */
+/* Allocates memory for `count` elements of so many bytes. Half of the time it ends some elements
+ * before the unmapped page, so that it is aligned to no more than an element. */
 static struct guarded new_elements(uint64_t *random, size_t count, size_t bytes)
 {
     const size_t apart = random_below(random, 2) ? bytes * (size_t)random_below(random, 16) : 0;
@@ -64,7 +64,7 @@ static struct guarded new_line(uint64_t *random)
     return new_elements(random, KEY_BLOCK, sizeof(float));
 }
 
-/* Whether only the first `bytes` bytes have been written. Overwrites them. */
+/* Returns whether only the first `bytes` bytes have been written. Overwrites them. */
 static bool is_all_else_untouched(struct guarded *memory, size_t bytes)
 {
     const char *const first = memory->mapping + SLOT_BYTES;

@@ -241,7 +241,7 @@ static bool any_difference(const struct kernels *kernels)
     return false;
 }
 
-/* Whether a child process sees a difference. Its output and core dump are discarded. */
+/* Returns whether a child process sees a difference. Its output and core dump are discarded. */
 static bool caught(const struct kernels *kernels)
 {
     fflush(stdout);

@@ -97,7 +97,7 @@ static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
     return dims[below(c, 16)];
 }
 
-/* How many multiply-adds the reference takes. */
+/* Returns how many multiply-adds the reference takes. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
@@ -170,7 +170,7 @@ static int64_t group_of(int64_t group, int64_t dim)
     return group ? group : dim;
 }
 
-/* Bytes of a row of each of the tensors. */
+/* Returns the bytes of a row of each of the tensors. */
 static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -199,7 +199,7 @@ static int64_t rows_there(const struct drawn *c, enum tensor_index t)
     return !is_one ? c->tensors[t].count[2] : is_tiled(t) ? (keys + 15) / 16 : keys;
 }
 
-/* Bytes up to the end of the last of `rows` rows or tiles. */
+/* Returns the bytes up to the end of the last of `rows` rows or tiles. */
 static size_t size_with(const struct placed *p, int64_t rows)
 {
     if (p->count[0] == 0 || rows == 0 || p->bytes == 0)

@@ -77,7 +77,7 @@ static bool is_untouched(const void *memory, size_t size)
     return true;
 }
 
-/* Memory for `count` floats, `misalignment` floats behind an aligned address. */
+/* Allocates memory for `count` floats, `misalignment` floats behind an aligned address. */
 static float *take(size_t count, size_t misalignment)
 {
     const size_t before = pool.used;
@@ -160,7 +160,7 @@ static float *row_at(struct rows rows, int i)
     return (float *)(rows.first + i * rows.stride);
 }
 
-/* Whether the slot of a row is untouched outside the row. Puts the pattern over the row. */
+/* Returns whether the slot of a row is untouched outside the row. Puts the pattern over the row. */
 static bool is_all_else_untouched(float *row, int64_t dim)
 {
     const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
@@ -192,8 +192,8 @@ static void map_places(void)
             0);
 }
 
-/* Memory of so many bytes in a place, sometimes a few elements of `align` bytes from its edge. The
- * place is filled with NaN of every type. */
+/* Allocates memory of so many bytes in a place, sometimes a few elements of `align` bytes from its
+ * edge. The place is filled with NaN of every type. */
 static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
 {
     if (!places)
@@ -344,7 +344,8 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Whether to draw a single value that is not finite among finite ones, which the tile must find. */
+/* Returns whether to draw a single value that is not finite among finite ones, which the tile must
+ * find. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
@@ -390,7 +391,8 @@ static struct total take_total(const struct round *w)
                           take_doubles(lanes * (size_t)w->value_dim)};
 }
 
-/* A number near x with more bits than binary32 has, sometimes far beyond the range of binary32. */
+/* Draws a number near x with more bits than binary32 has, sometimes far beyond the range of
+ * binary32. */
 static double draw_wide(struct round *w, float x)
 {
     static const double far[] = {0x1p130, 0x1p900, 0x1p-140, 0x1p-1000};
@@ -496,7 +498,7 @@ static float chain(const float *a, int64_t a_step, const float *b, int64_t b_ste
     return sum;
 }
 
-/* The chain over the keys of weights, which lie `step` apart, times a column of V. */
+/* Returns the chain over the keys of weights, which lie `step` apart, times a column of V. */
 static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
 {
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
@@ -968,7 +970,7 @@ static void repeat_row(struct stored *s, int key, int from)
     set_row(s, key, (struct key_row){s->row[from], s->scales[from]});
 }
 
-/* A type that rows of so many elements can have. */
+/* Draws a type that rows of so many elements can have. */
 static enum type draw_type(struct round *w, int64_t dim)
 {
     const enum type type = (enum type)random_below(&w->random, 5);
@@ -1078,7 +1080,7 @@ static int64_t draw_tile_group(struct round *w, int64_t dim)
     return group;
 }
 
-/* The address of a key's sixteenth of its tile, which the library takes for its row. */
+/* Returns the address of a key's sixteenth of its tile, which the library takes for its row. */
 static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
 {
     const int64_t in_tile = key % TILE_KEYS;
@@ -1229,7 +1231,7 @@ static void check_decode_finish(struct round *w)
     expect_bits("rows not finite in place", found, expected);
 }
 
-/* A line of a total between unmapped pages, drawn, and a copy of it. */
+/* Draws a line of a total between unmapped pages, drawn, and a copy of it. */
 static struct guarded draw_guarded_doubles(struct round *w, double *copy)
 {
     const size_t count = (size_t)w->value_dim;
@@ -1244,7 +1246,7 @@ static struct guarded draw_guarded_doubles(struct round *w, double *copy)
     return line;
 }
 
-/* A power of two or 0, NaN, or such a power times the l of a part. */
+/* Draws a power of two or 0, NaN, or such a power times the l of a part. */
 static double draw_factor(struct round *w)
 {
     const float power = scalar_exp2(-(float)random_below(&w->random, 110));
@@ -1391,7 +1393,7 @@ struct matrix {
     float *wide;
 };
 
-/* A matrix of w->value_dim outputs and w->head_dim inputs. */
+/* Makes a matrix of w->value_dim outputs and w->head_dim inputs. */
 static struct matrix new_matrix(const struct round *w, enum type type)
 {
     return (struct matrix){.type = type,
@@ -1412,7 +1414,7 @@ static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, pt
     }
 }
 
-/* Element o of a row of y. */
+/* Returns element o of a row of y. */
 static float model_product(const struct round *w, const float *x, const struct matrix *m, int o,
                            float y, const float *bias)
 {

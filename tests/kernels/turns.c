@@ -55,7 +55,7 @@ static struct attention heads_side_by_side(int turns, int gap)
                               .v = {.type = TYPE_BF16, .first = v, .stride = strides, .dim = DIM}};
 }
 
-/* The scalar kernels, which are first in the list and run everywhere. */
+/* Returns the scalar kernels, which are first in the list and run everywhere. */
 static const struct kernels *plain_c(void)
 {
     const struct isa *isas;
@@ -137,7 +137,7 @@ static void *must_have(size_t bytes)
     return memory;
 }
 
-/* The bits of a number of [-2, 2], in either type. */
+/* Draws the bits of a number of [-2, 2], in either type. */
 static uint16_t draw_number(uint64_t *random, attnkit_type type)
 {
     const uint16_t sign = (uint16_t)(random_below(random, 2) << 15);

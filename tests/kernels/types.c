@@ -162,7 +162,7 @@ static int64_t q_offset_of(const struct sample *s, int64_t b)
     return s->args.align == ATTNKIT_ALIGN_OFFSETS ? s->q_offsets[b] : 0;
 }
 
-/* The keys that row i of a batch entry sees. */
+/* Returns the keys that row i of a batch entry sees. */
 static int64_t keys_seen(const struct sample *s, int64_t b, int64_t i)
 {
     const int64_t keys = kv_len_of(s, b), position = q_offset_of(s, b) + i;
@@ -194,7 +194,7 @@ static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
     return dims[below(s, 20)];
 }
 
-/* How many multiply-adds the reference takes. */
+/* Returns how many multiply-adds the reference takes. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
@@ -254,7 +254,7 @@ static bool is_special(struct source from)
     return from.data == SPECIAL && random_below(from.random, from.one_in) == 0;
 }
 
-/* A number below 2^-shift, or a special one. */
+/* Draws a number below 2^-shift, or a special one. */
 static float draw_float(struct source from, int shift)
 {
     static const uint32_t specials[] = {0x7fc00000, 0xffa00001, 0x7f800000, 0xff800000,
@@ -378,8 +378,8 @@ static void expect_reference(struct sample *s)
     free(v);
 }
 
-/* A case by its number. Successive numbers go through the types of K and V, and, at other paces,
- * through the other types, layouts and page sizes. */
+/* Makes a case by its number. Successive numbers go through the types of K and V, and, at other
+ * paces, through the other types, layouts and page sizes. */
 static struct sample *new_sample(int number, bool shared)
 {
     struct sample *s = calloc(1, sizeof *s);
@@ -448,7 +448,7 @@ static char *row_at(const struct tensor *t, int64_t outer, int64_t head, int64_t
     return t->first + outer * t->strides[0] + head * t->strides[1] + row * t->strides[2];
 }
 
-/* A row of a tensor of the call, in its page if there are pages. */
+/* Returns a row of a tensor of the call, in its page if there are pages. */
 static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_t h, int64_t i)
 {
     const attnkit_pages *const p = &c->groups.pages;
@@ -618,7 +618,7 @@ static void set_tensors(struct call *c, enum rows_layout layout)
     }
 }
 
-/* Whether there are about enough slots for all rows. */
+/* Returns whether there are about enough slots for all rows. */
 static bool fits_slots(const struct sample *s, int64_t page_size)
 {
     const attnkit_attention_args *a = &s->args;
@@ -857,8 +857,8 @@ static void poison_unseen(const struct call *c, enum tensor_index t, int64_t las
                 fill_halves(row_in(c, t, b, h, key), (size_t)c->tensors[t].row_bytes, half);
 }
 
-/* Whether row `last` masks keys that the last row sees. Not if batch entries or heads share K and
- * V, because one may see what another masks. */
+/* Returns whether row `last` masks keys that the last row sees. Not if batch entries or heads share
+ * K and V, because one may see what another masks. */
 static bool has_masked_keys(const struct sample *s, int64_t last)
 {
     bool any = false;

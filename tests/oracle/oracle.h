@@ -36,12 +36,13 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);
 
-/* The unit in which accuracy is measured, u A (1 + S) + (keys + 4) 2^-149: about one rounding of
- * every score, weight and product, and one of every subnormal product. This unit assumes that |V|
- * is about the same for all keys. If the key with nearly all the weight has a V of 0, the other
- * keys make the element. Then S hardly counts the scores of these keys, and the unit does not count
- * weights that are too small to be kept. element->unit covers this case: it has u (A + max(A S,
- * sum_j w_j |v_j| S_j)) in place of u A (1 + S), plus the most that the small weights can lose. */
+/* Returns the unit in which accuracy is measured, u A (1 + S) + (keys + 4) 2^-149: about one
+ * rounding of every score, weight and product, and one of every subnormal product. This unit
+ * assumes that |V| is about the same for all keys. If the key with nearly all the weight has a V of
+ * 0, the other keys make the element. Then S hardly counts the scores of these keys, and the unit
+ * does not count weights that are too small to be kept. element->unit covers this case: it has u (A
+ * + max(A S, sum_j w_j |v_j| S_j)) in place of u A (1 + S), plus the most that the small weights
+ * can lose. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns the part of the bound that a result uses, in binary32 or rounded to `type`: at most 1,

@@ -33,7 +33,7 @@ static struct point outcome(enum outcome outcome)
 
 static const struct point none; /* the second process did not measure it */
 
-/* The verdict on a job of a point without change and this point. */
+/* Returns the verdict on a job of a point without change and this point. */
 static enum verdict verdict_of(struct point first, struct point second,
                                const struct control *control)
 {

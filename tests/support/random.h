@@ -43,7 +43,7 @@ static inline float random_normal(uint64_t *state)
     return (float)(sum - 6 * 0xfffff) * 0x1p-20f;
 }
 
-/* A number of any kind, most of them normal. */
+/* Returns a number of any kind, most of them normal. */
 static inline float random_number(uint64_t *state)
 {
     static const float special[] = {0.0f,    -0.0f,  INFINITY,   -INFINITY, NAN,

@@ -229,7 +229,7 @@ void fill(ggml_tensor *t, bool is_mask)
     ggml_backend_tensor_set(t, bytes.data(), 0, bytes.size());
 }
 
-// The result with all bits set before.
+// Returns the result with all bits set before.
 std::vector<float> compute(ggml_backend_t backend, ggml_cgraph *graph, ggml_tensor *op, int threads)
 {
     auto set_threads =
@@ -253,7 +253,7 @@ bool same_bits(const std::vector<float> &a, const std::vector<float> &b)
            (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]));
 }
 
-// The bound of llama.cpp's own test.
+// Returns the bound of llama.cpp's own test.
 bool close(const std::vector<float> &got, const std::vector<float> &wanted)
 {
     double error = 0, size = 0;
@@ -280,7 +280,8 @@ bool right_result(ggml_context *context, ggml_backend_t ours, ggml_backend_t cpu
     return ok;
 }
 
-// Whether the log has said it, which it does once for each reason in the life of the program.
+// Returns whether the log has said it, which it does once for each reason in the life of the
+// program.
 bool right_log(const odd &c)
 {
     static std::vector<std::string> said;

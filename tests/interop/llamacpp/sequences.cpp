@@ -139,8 +139,8 @@ class run
     result made_;
 };
 
-// The prompts in one batch, then a token of each sequence for each step. `only` is one, or -1: all;
-// the texts of the sequences but `kept` are others with another `text`.
+// Returns the prompts in one batch, then a token of each sequence for each step. `only` is one, or
+// -1: all; the texts of the sequences but `kept` are others with another `text`.
 result make(llama_model *model, bool shared, int threads, int only, int kept = -1, int text = 0)
 {
     run r(model, shared, threads);
@@ -186,7 +186,7 @@ attnkit_tensor tensor(const void *data, attnkit_type type, int64_t batch, int64_
     return attnkit_tensor{data, {batch, head, row}, type, ATTNKIT_STRIDED};
 }
 
-// The attention of the last step, one token of each sequence: [sequence][head][64].
+// Returns the attention of the last step, one token of each sequence: [sequence][head][64].
 std::vector<float> by_key_index(const result &r)
 {
     const attention &a = r.last;

@@ -145,7 +145,7 @@ static void append(const struct call *call, const struct tensor *src, struct vie
     free(starts);
 }
 
-/* A tensor of the past keys or values, followed by the call's. */
+/* Makes a tensor of the past keys or values, followed by the call's. */
 static struct tensor make_present(const struct call *call, enum input past, enum input new)
 {
     const struct tensor *const old = &call->in[past], *const t = &call->in[new];
@@ -245,8 +245,8 @@ static void set_positions(struct call *call)
     call->visibility.window = &call->window;
 }
 
-/* A mask as a tensor. Its dimensions are the last ones of [batch][q_heads][q_len][keys]; dimensions
- * of 1 repeat, and it may have fewer keys than the call. */
+/* Returns a mask as a tensor. Its dimensions are the last ones of [batch][q_heads][q_len][keys];
+ * dimensions of 1 repeat, and it may have fewer keys than the call. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];

@@ -24,7 +24,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* for each of these 45 conversions */
+    PLACES = 5, /* cases for each of these 45 conversions */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,
@@ -103,7 +103,7 @@ static struct append draw_append(const struct golden_kind *kind, int number)
     return a;
 }
 
-/* An append to a type in blocks, which has no tiles. */
+/* Draws an append to a type in blocks, which has no tiles. */
 static struct append draw_block_append(int number)
 {
     static const enum place places[] = {ROWS, PAGES, HEADS_INSIDE};

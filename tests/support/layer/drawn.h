@@ -37,7 +37,7 @@ void layer_call_free(struct layer_call *c);
 /* Fills the results with a pattern that no call writes. */
 void layer_call_clear(const struct layer_call *c);
 
-/* Memory for the results of a call, and a copy of them. */
+/* Allocates memory for the results of a call, and a copy of them. */
 struct layer_results layer_results_new(const struct layer_call *c);
 struct layer_results layer_results_copy(const struct layer_call *c);
 void layer_results_free(struct layer_results *r);
