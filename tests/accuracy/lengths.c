@@ -59,7 +59,7 @@ static int64_t dim_of(const struct storage *as)
     return as->type == ATTNKIT_Q8_0 ? Q8_BLOCK : DIM;
 }
 
-/* The numbers of all distributions and lengths: for rows of DIM dimensions, and of Q8_BLOCK. */
+/* The numbers of all distributions and lengths, for rows of DIM and of Q8_BLOCK dimensions. */
 static struct draw draw, draw_of_blocks;
 
 static int draw_rows(void **state)
@@ -141,8 +141,8 @@ static double error_of(float out, int constant)
                  0x1p-24 * fabs((double)constants[constant]));
 }
 
-/* All keys are equal. The scores of row 0 are 0; each other row has another number as all its
- * scores. */
+/* Makes a setting in which all keys are equal. The scores of row 0 are 0; each other row has the
+ * same number, not 0, for all its scores. */
 static struct setting equal_scores(int64_t keys)
 {
     static const struct distribution equal = {.equal_keys = true};
@@ -188,8 +188,8 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
     return growth;
 }
 
-/* From 2^14 keys on, each constant is judged by itself. Of fewer keys only the worst constant is:
- * some constants have nearly no error at 512 keys, but have one in a last chunk that is not
+/* From 2^14 keys on, each constant is judged by itself. For fewer keys, only the worst constant is
+ * judged: some constants have nearly no error at 512 keys, but an error in a last chunk that is not
  * whole. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
@@ -250,7 +250,7 @@ static double bound_of_zeros(int64_t keys)
     return most;
 }
 
-/* Nearly all of the bound is for the roundings in a chunk of 512 keys. */
+/* Nearly the whole bound covers the roundings in a chunk of 512 keys. */
 static void bound_does_not_grow(void **state)
 {
     (void)state;

@@ -121,7 +121,8 @@ static void change(float *f, int64_t count, float (*to)(float normal))
         f[i] = to(f[i]);
 }
 
-/* Moves every key along the first query row so far that the score changes by as much as asked. */
+/* Moves every key along the first query row, so far that its score changes by the number of the
+ * distribution. */
 static void add_to_scores(const struct distribution *d, const struct shape *shape, const float *q,
                           float *k)
 {

@@ -61,8 +61,8 @@ static attnkit_type draw_type(struct drawn *c, int types)
     return one_in(c, 2) ? ATTNKIT_F32 : all[below(c, types)];
 }
 
-/* Returns the batch entries of a tensor of query rows. The next function does this for a tensor of
- * keys. Packed tensors have one. */
+/* Returns the batch entries of a tensor of query rows, and then of a tensor of keys. Packed tensors
+ * have one. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cache whose cells hold keys in any order gives the bits of a dense one in which each key lies
- * in its place, with every kind of mask and every type. Some keys have no cell; cells without a key
+ * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
+ * at its index, with every kind of mask and every type. Some keys have no cell; cells without a key
  * may lie in unmapped memory; several sequences may share a cache. On every instruction set, or on
  * the one that is named.
  */
@@ -39,7 +39,7 @@ enum {
     KIND_LENGTHS = 3,
 };
 
-/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)
@@ -47,7 +47,7 @@ static int case_step(void)
     return is_sampled_run() ? 4 : 1;
 }
 
-/* Returns whether a sampled run leaves out case n: it takes every third. */
+/* Returns whether a sampled run leaves out case n. A sampled run takes every third case. */
 static bool is_left_out(int n)
 {
     return is_sampled_run() && n % 3 != 0;
@@ -58,7 +58,7 @@ static bool is_left_out(int n)
  * The index of the key of a cell of entry b, or -1.
  */
 
-/* Returns a ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
+/* A ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
 static int64_t ring(int64_t b, int64_t cell)
 {
     (void)b;
@@ -66,7 +66,7 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* Returns a ring that is not full yet: cells in the order of keys. Entry 1 has fewer. */
+/* A ring that is not full yet: cells in the order of keys. Entry 1 has fewer keys. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -190,7 +190,7 @@ static void mask_absent(struct call *c, const struct kind *kind, const struct ce
 /* --- The cache of cells ------------------------------------------------------------------------
  */
 
-/* Moves rows of keys to rows of cells. Rows without a key are NaN, or their scales are. */
+/* Moves rows of keys to rows of cells. Rows without a key are NaN, or have scales of NaN. */
 static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                       const struct cells *cells)
 {
@@ -209,7 +209,7 @@ static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                            (size_t)row_bytes);
 }
 
-/* Moves columns of keys to columns of cells, of so many bits each. */
+/* Moves columns of keys to columns of cells. A column has `bits` bits. */
 static void move_columns(struct call *c, attnkit_tensor *t, int64_t *columns, int bits,
                          const struct cells *cells)
 {
@@ -287,7 +287,7 @@ static int64_t row_bytes_of(attnkit_type type, int64_t dim)
     return bytes_of((enum type)type, dim);
 }
 
-/* Returns the call with its keys in cells. */
+/* Makes the call with its keys in cells. */
 static struct call *in_cells(const struct call *dense, struct cells *cells)
 {
     struct call *const c = call_like(dense);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every entry of the table of every instruction set, or of the named one, by itself against the
- * contract of kernels.h in plain C, so that a failure names the tile. A round draws a shape and
- * data from its number, and the dims go through all values. Rows of the caller lie in guarded
- * slots; scratch of the library lies between canaries.
+ * Every entry of the kernel table of every instruction set, or of the named one, is compared by
+ * itself with the contract of kernels.h in plain C, so that a failure names the tile. A round draws
+ * a shape and data from its number, and the dims go through all values. Rows of the caller lie in
+ * guarded slots; scratch of the library lies between canaries.
  *
  * `tiles [ISA [SEED]]`
  */
@@ -29,7 +29,7 @@ enum {
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
 };
 
-/* What values are like; all but SPECIAL are finite. */
+/* Kinds of values; all but SPECIAL are finite. */
 enum data {
     UNIFORM, /* in [-1, 1) */
     WIDE,    /* of exponents far apart */
@@ -132,7 +132,7 @@ enum {
     REGION_SLOTS = MAX_REGION_ROWS + 2,
 };
 
-/* `count` rows of so many bytes. */
+/* Places `count` rows of `bytes` bytes each. */
 static struct rows place_bytes(struct round *w, enum region region, int count, int64_t bytes)
 {
     const int slot = (int)region * REGION_SLOTS + 1;
@@ -192,8 +192,8 @@ static void map_places(void)
             0);
 }
 
-/* Allocates memory of so many bytes in a place, sometimes a few elements of `align` bytes from its
- * edge. The place is filled with NaN of every type. */
+/* Takes `bytes` bytes of a place, sometimes a few elements of `align` bytes from its edge. The
+ * place is filled with NaN of every type. */
 static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
 {
     if (!places)
@@ -320,8 +320,8 @@ static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
     }
 }
 
-/* Draws states. A NaN weight makes every column NaN; a weight of 0 only columns in which V is not
- * finite. */
+/* Draws states. A weight of NaN makes every column NaN; a weight of 0 makes only those columns NaN
+ * in which V is not finite. */
 static void draw_states(struct round *w, struct states *s)
 {
     for (int r = 0; r < s->rows; r++) {
@@ -498,7 +498,7 @@ static float chain(const float *a, int64_t a_step, const float *b, int64_t b_ste
     return sum;
 }
 
-/* Returns the chain over the keys of weights, which lie `step` apart, times a column of V. */
+/* Computes the chain over the keys: weights, which lie `step` apart, times a column of V. */
 static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
 {
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
@@ -668,7 +668,7 @@ static void check_scores(struct round *w)
     expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
 }
 
-/* NULL, or how many keys each lane sees. */
+/* Draws how many keys each lane sees, or returns NULL. */
 static const int32_t *draw_visible_lanes(struct round *w)
 {
     if (random_below(&w->random, 3) == 0)
@@ -882,7 +882,7 @@ static void check_finish(struct round *w)
 }
 
 /* Divides again in binary64 if a value is not finite, as the callers of finish do. Returns whether
- * there was one. */
+ * a value was not finite. */
 static bool divide_again(const double *o, int64_t step, double divisor, int64_t n, float *out)
 {
     bool found = false;
@@ -895,7 +895,7 @@ static bool divide_again(const double *o, int64_t step, double divisor, int64_t 
     return found;
 }
 
-/* Draws an o of binary32, with which finish does not read the total's o. */
+/* Draws an o of binary32, which finish reads instead of the total's o. */
 static const float *draw_chunk_out(struct round *w, const struct total *total, double *model_out)
 {
     struct states s = take_panel_states(w);
@@ -1231,7 +1231,7 @@ static void check_decode_finish(struct round *w)
     expect_bits("rows not finite in place", found, expected);
 }
 
-/* Draws a line of a total between unmapped pages, drawn, and a copy of it. */
+/* Draws a line of a total between unmapped pages, and a copy of it. */
 static struct guarded draw_guarded_doubles(struct round *w, double *copy)
 {
     const size_t count = (size_t)w->value_dim;
@@ -1310,7 +1310,7 @@ static void check_quotient_row(struct round *w)
     assert_true(is_all_else_untouched(out, w->value_dim));
 }
 
-/* Lanes are heads; each row has a vector of heads. */
+/* Lanes are heads here, and each row has a vector of heads. */
 static void check_head_scores(struct round *w)
 {
     const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
@@ -1439,8 +1439,8 @@ static void check_widen_matrix(struct round *w)
     expect(w, "out", got, expected, count, EXACT_ZEROS);
 }
 
-/* x in the groups of struct product, in memory that ends at an unmapped page. Lanes without a row
- * are NaN. */
+/* Puts x into the groups of struct product, in memory that ends at an unmapped page. Lanes without
+ * a row are NaN. */
 static struct guarded grouped(const struct round *w, struct rows x)
 {
     const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
@@ -1582,8 +1582,8 @@ static int whole_blocks(int dim)
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
-/* Both dims go through all values. In decode, where both count and cost, they do so by turns, and
- * some are made longer so that they can be TYPE_Q8_0. A matrix has them as its inputs and
+/* Both dims go through all values. In decode, where both dims matter and cost time, they take
+ * turns, and some are made longer to allow TYPE_Q8_0. A matrix has the dims as its inputs and
  * outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {

@@ -318,8 +318,8 @@ static void right_of_the_largest_number_is_a_bound(void **state)
     check_sizes(*state, set_largest_right, sees_first_keys);
 }
 
-/* The rows have the largest positions. A window this wide to the left just reaches the last
- * keys. */
+/* The rows have positions near the largest ones. A window to the left of nearly the largest number
+ * just reaches the keys. */
 static void set_largest_left(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MAX - 70, INT64_MAX - 75};
