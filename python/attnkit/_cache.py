@@ -17,11 +17,11 @@ TILE_KEYS = 16
 class KVCache:
     """Keys and values of `batch` sequences, each of at most `capacity` keys.
 
-    type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of ggml:
-    q8_0, q5_0, q4_0, whose rows are multiples of 32 elements paged   keys of a page, or None. With pages,
-    sequences take memory page by page as they grow pages   number of pages, with paged; by default enough for
-    all sequences at their capacity tiled   store K in tiles of 16 keys, which decoding reads faster; pages are
-    multiples of 16 keys
+    type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of
+            ggml: q8_0, q5_0, q4_0, whose rows are multiples of 32 elements
+    paged   keys of a page, or None. With pages, sequences take memory page by page as they grow
+    pages   number of pages, with paged; by default enough for all sequences at their capacity
+    tiled   store K in tiles of 16 keys, which decoding reads faster; pages are multiples of 16 keys
 
     The bits of a result do not depend on paged and tiled. Raises ValueError for a value that is wrong."""
 

@@ -39,8 +39,8 @@ class Layer:
     q_heads   query heads; kv_heads: the same by default
     head_dim  by default the rows of W_q for each head; value_dim: by default those of W_v
     prefix    of the names, such as 'model.layers.0.self_attn.'
-    type      of the packed matrices: float32, float16, bfloat16 or q8_0 rope      None, 'half' (Llama's) or
-    'interleaved': turns q and k by their positions, with rope_base and,
+    type      of the packed matrices: float32, float16, bfloat16 or q8_0
+    rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
               if not all elements of a head are turned, rope_dim
 
     Raises KeyError for a matrix that is missing, ValueError for shapes that do not go together."""

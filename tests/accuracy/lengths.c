@@ -141,8 +141,8 @@ static double error_of(float out, int constant)
                  0x1p-24 * fabs((double)constants[constant]));
 }
 
-/* Makes a setting in which all keys are equal. The scores of row 0 are 0; each other row has the
- * same number, not 0, for all its scores. */
+/* Makes a setting in which all keys are equal. The scores of row 0 are 0. In every other row all
+ * scores are one number of this row. */
 static struct setting equal_scores(int64_t keys)
 {
     static const struct distribution equal = {.equal_keys = true};

@@ -25,19 +25,19 @@ Figures = namedtuple("Figures", "part close relative")
 
 
 def largest(array):
-    """A NaN is larger than all."""
+    """Returns the largest element. NaN is larger than all numbers."""
     return float(np.nan_to_num(array, nan=np.inf).max(initial=0))
 
 
 def part_of(got, wanted, bound):
-    """The largest part of the bound that is used."""
+    """Returns the largest part of the bound that is used."""
     error = abs(got.astype(np.float64) - wanted)
     with np.errstate(invalid="ignore"):
         return largest(np.where(error == 0, 0, error / bound))
 
 
 def check_reference(case, wanted):
-    """That the bound is around what PyTorch computes."""
+    """Checks that layer_reference.py, around which the bound lies, has PyTorch's numbers."""
     for theirs, ours in ((case.out, wanted.out), (case.weights_out, wanted.weights),
                          (case.mean_out, wanted.mean)):
         if theirs is not None:
@@ -56,7 +56,7 @@ def figures(case, wanted, got):
 
 
 def compare(library, isa, case, wanted):
-    """With weights, and without them: the same bits."""
+    """Runs the case with weights and without weights, which must give the same bits."""
     layer = Layer(library, isa, **case.given)
     got = layer(case.x, weights=True, **case.arguments())
     without = layer(case.x, **case.arguments())
@@ -67,7 +67,7 @@ def compare(library, isa, case, wanted):
 
 
 def run_case(library, isa, make, case, wanted, tap):
-    """Whether it is close, with its figures as text."""
+    """Returns whether the result is close, with its figures as text."""
     found, name = compare(library, isa, case, wanted), make.__name__.replace("_", " ")
     ok = found.part <= 1 and found.close <= (case.close or CLOSE)
     print(f"# {isa}: layer: {name}: E {found.close:.1f}, {found.relative:.1e} of the largest number, "
