@@ -34,7 +34,7 @@ def difference(got, expected, case):
 
 
 def spoilt(array):
-    """Returns copies with one small mistake each."""
+    """Yields copies with one small mistake each."""
     for where in (0, -1):
         for change in (lambda x: x * 1.02 + 0.01, lambda x: x * 0 + numpy.nan):
             copy = array.copy()
