@@ -83,7 +83,7 @@ struct model {
     struct matrix head;
 };
 
-/* count random numbers of [-most, most]. */
+/* Draws `count` numbers of [-most, most]. */
 static float *random_floats(int64_t count, float most, uint64_t *seed)
 {
     float *numbers = allocate_floats(count);
@@ -94,7 +94,7 @@ static float *random_floats(int64_t count, float most, uint64_t *seed)
     return numbers;
 }
 
-/* Random weights [out_dim][in_dim], of a size that keeps the magnitude of inputs. */
+/* Draws weights [out_dim][in_dim], of a size that keeps the magnitude of inputs. */
 static float *random_weights(int64_t out_dim, int64_t in_dim, uint64_t *seed)
 {
     return random_floats(out_dim * in_dim, sqrtf(3.0f / (float)in_dim), seed);

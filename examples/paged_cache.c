@@ -208,8 +208,8 @@ static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
     attend(&args);
 }
 
-/* A step of the server: appends counts[b] new rows to each sequence, then the last row of each
- * attends. Returns whether the results have the bits that the sequences have alone. */
+/* Makes a step of the server: appends counts[b] new rows to each sequence, then attends with the
+ * last row of each. Returns whether the results have the bits that the sequences have alone. */
 static bool step(struct cache *cache, const int sequences[SLOTS], int32_t most,
                  const int32_t counts[SLOTS])
 {

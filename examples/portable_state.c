@@ -179,7 +179,7 @@ static void attend(const attnkit_attention_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* K and V of a cache from key `key` on, the first of a tile. */
+/* Returns K of a cache from key `key` on, which is the first key of a tile. v_from returns V. */
 static attnkit_tensor k_from(const struct cache *cache, int64_t key)
 {
     return (attnkit_tensor){.data = cache->k + key * K_BYTES,

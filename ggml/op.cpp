@@ -187,8 +187,8 @@ attnkit_attention_args arguments(const op_shape &shape)
     return args;
 }
 
-// The slopes are powers of two numbers, as in ggml: powers of one number for the heads up to the
-// largest power of two, powers of the other for the rest.
+// Returns the slopes. They are powers of two numbers, as in ggml: powers of one number for the
+// heads up to the largest power of two, powers of the other for the other heads.
 std::vector<float> slopes(const op_shape &shape)
 {
     std::vector<float> made;

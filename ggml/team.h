@@ -23,7 +23,7 @@ class team
 
     void set_threads(int threads);
 
-    // How attnkit runs a call: on all threads of the team, or on the calling thread alone.
+    // Returns how attnkit runs a call: on all threads of the team, or on the calling thread alone.
     attnkit_exec exec(bool by_all);
 
   private:

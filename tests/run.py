@@ -197,7 +197,7 @@ def suite_objects():
 
 
 def suite_install():
-    """What is installed serves a program that only has pkg-config."""
+    """The installed files serve a program that only has pkg-config."""
     must("install", [sys.executable, REPOSITORY / "installed.py", BUILD, meson()])
 
 

@@ -67,7 +67,7 @@ class KVCache:
 
     @property
     def lens(self) -> numpy.ndarray:
-        """int64 [batch]: the keys of each sequence; a copy."""
+        """Returns a copy of the number of keys of each sequence: int64 [batch]."""
         return self._lens.copy()
 
     @property
@@ -137,11 +137,11 @@ class KVCache:
                 self._free.append(int(self._table[b, self._taken[b]]))
 
     def attend(self, q: Any, *, causal: Any = "bottom-right", **options: Any) -> Any:
-        """Attention over all keys of each sequence.
+        """Computes attention over all keys of each sequence.
 
         q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. Row i sees the keys up to its
         own: causal is 'bottom-right', unless causal or q_offsets are given. Options, result and exceptions are
-        those of attention(), without seeds and weights: mask, bias, causal, q_offsets, window, softcap, sinks,
+        as for attention(), without seeds and weights: mask, bias, causal, q_offsets, window, softcap, sinks,
         alibi_slopes, scale, return_lse, out and threads. A mask may have fewer columns than the capacity: keys
         after them are masked. One column repeats to all keys."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:

@@ -32,8 +32,8 @@ class State:
 
     @property
     def arrays(self) -> Tuple[numpy.ndarray, ...]:
-        """max float32 [..., rows], sum float64 [..., rows], out float64 [..., rows, value_dim]: the softmax
-        state as attnkit.h describes it. Raises ValueError before the first update."""
+        """Returns max float32 [..., rows], sum float64 [..., rows], out float64 [..., rows, value_dim]: the
+        softmax state as attnkit.h describes it. Raises ValueError before the first update."""
         if self._arrays is None:
             raise ValueError("the state has seen no part of the keys")
         return self._arrays
@@ -69,8 +69,9 @@ class State:
 
     def result(self, dtype: Any = numpy.float32, *, sinks: Any = None, return_lse: bool = False,
                threads: Optional[int] = None) -> Any:
-        """The result of all parts: [..., rows, value_dim] in float32, float16 or bfloat16 (of ml_dtypes),
-        with return_lse a tuple of the result and lse. sinks has the meaning that it has in attention()."""
+        """Returns the result of all parts: [..., rows, value_dim] in float32, float16 or bfloat16 (of
+        ml_dtypes), or with return_lse a tuple of the result and lse. sinks has the meaning that it has in
+        attention()."""
         out = self.arrays[2]
         rows, value_dim = out.shape[:-1], out.shape[-1]
         no_key = (*rows[:-1], 0)

@@ -165,8 +165,8 @@ bool array::read_buffer(PyObject *object)
     return true;
 }
 
-// bfloat16 and float8 of ml_dtypes have no format in the buffer protocol. Their bits are read as
-// integers, which have one.
+// Reads bfloat16 and float8 of ml_dtypes. They have no format in the buffer protocol, so their bits
+// are read as integers.
 bool array::read_narrow(PyObject *object)
 {
     const std::string name = dtype_name(object);
@@ -180,7 +180,7 @@ bool array::read_narrow(PyObject *object)
     return true;
 }
 
-// An output has to be writable; an input need not be.
+// Takes an array by DLPack. An output has to be writable; an input need not be.
 bool array::take_dlpack(nb::handle object)
 {
     nb::ndarray<> written;

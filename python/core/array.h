@@ -18,7 +18,7 @@ namespace attnkit_python
 
 constexpr int most_dims = 8;
 
-// Types of elements beside those of attnkit.
+// Types of elements that attnkit lacks.
 constexpr int32_t INT32 = 1000, INT64 = 1001, UINT64 = 1002, UINT8 = 1003, FLOAT64 = 1004,
                   OTHER = 1005;
 
@@ -39,7 +39,8 @@ class array
     {
         return name_ != nullptr;
     }
-    // The name of the type, for messages: "float64", or the name that the maker of the array gives.
+    // Returns the name of the type, for messages: "float64", or the name that the maker of the
+    // array gives.
     std::string type_name() const;
     std::string shape_text() const;
 

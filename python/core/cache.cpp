@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV caches and states: what an attention reads of them, and the append.
+// KV caches and states: the fields that an attention reads, and the append.
 #include "python/core/cache.h"
 
 #include "python/core/call.h"

@@ -106,7 +106,7 @@ class call
 // Runs the attention by a plan of this thread, which is made if none fits.
 void run_planned(description &d);
 
-// Whether the elements of an array are bool.
+// Returns whether the elements of an array are bool.
 bool is_mask_of_truths(PyObject *object);
 
 // Returns the workspace of this thread, which has at least `bytes` bytes.

@@ -34,7 +34,8 @@ struct raised {
 // Throws unless the status is ATTNKIT_OK; the message names the argument.
 void expect_ok(attnkit_status status, const char *message);
 
-// An object that may be NULL because Python has raised an exception; the caller owns it.
+// Returns an object that the caller owns. Throws `raised` if it is NULL, because Python has then
+// raised an exception.
 inline nb::object owned(PyObject *object)
 {
     if (!object)

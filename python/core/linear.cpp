@@ -176,7 +176,7 @@ struct parts {
     {
     }
 
-    // All parts need the same strides. If one part differs, all become dense.
+    // Reads the parts, which need the same strides. If one part differs, all become dense.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {

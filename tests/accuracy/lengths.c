@@ -34,7 +34,7 @@ static const int64_t lengths[] = {512, 16384, 131072, 1 << 20, 1 << 22};
 enum {
     LENGTHS = sizeof lengths / sizeof lengths[0],
     DIM = 8,
-    OTHERS = 3, /* tests beside those of the distributions */
+    OTHERS = 3, /* tests that belong to no distribution */
 };
 
 static int64_t most_keys(void)
@@ -92,7 +92,7 @@ static void distribution_is_accurate_at_any_length(void **state)
 }
 
 /* Judges K and V of each type that can have rows of `dim` dimensions. Types that are only widened
- * are left out, because their arithmetic is that of binary32. */
+ * are left out, because their arithmetic is binary32. */
 static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
                         const struct draw *from)
 {

@@ -55,7 +55,7 @@ static double first_12(int64_t key, int64_t kv_len)
     return key == 0 ? 12.0 : 0.0;
 }
 
-/* A new maximum in every block, and in every chunk. */
+/* There is a new maximum in every block, and in every chunk. */
 static double rising_30(int64_t key, int64_t kv_len)
 {
     return 30.0 * (double)key / (double)kv_len;

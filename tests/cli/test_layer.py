@@ -206,7 +206,7 @@ class Weights(LayerTest):
             self.check(("--kv-heads", KV_HEADS))
 
     def test_separate_matrices_of_multihead_attention(self):
-        """If keys have another length than queries, it has three matrices but one bias."""
+        """If keys have another length than queries, MultiheadAttention has three matrices but one bias."""
         weights = make_weights(d_key=24, kv_heads=HEADS)
         saved = fused({**weights, **{f"{n}_proj.weight": np.zeros((1, 1)) for n in "qkv"}})
         del saved["in_proj_weight"]
@@ -391,7 +391,7 @@ class Options(LayerTest):
 
 
 def lightness(colour):
-    """CIE L*."""
+    """Returns the CIE L* of a colour."""
     part = np.asarray(colour) / 255
     linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
     return 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16

@@ -110,8 +110,8 @@ static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbe
     ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
 }
 
-/* By memcpy, because gcc 12 for 64-bit ARM otherwise loses the 32-bit integers when it
- * vectorises. */
+/* Sets a number by memcpy, because gcc 12 for 64-bit ARM otherwise loses the 32-bit integers when
+ * it vectorises. */
 static void set_number(struct numbers *numbers, int b, int64_t value)
 {
     const int32_t narrow = (int32_t)value;

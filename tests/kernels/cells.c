@@ -58,7 +58,8 @@ static bool is_left_out(int n)
  * The index of the key of a cell of entry b, or -1.
  */
 
-/* A ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
+/* The cells are a ring of the last CELLS keys: each key is in the cell of its index modulo
+ * CELLS. */
 static int64_t ring(int64_t b, int64_t cell)
 {
     (void)b;
@@ -66,7 +67,7 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* A ring that is not full yet: cells in the order of keys. Entry 1 has fewer keys. */
+/* The ring is not full yet, so that cells are in the order of keys. Entry 1 has fewer keys. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -77,7 +78,7 @@ static int64_t backwards(int64_t b, int64_t cell)
     return FIRST - 5 * b + CELLS - 1 - cell;
 }
 
-/* Keys in shuffled cells. A tenth of the keys have no cell. */
+/* The cells of keys are shuffled. A tenth of the keys have no cell. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
     const int64_t place = (cell * 293 + 17 * b) % CELLS; /* 293 has no divisor in common */
@@ -90,7 +91,7 @@ static int64_t one_of_several(int64_t b, int64_t cell)
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
 }
 
-/* Two runs of keys, with an empty chunk between them. */
+/* There are two runs of keys, with an empty chunk between them. */
 static int64_t two_runs(int64_t b, int64_t cell)
 {
     if (cell >= 200 + 10 * b)

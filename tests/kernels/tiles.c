@@ -1471,7 +1471,7 @@ static void check_product(struct round *w)
     const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
     const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
     const int64_t from = random_below(
-        &w->random, 3); /* what the chain begins with: +0, y itself, or numbers elsewhere */
+        &w->random, 3); /* first number of the chain: +0, y itself, or numbers elsewhere */
     const struct rows sums = from == 1 ? y : apart;
     const struct next_tiles ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
                                      random_below(&w->random, m.tiles + 1), m.tile_bytes};

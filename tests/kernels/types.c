@@ -108,7 +108,7 @@ static int64_t group_of(const struct sample *s, enum tensor_index t)
     return storage->v_scale_group ? storage->v_scale_group : s->args.value_dim;
 }
 
-/* Elements of a row; 0 if the case has no such tensor. */
+/* Returns the elements of a row; 0 if the case has no tensor t. */
 static int64_t dim_of(const struct sample *s, enum tensor_index t)
 {
     switch (t) {

@@ -123,7 +123,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
 
 /* --- Keys that no row sees -------------------------------------------------------------------- */
 
-/* Whether a row sees one of `count` keys of a KV head. */
+/* Returns whether a row sees one of `count` keys of a KV head. */
 static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, int64_t kv_head,
                      int64_t first, int64_t count)
 {

@@ -586,8 +586,9 @@ static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[
     }
 }
 
-/* The numbers of cached keys have no divisor in common with 3, so that 3 * i takes in all cells.
- * Mean weights are left out, because their columns are cells. */
+/* Makes a layer whose cells are in the order of the keys. The numbers of cached keys have no
+ * divisor in common with 3, so that 3 * i takes in all cells. Mean weights are left out, because
+ * their columns are cells. */
 static struct small_layer *layer_in_order(void)
 {
     struct small_layer *const c = small_layer();

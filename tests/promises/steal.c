@@ -376,8 +376,8 @@ static void run_held_up(const struct call *c, const struct isa *isa)
     free(h->shared);
 }
 
-/* Returns how many blocks the delayed thread works on. Fails the test if the result is not that of
- * one thread. */
+/* Returns how many blocks the delayed thread works on. Fails the test if the result has other bits
+ * than with one thread. */
 static int blocks_held_up(const struct shape *shape, const struct isa *isa)
 {
     struct call *c = new_call(shape);

@@ -24,7 +24,7 @@ FORBIDDEN = {
     "dispatch": OUTSIDE,
     "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
     "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # the same
-    "examples": set(ROOMS),  # what a reader copies is compiled far from here
+    "examples": set(ROOMS),  # readers compile copies of the examples far from here
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)
 NAME = re.compile(r'([<"])([^<>"]+)[>"]')

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the cases of layers.py: attnkit's layer is inside the bound of layer_reference.py around
-PyTorch's result, and, as that is a hundred to ten thousand times what errors are, close by a measure
-without a proof:
+"""Runs the cases of layers.py: attnkit's layer must be inside the bound of layer_reference.py around PyTorch's
+result. This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by
+a measure without a proof:
 
-    E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|)),  the largest element of a case
-
-is at most 4 times what was measured on these cases, whose seeds are fixed: 3.2 to 5.8. A q, k or v
+    E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|)),  the largest element of a case is at most 4 times
+    as large as measured on these cases, whose seeds are fixed: 3.2 to 5.8. A q, k or v
 that is rounded to binary16 makes it 150 to 1300. The last rounding of an out of 16 bits is not counted.
 """
 
@@ -18,7 +17,7 @@ from layer_call import Layer
 from layer_reference import expected
 from reference import ROUNDING, UNIT
 
-SAME = 1e-11  # relative, of what PyTorch and layer_reference.py have in float64
+SAME = 1e-11  # largest relative difference of PyTorch and layer_reference.py in float64
 CLOSE = 4 * 5.8  # of E
 
 Figures = namedtuple("Figures", "part close relative")

@@ -158,7 +158,7 @@ def lse_is_a_natural_logarithm(attention):
 
 
 def a_float_mask_of_0_and_1_is_added(attention):
-    """PyTorch does the same. As Booleans, the bytes 0 and 1 of a mask are false and true."""
+    """PyTorch adds such a mask as well. As Booleans, the bytes 0 and 1 of a mask are false and true."""
     q, k, v = tensors()
     mask = np.random.default_rng(10).random((Q_LEN, KV_LEN)) < 0.6
     numbers = mask.astype(np.float32)
@@ -184,7 +184,7 @@ def side_by_side(array):
 
 
 def multihead_attention_ignores_where_a_mask_is_true(attention):
-    """Both masks of the module at once: one of keys for each sequence, one of rows and keys."""
+    """The module has both masks at once: a mask of keys for each sequence, and a mask of rows and keys."""
     q, k, v = tensors(kv_heads=Q_HEADS)
     padding = np.arange(KV_LEN) >= np.array([[KV_LEN - 2], [KV_LEN]])
     ignored = np.random.default_rng(11).random((Q_LEN, KV_LEN)) < 0.4

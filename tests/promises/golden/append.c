@@ -153,7 +153,7 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Rows of a head, or of a head in a page, rounded up to whole tiles. */
+/* Returns the rows of a head, or of a head in a page, rounded up to whole tiles. */
 static int64_t room_of(const struct append *a)
 {
     const int64_t rows = a->page_size ? a->page_size : a->capacity;
