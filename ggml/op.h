@@ -20,7 +20,7 @@ namespace attnkit_ggml
 struct op_shape {
     attnkit_attention_args args;
     attnkit_score_mods scores;
-    float max_bias; // of ALiBi; 0: none
+    float max_bias; // gives the slopes of ALiBi; 0: no ALiBi
 };
 
 // Fills in the shape of an op. Throws attnkit::error if attnkit cannot take the op.

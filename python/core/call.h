@@ -77,7 +77,7 @@ class call
     nb::object result();
 
     description d = {};
-    int64_t kv_len = 0; // of masks and weights
+    int64_t kv_len = 0; // columns of masks and weights
 
   private:
     void read_mask(PyObject *object);
@@ -97,9 +97,9 @@ class call
     integers q_offsets_, kv_lens_, cu_q_, cu_kv_;
     std::vector<uint64_t> own_seeds_;
     nb::object out_object_, lse_object_, weights_object_;
-    int ndim_ = 0;                       // of q
-    int64_t shape_[most_dims + 1] = {};  // of q, as it was given
-    int64_t scores_[most_dims + 1] = {}; // of a mask
+    int ndim_ = 0;                       // dimensions of q
+    int64_t shape_[most_dims + 1] = {};  // shape of q, as given
+    int64_t scores_[most_dims + 1] = {}; // shape of a mask
     bool is_packed_ = false;
 };
 

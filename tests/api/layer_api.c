@@ -447,7 +447,7 @@ static void strides_are_checked(void **state)
     c->args.out.strides[0] = Q_LEN * D_MODEL * 4;
     c->args.out.strides[2] = D_MODEL * 4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x.strides[2] (row) is 6");
-    c->args.x.strides[2] = 0; /* the same row for all rows */
+    c->args.x.strides[2] = 0; /* one row of memory is every row of x */
     expect_ok(c);
     c->args.out.strides[2] = 64;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides");

@@ -66,7 +66,7 @@ enum axis {
 
 struct test_case {
     int value[AXES]; /* values, not indices: 128 for head_dim 128 */
-    uint64_t seed;   /* of the data, the offsets, the lengths */
+    uint64_t seed;   /* seed of the data, the offsets and the lengths */
 };
 
 /* Returns the values of an axis. */
@@ -138,7 +138,7 @@ uint64_t result_hash(const struct result *r);
 struct runner {
     const char *isa;
     int threads;
-    const struct kernels *kernels; /* or NULL */
+    const struct kernels *kernels; /* NULL: by the public call */
 };
 
 /* Fails the test on any status but ATTNKIT_OK. */

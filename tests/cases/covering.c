@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    MAX_VALUES = 160, /* of one axis */
+    MAX_VALUES = 160, /* most values of an axis */
     CANDIDATES = 12,  /* draws for a case; the draw with the most new pairs is taken */
 };
 

@@ -15,7 +15,7 @@
 #include "tests/support/memory.h"
 
 enum {
-    DRAWN_BATCH = 3,  /* at most */
+    DRAWN_BATCH = 3,  /* batch entries, at most */
     DRAWN_HEADS = 24, /* query heads, at most */
     DRAWN_PIECES = 20,
 };

@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOM = ROOT / "build-consumers"
 TREE = ROOM / "tree"
 PROJECTS = ROOM / "projects"
-PREFIX = ROOM / "prefix"  # of CMake
-STAGE = ROOM / "stage"  # of meson
+PREFIX = ROOM / "prefix"  # CMake installs here
+STAGE = ROOM / "stage"  # meson installs here
 LIBRARY = ("CMakeLists.txt", "meson.build", "meson_options.txt", "sources.txt", "cmake", "dispatch", "include",
            "kernels")
 NATIVE = {"x86_64": "avx2", "aarch64": "neon"}.get(platform.machine(), "scalar")

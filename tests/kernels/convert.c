@@ -435,7 +435,7 @@ struct bounded {
     const struct kernels *kernels;
     enum type type;
     int64_t n, group;
-    int elements; /* from the slot's edge */
+    int elements; /* elements from the slot's edge */
     bool at_end;
 };
 

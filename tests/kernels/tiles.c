@@ -43,8 +43,8 @@ struct round {
     uint64_t random;
     int number;
     int head_dim, value_dim, keys;
-    int rows;  /* in decode; in a panel, the lanes that are in use */
-    int lanes; /* in a panel */
+    int rows;  /* rows of decode; in a panel, the lanes that are in use */
+    int lanes; /* lanes of a panel */
     int head;  /* in decode, the head whose operands are drawn: 0 or 1 */
     enum data data;
     int64_t compared; /* values compared in all rounds so far */

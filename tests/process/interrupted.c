@@ -52,8 +52,8 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 struct ready {
     struct call *call;
     attnkit_exec exec;
-    float *expected; /* of out */
-    size_t bytes;    /* of out */
+    float *expected; /* the expected out */
+    size_t bytes;    /* bytes of out */
 };
 
 static bool run(const struct ready *r)
@@ -88,11 +88,11 @@ static void ready_free(struct ready *r)
 /* --- Signals ---------------------------------------------------------------------------------- */
 
 static struct {
-    const struct ready *call; /* of the handler */
+    const struct ready *call; /* call that the handler makes */
     atomic_bool in_call;      /* the thread is in the call that is to be interrupted */
     atomic_bool sent;         /* a signal was sent and is not handled yet */
     atomic_bool stop;
-    atomic_int calls, wrong; /* of the handler */
+    atomic_int calls, wrong; /* calls that the handler has made; calls with other bits */
     pthread_t target;
 } signals;
 

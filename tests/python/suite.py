@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build-python"
 PYTHON = FOLDER / "venv" / "bin" / "python"
-MOST_BYTES = 1_500_000  # of a wheel
+MOST_BYTES = 1_500_000  # largest size of a wheel
 
 
 class Tap:

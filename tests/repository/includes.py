@@ -23,7 +23,7 @@ FORBIDDEN = {
     "kernels": OUTSIDE | {"dispatch"},
     "dispatch": OUTSIDE,
     "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
-    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # the same
+    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # also a program
     "examples": set(ROOMS),  # readers compile copies of the examples far from here
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)

@@ -19,7 +19,7 @@
 
 enum {
     DEFAULT_CASES = 3000,
-    LANES = 16, /* of a vector */
+    LANES = 16, /* lanes of 32 bits in a vector */
     CHAIN_CASES = 20000,
     BF16_ONE = 0x3f80,
     BF16_BIAS = 127,

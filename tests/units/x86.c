@@ -15,7 +15,7 @@
 enum {
     ARCH_GET_XCOMP_PERM = 0x1022,
     ARCH_REQ_XCOMP_PERM = 0x1023,
-    TILE_DATA = 18, /* its bit in XCR0 */
+    TILE_DATA = 18, /* the bit of AMX's tiles in XCR0 */
     ROW_BYTES = 4 * TILE_WORDS,
 };
 

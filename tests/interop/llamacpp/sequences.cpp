@@ -68,7 +68,7 @@ struct cell {
 struct result {
     std::vector<float> logits[sequences];
     std::vector<cell> cells;
-    attention last; // of the last step
+    attention last; // attention of the last step
 };
 
 int token_of(int sequence, int position, int text)

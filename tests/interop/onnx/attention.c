@@ -64,7 +64,7 @@ static void *allocate(int64_t count, size_t element)
 /* The strides of [batch][heads][rows][dim] in a tensor of three dimensions or four. */
 struct view {
     int64_t batch, heads, rows, dim;
-    int64_t strides[3]; /* in bytes, of batch, head and row */
+    int64_t strides[3]; /* bytes from batch to batch, head to head and row to row */
 };
 
 static struct view view_of(const struct tensor *t, int64_t heads)

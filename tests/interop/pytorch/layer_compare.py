@@ -18,7 +18,7 @@ from layer_reference import expected
 from reference import ROUNDING, UNIT
 
 SAME = 1e-11  # largest relative difference of PyTorch and layer_reference.py in float64
-CLOSE = 4 * 5.8  # of E
+CLOSE = 4 * 5.8  # largest E
 
 Figures = namedtuple("Figures", "part close relative")
 

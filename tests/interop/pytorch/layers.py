@@ -132,7 +132,7 @@ class Case:
         _, self.weights_out = theirs(*inputs, average_attn_weights=False, **options)
 
     def projected(self, name, rows, heads):
-        """[batch, heads, rows, dim]"""
+        """Returns a projection, [batch, heads, rows, dim]."""
         w, b = self.weights["w_" + name], self.weights.get("b_" + name)
         y = F.linear(doubles(rows), doubles(w), None if b is None else doubles(b))
         return y.unflatten(2, (heads, -1)).transpose(1, 2)

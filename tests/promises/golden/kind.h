@@ -17,7 +17,7 @@
 struct golden_attention;
 
 struct golden_kind {
-    const char *name; /* in golden.txt */
+    const char *name; /* name of the kind in golden.txt */
     int count;        /* number of cases, which are numbered from 0 */
     int ways;         /* number of layouts in memory of a case, all with the same hash */
 

@@ -10,7 +10,7 @@
 #include "tests/support/layer/weights.h"
 
 enum {
-    SEQUENCES = 3, /* at most */
+    SEQUENCES = 3, /* most sequences */
     CACHE_CAPACITY = 150,
     CACHE_PAGE = 16,
     CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
@@ -51,7 +51,7 @@ struct cached_layer {
     struct groups groups;
     char *k, *v;
     float *k_scales, *v_scales;
-    size_t bytes; /* of k, and of v */
+    size_t bytes; /* bytes of k, and of v */
     int32_t table[CACHE_PAGES];
     int64_t cached[SEQUENCES]; /* keys so far, by sequence; args points to them */
 };
