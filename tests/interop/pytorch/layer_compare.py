@@ -3,9 +3,11 @@
 result. This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by
 a measure without a proof:
 
-    E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|)),  the largest element of a case is at most 4 times
-    as large as measured on these cases, whose seeds are fixed: 3.2 to 5.8. A q, k or v
-that is rounded to binary16 makes it 150 to 1300. The last rounding of an out of 16 bits is not counted.
+    E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|))
+
+The largest E of a case may be at most 4 times as large as measured on these cases, whose seeds are fixed: 3.2
+to 5.8. A q, k or v that is rounded to binary16 makes E 150 to 1300. The last rounding of an out of 16 bits is
+not counted.
 """
 
 from collections import namedtuple

@@ -3,11 +3,11 @@
 With u = 2^-24, |.| element by element, and e for the error of the inputs of a step:
 
   y = x Wᵀ + b     e |W|ᵀ + (in + 2) u ((|x| + e) |W|ᵀ + |b|): a chain of `in` roundings and 1 for
-                   the bias; what products of errors add is inside 1 more
+                   the bias; 1 more covers products of errors
   rotation         (e0 + e1) with |cos| and |sin| as factors, and 4 u (|x0 cos| + |x1 sin|): 1 for the
                    table, 2 for product and sum, 1 more as above; 2^-40 (|x0| + |x1|) for the angles
-  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k, as if it was a rounding: eta_j of
-                   reference.py gets P_j / u more, and S_j is of |q| + e_q and |k| + e_k
+  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k, counted as a rounding: eta_j of
+                   reference.py is larger by P_j / u, and S_j is taken of |q| + e_q and |k| + e_k
   values           the bound of reference.py for |v| + e_v, and sum w_j e_v
   mean             the mean of the bounds, and (heads + 2) u of the mean of the weights
 

@@ -16,13 +16,13 @@ from tensors import rounded
 class Case:
     """A layer and a call of it. Besides what the constructor takes:
 
-    given      what attnkit gets of weights and dims
-    fields     what it gets more in a call
-    seen       which keys a row sees, [batch, q_heads, q_len, keys]; bias what is added to scores
+    given      the weights and dims that attnkit gets
+    fields     the further arguments of a call of attnkit
+    seen       which keys a row sees, [batch, q_heads, q_len, keys]; bias has the numbers added to scores
     rope       kind, dim, base of the rotation, or None; positions of row 0
     cached     keys in cache_k and cache_v, [batch, kv_heads, room, dim], for each sequence; or None
-    out        PyTorch's, in float64; so are, or are None, weights_out of each head and their mean_out
-    close      a limit of layer_compare.py, of its own where a cache of 16 bits takes part"""
+    out        PyTorch's result in float64; weights_out of each head and their mean_out too, or None
+    close      the case's own limit for layer_compare.py, if it has a cache of 16 bits; or None"""
 
     out = weights_out = mean_out = rope = cached = cache_k = cache_v = close = None
 

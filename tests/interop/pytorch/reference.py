@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's result of a case in float64, and the bound of attnkit's error.
 
-The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each of them, first in
-terms of x_j, the score of key j as the softmax takes it, in units of u:
+The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the
+score of key j as the softmax takes it. In units of u, the errors are:
 
-  x_j       (D + 6) S_j, where S_j is what x_j would be if no term of it were negative: a chain of D
+  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms: a chain of D
             products; at most 6 more for the factor and its product; bias and slope have at most 5.
             With a softcap (D + 10) S_j: two factors, two products and tanh, which is off by 3 ulp
-  weight    times 1 + that; the maximum is an integer below max x / ln 2 + 1, so the difference from
+  weight    times 1 + the error of x_j; the maximum is an integer below max x / ln 2 + 1, so the difference from
             it, rounded once, has max x - x_j + ln 2 more; exp2 is off by 1 ulp, which is 2
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
   sums      h = 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
   quotient  1
 
-With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, that is for an element o of out,
+With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o of out has
 
     |error| <= u (sum w_j eta_j |v_j| + h A + |o| (H + 1)),      u w_j (eta_j + H + 1) for a weight,
 
