@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The example of README.md and attnkit.h (tests/repository/texts.py compares them), run on data
- * whose result is easy to see: all scores are equal, so row i must be the mean of the V rows 0 ..
- * i.
+ * whose result is easy to predict: all scores are equal, so row i must be the mean of the V rows 0
+ * .. i.
  */
 #include <attnkit.h>
 

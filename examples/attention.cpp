@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example of that
-// file, then rows of decoding with a softcap by a plan; a refusal is an exception. The results are
-// easy to see, and are checked: all scores are equal, so a row is the mean of the V rows that it
-// sees.
+// Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example in
+// attnkit.hpp, then decoding steps with a softcap by a plan. An error is an exception. The results
+// are checked, and are easy to predict: all scores are equal, so a row is the mean of the V rows
+// that it sees.
 #include <attnkit.hpp>
 
 #include <cmath>
@@ -36,8 +36,8 @@ void attend(int64_t n, const floats &q, const floats &k, const floats &v, floats
     attnkit::attention(args, scratch);
 }
 
-// A plan for a row of each head over at most `most_keys` keys, with an option: a group that hangs
-// on the call.
+// Makes a plan for a row of each head over at most `most_keys` keys, with an option in a group, to
+// which the call points.
 attnkit::attention_plan plan_decoding(int64_t most_keys)
 {
     auto scores = attnkit::make<attnkit_score_mods>();
@@ -54,7 +54,7 @@ attnkit::attention_plan plan_decoding(int64_t most_keys)
     return attnkit::attention_plan(args);
 }
 
-// Whether the last number of out is the mean of 0 .. keys - 1.
+// Returns whether the last number of out is the mean of 0 .. keys - 1.
 bool is_mean(const floats &out, int keys)
 {
     std::printf("the last row is the mean of 0 .. %d: %g\n", keys - 1,

@@ -4,7 +4,7 @@
  * token embedding, attention layers with grouped heads, RoPE and a KV cache, feed-forward, logits.
  * A prompt is run in one call; then the most likely token is appended, again and again.
  *
- * It is made to be copied from. A program brings the norm, the activation, memory and weights
+ * You may copy from this program. A program brings the norm, the activation, memory and weights
  * itself; here the weights are random. main runs it with weights and cache in binary32, and with
  * both in Q8_0, with the cache in pages and K in tiles. It checks that the logits of a token have
  * the same bits if it is decoded alone, in a prompt, and in a part of a prompt.
@@ -83,7 +83,7 @@ struct model {
     struct matrix head;
 };
 
-/* count random numbers of [-most, most]. */
+/* Draws `count` numbers of [-most, most]. */
 static float *random_floats(int64_t count, float most, uint64_t *seed)
 {
     float *numbers = allocate_floats(count);
@@ -94,7 +94,7 @@ static float *random_floats(int64_t count, float most, uint64_t *seed)
     return numbers;
 }
 
-/* Random weights [out_dim][in_dim], of a size that keeps the magnitude of inputs. */
+/* Draws weights [out_dim][in_dim], of a size that keeps the magnitude of inputs. */
 static float *random_weights(int64_t out_dim, int64_t in_dim, uint64_t *seed)
 {
     return random_floats(out_dim * in_dim, sqrtf(3.0f / (float)in_dim), seed);
@@ -382,7 +382,7 @@ static void generate(const struct model *m, struct sequence *s, int32_t tokens[T
 
 /* -------------------------------------------------------------------------------- the checks */
 
-/* Whether the logits have the same bits if the tokens come in parts of `part` tokens. */
+/* Returns whether the logits have the same bits if the tokens come in parts of `part` tokens. */
 static bool same_in_parts(const struct model *m, void begin(struct sequence *s), int part,
                           const int32_t tokens[TOKENS], const float *wanted, attnkit_exec *exec)
 {
@@ -400,8 +400,8 @@ static bool same_in_parts(const struct model *m, void begin(struct sequence *s),
     return same;
 }
 
-/* Whether the first token changes the logits after the last. A model that forgets would pass the
- * other checks. */
+/* Returns whether the first token changes the logits after the last token. A model that forgets
+ * earlier tokens would pass the other checks. */
 static bool remembers(const struct model *m, void begin(struct sequence *s),
                       const int32_t tokens[TOKENS], const float *logits, attnkit_exec *exec)
 {

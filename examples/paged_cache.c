@@ -156,7 +156,7 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* A number in place of a model's, which follows from its sequence and place. */
+/* Returns a number in place of a model's, computed from its sequence and place. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;
@@ -208,8 +208,8 @@ static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
     attend(&args);
 }
 
-/* A step of the server: appends counts[b] new rows to each sequence, then the last row of each
- * attends. Returns whether the results have the bits that the sequences have alone. */
+/* Makes a step of the server: appends counts[b] new rows to each sequence, then attends with the
+ * last row of each. Returns whether the results have the bits that the sequences have alone. */
 static bool step(struct cache *cache, const int sequences[SLOTS], int32_t most,
                  const int32_t counts[SLOTS])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding with plans: shapes, types and options are checked once, before the first token; then
+ * Decoding with plans. Shapes, types and options are checked once, before the first token. Then
  * each layer of each step runs the same plan on its own memory, with the current length of the
  * cache. One plan appends a row to a cache, and one attends over it. main checks that the results
  * have the bits of attnkit_attention.

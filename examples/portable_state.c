@@ -55,7 +55,7 @@ static void expect_ok(attnkit_status status, const char *message)
 
 /* ----------------------------------------------------------------------------------- the file */
 
-#define MAGIC "attnkv\r\n" /* shows a transfer that has changed ends of lines */
+#define MAGIC "attnkv\r\n" /* "\r\n" detects a transfer that has changed line ends */
 
 /* The header, in the byte order of the machine that wrote it, without padding. A change of the
  * layout gets a new version. */
@@ -92,8 +92,8 @@ static struct header make_header(void)
     return h;
 }
 
-/* NULL, or what is wrong with a file. This program has one shape; a real one would take it from the
- * header, within bounds. */
+/* Returns NULL, or a text that says why the file is refused. This program has one shape; a real one
+ * would take it from the header, within bounds. */
 static const char *check_header(const struct header *h)
 {
     const struct header expected = make_header();
@@ -179,7 +179,7 @@ static void attend(const attnkit_attention_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* K and V of a cache from key `key` on, the first of a tile. */
+/* Returns K of a cache from key `key` on, which is the first key of a tile. v_from returns V. */
 static attnkit_tensor k_from(const struct cache *cache, int64_t key)
 {
     return (attnkit_tensor){.data = cache->k + key * K_BYTES,
@@ -196,8 +196,8 @@ static attnkit_tensor v_from(const struct cache *cache, int64_t key)
                             .layout = ATTNKIT_STRIDED};
 }
 
-/* Attends with the last ROWS positions over the keys first .. end - 1: from a state if there is
- * one, to a state or a result. */
+/* Attends with the last ROWS positions over the keys first .. end - 1. Begins from a state if there
+ * is one, and writes a state or a result. */
 static void attend_part(const struct cache *cache, const float *q, int64_t first, int64_t end,
                         const attnkit_states *states, float *out, const char *isa)
 {
@@ -220,7 +220,7 @@ static void attend_part(const struct cache *cache, const float *q, int64_t first
     attend(&args, isa);
 }
 
-/* Numbers that stand for a model's, computed from the tensor and the place in it. */
+/* Numbers in place of a model's, computed from the tensor and the place in it. */
 enum what { Q, K, V };
 
 static void make_rows(enum what what, int64_t first, int64_t count, float *to)
@@ -260,7 +260,7 @@ static void append_keys(struct cache *cache, int64_t first, int64_t end, const c
 
 /* --------------------------------------------------------------------------- the two machines */
 
-/* The first machine: it has the first keys, and the queries. */
+/* Writes the file, as the first machine, which has the first keys and the queries. */
 static void write_file(FILE *file, const char *isa)
 {
     static struct cache cache;
@@ -273,7 +273,7 @@ static void write_file(FILE *file, const char *isa)
     save(file, &cache, &queries);
 }
 
-/* The result of one call over all keys on this machine. */
+/* Computes the result of one call over all keys on this machine. */
 static void attend_at_once(float *out, const char *isa)
 {
     static struct cache cache;
@@ -283,8 +283,8 @@ static void attend_at_once(float *out, const char *isa)
     attend_part(&cache, q, 0, KEYS, NULL, out, isa);
 }
 
-/* The second machine: continues from the state, and also appends its keys to the keys of the file.
- * Returns whether both ways give the bits of one call. */
+/* Continues from the state, as the second machine, and also appends its own keys to the keys of the
+ * file. Returns whether both ways give the bits of one call. */
 static bool go_on(FILE *file, const char *isa, uint64_t *hash)
 {
     static struct cache cache;
@@ -312,7 +312,7 @@ static void report(uint64_t hash, bool same)
            same ? "the same" : "OTHER");
 }
 
-/* The name of an instruction set, or NULL if it cannot run here. */
+/* Returns the name of an instruction set, or NULL if it cannot run here. */
 static const char *isa_at(int32_t i)
 {
     attnkit_isa_info info = {.size = sizeof info};

@@ -20,7 +20,7 @@ enum { Q_HEADS = 4, KV_HEADS = 2, TOKENS = 700, DIM = 64 };
 
 static float q[Q_HEADS * TOKENS * DIM], k[KV_HEADS * TOKENS * DIM], v[KV_HEADS * TOKENS * DIM];
 
-/* A causal prompt, described in the same way for all four. */
+/* Describes a causal prompt, in the same way for all four ways. */
 static attnkit_attention_args describe(float *out)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),
@@ -46,7 +46,7 @@ static void expect_ok(attnkit_status status, const char *message)
     exit(1);
 }
 
-/* One workspace for all threads of a call; its size depends on their number. */
+/* Allocates one workspace for all threads of a call; its size depends on the number of threads. */
 static void take_workspace(const attnkit_attention_args *args, attnkit_exec *exec)
 {
     char message[ATTNKIT_MESSAGE_SIZE];

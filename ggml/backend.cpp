@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
-// load it (GGML_BACKEND_PATH), without a change of the program. It is an accelerator beside the CPU
-// backend and works in the buffers of the CPU backend, so nothing is copied. An op that it does not
-// support is left to the CPU backend. ggml's log then has the reason, each reason once.
+// load the backend (GGML_BACKEND_PATH) without a change of the program. It is an accelerator beside
+// the CPU backend and works in the buffers of the CPU backend, so nothing is copied. Ops that it
+// does not support are left to the CPU backend, and ggml's log has each reason once.
 #define GGML_BACKEND_DL // before ggml's headers: the function that a program looks up, exported
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
@@ -47,10 +47,10 @@ struct state {
     attnkit::workspace scratch;
 };
 
-// An op with at most so many multiply-adds runs on one thread. Keys count whether visible or not.
-// The limit is 8 heads of 64 elements and 256 keys, the smallest cache of llama.cpp. One thread
-// takes 2 to 17 us for it. Starting and ending an OpenMP team takes 1 to 4 us, and milliseconds if
-// the team has to wait for a processor.
+// An op with at most so many multiply-adds runs on one thread. All keys count, visible or not. The
+// limit is an op of 8 heads of 64 elements and 256 keys, the smallest cache of llama.cpp. One
+// thread takes 2 to 17 us for this op. Starting and ending an OpenMP team takes 1 to 4 us, and
+// milliseconds if the team has to wait for a processor.
 constexpr double most_for_one = 0x1p18;
 
 double multiply_adds(const op_shape &shape)
@@ -91,7 +91,8 @@ ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph)
 
 // ------------------------------------------------------------------------------- which ops
 
-// A program asks many times. Reasons with the same text before the parentheses are logged once.
+// Returns whether the backend takes the op. A program asks many times: reasons with the same text
+// before the parentheses are logged once.
 bool takes(const ggml_tensor *op)
 {
     static std::mutex mutex;
@@ -121,13 +122,13 @@ bool supports_op(ggml_backend_dev_t, const ggml_tensor *op)
 
 // ---------------------------------------------------------------------------------- backend
 
-// A backend is told how many threads it may use before each graph.
+// ggml calls this before each graph, with the number of threads that the backend may use.
 void set_n_threads(ggml_backend_t backend, int threads)
 {
     static_cast<state *>(backend->context)->threads.set_threads(threads);
 }
 
-// Whether ggml's CPU backend says that it runs its threads by OpenMP.
+// Returns whether ggml's CPU backend says that it runs its threads by OpenMP.
 bool cpu_has_openmp()
 {
     ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");

@@ -3,7 +3,8 @@
 // The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml names dimensions from the
 // innermost one: q is [batch][q_heads][q_len][head_dim] with the sizes ne[3] .. ne[0] and the
 // strides nb[3] .. nb[0]. The result lies as [batch][q_len][q_heads][value_dim]. The mask is a bias
-// of all heads, which max_bias multiplies by a slope for each. Nothing is copied.
+// that all heads share. With max_bias, each head multiplies the mask by its slope. Nothing is
+// copied.
 #include "ggml/op.h"
 
 #include <attnkit.hpp>
@@ -42,7 +43,8 @@ bool find_type(ggml_type wanted, attnkit_type &type)
     return false;
 }
 
-// A dimension that is 1 where another number is wanted repeats.
+// Returns the stride of a dimension. A dimension of 1 repeats where another number is wanted: its
+// stride is 0.
 int64_t stride(const ggml_tensor *t, int dim, int64_t wanted)
 {
     return t->ne[dim] == 1 && wanted != 1 ? 0 : static_cast<int64_t>(t->nb[dim]);
@@ -84,7 +86,7 @@ void check_rows(const char *name, const ggml_tensor *t)
         refuse(std::string("the elements of a row of ") + name + " are not adjacent");
 }
 
-// K or V, which stands for so many heads.
+// Describes K or V. A tensor of one head stands for `heads` heads.
 attnkit_tensor describe_cache(const char *name, const ggml_tensor *t, int64_t heads)
 {
     attnkit_type type;
@@ -147,7 +149,8 @@ void describe_scores(const ggml_tensor *op, op_shape &shape)
 void describe(const ggml_tensor *op, op_shape &shape)
 {
     const ggml_tensor *const q = op->src[0], *const k = op->src[1], *const v = op->src[2];
-    std::memset(&shape, 0, sizeof shape); // the padding, too
+    std::memset(&shape, 0,
+                sizeof shape); // clears the padding, too: shapes are compared by their bytes
     shape.args.size = sizeof shape.args;
     shape.scores.size = sizeof shape.scores;
     shape.args.flags = ATTNKIT_SCALE_GIVEN;
@@ -184,8 +187,8 @@ attnkit_attention_args arguments(const op_shape &shape)
     return args;
 }
 
-// As ggml has it: powers of two numbers, one for the heads up to a power of two, one for the
-// others.
+// Returns the slopes. They are powers of two numbers, as in ggml: powers of one number for the
+// heads up to the largest power of two, powers of the other for the other heads.
 std::vector<float> slopes(const op_shape &shape)
 {
     std::vector<float> made;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GGML_OP_FLASH_ATTN_EXT in attnkit's words: what an op is as arguments of a call, or why it is
-// none.
+// Turns an op GGML_OP_FLASH_ATTN_EXT into the arguments of a call of attnkit, or says why attnkit
+// cannot take it.
 #ifndef ATTNKIT_GGML_OP_H
 #define ATTNKIT_GGML_OP_H
 
@@ -15,27 +15,27 @@
 namespace attnkit_ggml
 {
 
-// All of an op but its addresses, in whose place ATTNKIT_LATER stands: equal ops have equal bytes,
-// and share a plan.
+// An op without its addresses, which are ATTNKIT_LATER instead. Equal ops have equal bytes, and
+// share a plan.
 struct op_shape {
     attnkit_attention_args args;
     attnkit_score_mods scores;
-    float max_bias; // of ALiBi; 0: none
+    float max_bias; // gives the slopes of ALiBi; 0: no ALiBi
 };
 
-// Throws attnkit::error where the op has no words there.
+// Fills in the shape of an op. Throws attnkit::error if attnkit cannot take the op.
 void describe(const ggml_tensor *op, op_shape &shape);
 
-// Why attnkit cannot take the op, with its tensors in parentheses; empty where it can.
+// Returns why attnkit cannot take the op, with its tensors in parentheses; an empty text if it can.
 std::string why_not(const ggml_tensor *op);
 
-// Arguments that point to the groups of this shape, which it must not outlive.
+// Returns arguments that point to the groups of this shape. The shape has to outlive them.
 attnkit_attention_args arguments(const op_shape &shape);
 
-// The factor of the mask of each head, from max_bias and the number of heads.
+// Returns the factor of the mask of each head, from max_bias and the number of heads.
 std::vector<float> slopes(const op_shape &shape);
 
-// The addresses of an op. `groups` is for those of its mask, sinks and slopes.
+// Returns the addresses of an op. `groups` receives the addresses of its mask, sinks and slopes.
 attnkit_attention_data addresses(const ggml_tensor *op, const std::vector<float> &slopes,
                                  attnkit_attention_group_data &groups);
 

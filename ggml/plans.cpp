@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A shape is looked up by its bytes, which costs less than checking its arguments anew.
+// Plans are found by the bytes of their shape: this search costs less than checking the arguments
+// anew.
 #include "ggml/plans.h"
 
 #include <cstring>

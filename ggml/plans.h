@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plans of the latest shapes of ops. All layers of a model have one or two, and keep them for
-// many tokens, because llama.cpp's cache grows by blocks.
+// The plans of the latest shapes of ops. All layers of a model together have one or two shapes,
+// which stay the same for many tokens, because llama.cpp's cache grows by blocks.
 #ifndef ATTNKIT_GGML_PLANS_H
 #define ATTNKIT_GGML_PLANS_H
 
@@ -23,14 +23,15 @@ struct planned {
 
     op_shape shape;
     int64_t threads;
-    std::vector<float> slopes; // of each head; none without max_bias
+    std::vector<float> slopes; // one for each head; empty without max_bias
     attnkit::attention_plan plan;
 };
 
 class plans
 {
   public:
-    // The reference holds until the next call. Throws attnkit::error.
+    // Finds or makes the plan of a shape. The reference is valid until the next call. Throws
+    // attnkit::error.
     const planned &find(const op_shape &shape, const attnkit_exec &exec);
 
   private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One op with sizes and parameters that are all different, so that a field in another place shows.
+// Makes one op whose sizes and parameters all differ, so that a field in another place gives a
+// wrong number.
 #include "ggml/probe.h"
 
 #include "ggml/op.h"

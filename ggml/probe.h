@@ -7,9 +7,9 @@
 namespace attnkit_ggml
 {
 
-// Asks ggml for an op, and holds what it makes against what the headers say. The program compares
-// GGML_BACKEND_API_VERSION by itself, but that says nothing of the numbers of ops and types and of
-// the fields of a tensor.
+// Asks ggml to make an op, and compares its fields with the values that the headers lead to expect.
+// The program compares GGML_BACKEND_API_VERSION itself, but this version does not cover the numbers
+// of ops and types or the fields of a tensor.
 bool is_built_for_this_ggml();
 
 } // namespace attnkit_ggml

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A parallel-for by OpenMP, which starts as many threads as ggml does, however many tasks there
-// are: a runtime that is asked for different numbers ends threads and starts others. And one on a
-// pool of threads that wait for tasks. The thread that calls works, too.
+// Two forms of parallel-for. One is by OpenMP and always starts as many threads as ggml does,
+// however few tasks there are, because an OpenMP runtime that is asked for changing numbers ends
+// threads and starts others. The other is on a pool of threads that wait for tasks. The calling
+// thread works, too.
 #include "ggml/team.h"
 
 #include <condition_variable>
@@ -20,7 +21,7 @@ class pool
   public:
     using function = void (*)(void *arg, int64_t i);
 
-    // With `threads` - 1 threads; fewer where the system gives no more.
+    // Starts `threads` - 1 threads, or fewer if the system gives no more.
     explicit pool(int threads) : wanted_(threads)
     {
         try {
@@ -59,7 +60,7 @@ class pool
     }
 
   private:
-    // Those that nobody has begun.
+    // Runs the tasks that no thread has begun yet.
     void run_tasks(std::unique_lock<std::mutex> &lock)
     {
         while (next_ < count_) {

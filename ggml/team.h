@@ -23,13 +23,13 @@ class team
 
     void set_threads(int threads);
 
-    // How attnkit runs a call: on all threads of the team, or on the calling thread alone.
+    // Returns how attnkit runs a call: on all threads of the team, or on the calling thread alone.
     attnkit_exec exec(bool by_all);
 
   private:
     bool by_openmp_;
     int threads_ = 1;
-    std::unique_ptr<pool> pool_; // not with OpenMP, and not before it is needed
+    std::unique_ptr<pool> pool_; // made when it is first needed; never with OpenMP
 };
 
 #ifdef _OPENMP

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meson-python, which pip builds the package with, and one thing more: where the stable ABI of Python lacks
-what nanobind needs, before 3.12 and without the global lock, the wheel is for one version of Python."""
+"""The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions
+that the stable ABI of Python lacks before 3.12 and without the global lock. There, the wheel is for one version
+of Python."""
 
 import sys
 import sysconfig

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All tests of attnkit on every instruction set: natively, and emulated where this CPU cannot.
+"""Runs all tests of attnkit on every instruction set: natively, or emulated if this CPU lacks the instruction
+set.
 
     tests/run.py [--every-isa] [--emulate ISA] [SUITE ...]
 
-tools/test calls it after installing what it needs. Two suites run at a time, and print in order; each
-says its wall seconds, which the other's make longer, and its processor seconds, which they do not.
-Ends with tables of which instruction set, and which instruction for bf16 and bytes, ran where, and a
-line "N passed, N failed". With --every-isa, one that ran nowhere is a failure.
-"""
+tools/test calls it after installing what it needs. Two suites run at a time, and print in order. Each prints
+its wall seconds, which the other suite makes longer, and its processor seconds, which the other suite does not
+change. Ends with tables of which instruction set, and which instruction for bf16 and bytes, ran where, and a
+line "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a
+failure."""
 
 import argparse
 import json
@@ -44,7 +45,7 @@ def say(text):
 
 
 def record(name, ok, output=""):
-    """Counts one check; shows what a failing one said."""
+    """Counts one check, and shows the output of a failing one."""
     global passed
     if ok:
         passed += 1
@@ -56,7 +57,8 @@ def record(name, ok, output=""):
 
 
 def run(command, **more):
-    """Runs to the end; stdout and stderr as one text. A time-out is exit status -1."""
+    """Runs a command to its end. Returns its exit status, -1 after a time-out, and stdout and stderr as one
+    text."""
     more.setdefault("cwd", ROOT)
     try:
         done = subprocess.run([str(word) for word in command], text=True, errors="replace",
@@ -78,8 +80,8 @@ TAP_PLAN = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
 
 
 def record_tap(name, status, output, ended_well=True):
-    """Counts every line of TAP, and the whole as a failure if it ended badly, said less than it
-    had planned, or gave up."""
+    """Counts every line of TAP. Counts the program as a failure if it ended badly, printed fewer lines than
+    planned, or gave up."""
     lines, plan = list(TAP_LINE.finditer(output)), TAP_PLAN.search(output)
     ends = [0, *(line.end() for line in lines)]
     starts = [*(line.start() for line in lines), len(output)]
@@ -87,7 +89,7 @@ def record_tap(name, status, output, ended_well=True):
         bad, test = line.groups()
         if "# SKIP" in test:
             say(f"    skipped: {name}: {test}")
-        else:  # what was said before its line and after it
+        else:  # the output before its line and after it
             record(f"{name}: {test}", not bad, output[ends[i]:starts[i + 1]].strip())
     complete = plan and len(lines) == int(plan.group(1)) and "Bail out!" not in output
     told = any(line.group(1) for line in lines)
@@ -103,7 +105,7 @@ def meson():
 
 
 def meson_tests(folder, *arguments, slower=1):
-    """`meson test`, its TAP counted; `slower` is how much longer than natively a test may take.
+    """Runs `meson test`, and counts its TAP. `slower` is how many times as long as natively a test may take.
     Returns the output of each test by name."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
@@ -134,14 +136,15 @@ def meson_tests(folder, *arguments, slower=1):
 
 
 def programs_of(folder, suite):
-    """What the tests of one of meson's suites run, as targets of the build."""
+    """Returns the programs that the tests of a suite of meson run, as targets of the build."""
     tests = json.loads(run([meson(), "introspect", "--tests", folder])[1])
     return sorted({os.path.relpath(test["cmd"][0], folder) for test in tests
                    if suite in (name.split(":")[-1] for name in test["suite"])})
 
 
 def build(folder, *options, suite=None, **more):
-    """A build tree with these options, compiled: all of it, or what the tests of a suite run."""
+    """Compiles a build tree with these options: the whole tree, or the programs that the tests of a suite
+    run."""
     if not (folder / "build.ninja").exists():
         if not must(f"{folder.name}: meson setup", [meson(), "setup", folder, ROOT, *options],
                     **more):
@@ -157,7 +160,7 @@ def build_neon():
 
 
 def check_loops(isa, folder):
-    """The inner loops of a cross build; the native ones are a test of meson's."""
+    """Checks the inner loops of a cross build. The native loops are checked by a test of meson."""
     status, output = run([sys.executable, ROOT / "tools" / "static" / "loops.py", folder])
     if status == NOTHING_TO_SEE:
         say(f"    skipped: loops: {isa}: " + output.strip())
@@ -166,7 +169,7 @@ def check_loops(isa, folder):
 
 
 def figures(outputs):
-    """The lines of the tests that a person wants to see."""
+    """Prints the lines of the tests that a person wants to see."""
     for text in outputs.values():
         wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF|tests passed|: error"
         for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
@@ -194,7 +197,7 @@ def suite_objects():
 
 
 def suite_install():
-    """What is installed serves a program that only has pkg-config."""
+    """The installed files serve a program that only has pkg-config."""
     must("install", [sys.executable, REPOSITORY / "installed.py", BUILD, meson()])
 
 
@@ -214,7 +217,7 @@ def onnx_cases(name, folder, *wrapper):
 
 
 def portable_state(name, wrapper, folder):
-    """What one machine writes the other goes on from, to the same result."""
+    """Checks that each machine continues from the file of the other, with the same result."""
     example = Path("examples") / "example_portable_state"
     status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
                           folder / example], timeout=600)
@@ -284,13 +287,13 @@ def emulate_avx512():
 
 
 def note_units(output, where):
-    """Which instructions gave the bits of their models, and how many bits were compared."""
+    """Notes which instructions gave the bits of their models, and how many bits were compared."""
     for name, bits in re.findall(r"^# unit (.+): (\d+) bits in \d+ lanes, 0 differ$", output, re.MULTILINE):
         ran_where.setdefault(name, f"{where}, {int(bits):,} bits")
 
 
 def names_of_units():
-    """The instructions that tests/units knows, of this CPU family and, once it is built, of ARM."""
+    """Returns the instructions that tests/units knows, of this CPU family and, once it is built, of ARM."""
     programs = [(), BUILD], [(EMULATORS / "neon_machine",), NEON_BUILD]
     commands = [[*wrapper, folder / "tests" / "test_units", "--list"]
                 for wrapper, folder in programs if (folder / "tests" / "test_units").exists()]
@@ -298,7 +301,7 @@ def names_of_units():
 
 
 def emulate_units(name, where, machine, folder):
-    """The instructions of an emulated CPU beside their models."""
+    """Compares the instructions of an emulated CPU with their models."""
     program = folder / "tests" / "test_units"
     if not program.exists():
         say(f"    no {name} machine: {folder.name}/ has no test_units")
@@ -348,8 +351,8 @@ def suite_clang():
 
 
 def sanitized(name, *options, suite=None):
-    """A build with a sanitizer; without what no test of it runs: the benches, and the instruction sets
-    that this CPU lacks, whose kernels take a sanitizer minutes to compile."""
+    """Makes a build with a sanitizer. It lacks the parts that no test of it runs: the benches, and the
+    instruction sets that this CPU lacks, whose kernels take minutes to compile with a sanitizer."""
     folder = ROOT / f"build-{name}"
     runs = "-Disas=" + ",".join(isas(r"yes +yes"))
     ready = build(folder, "--buildtype=debug", "-Doptimization=1", "-Db_lundef=false",
@@ -385,7 +388,7 @@ def suite_speed():
 
 
 def suite_pytorch():
-    """PyTorch's attention in float64, and how to get what it does otherwise."""
+    """PyTorch's attention in float64, and recipes for its behaviour where attnkit differs."""
     status, output = run([sys.executable, INTEROP / "pytorch" / "compare.py", BUILD], timeout=7200)
     record_tap("pytorch", status, output)
     figures({"": output})
@@ -412,7 +415,7 @@ def suite_llamacpp_part():
 
 
 def suite_older():
-    """`attnkit compare` with a revision from before workers, which it builds today's worker for."""
+    """`attnkit compare` with a revision from before workers, for which it builds today's worker."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)
@@ -449,14 +452,15 @@ ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
-AFTER = {"avx512": ("native",),  # is it emulated, or has it run natively?
-         "units": ("native", "neon"),  # what has run natively; its build
+AFTER = {"avx512": ("native",),  # AVX-512 is emulated unless it has run natively
+         "units": ("native", "neon"),  # needs to know what has run natively; needs the build of neon
          "models": ("neon",)}
-ALONE = ("speed",)  # it takes times
+ALONE = ("speed",)  # it measures times
 
 
 def isas(state=r"(?:yes|no) +(?:yes|no)"):
-    """All that the library knows, or those of which build/ says so: is it built, can it run?"""
+    """Returns the instruction sets that the library knows, or only the ones in a state: built or not, can run
+    here or not."""
     _, output = run([BUILD / "tools" / "attnkit", "info"])
     return re.findall(rf"^(\w+) +{state} ", output, re.MULTILINE)
 
@@ -482,7 +486,7 @@ def summary():
 
 
 def job_of(name, suite):
-    """A suite in a process of its own, which returns what it counted."""
+    """Returns a job that runs a suite in a process of its own, and returns its counts."""
     def work():
         global passed
         passed = 0
@@ -494,7 +498,7 @@ def job_of(name, suite):
 
 
 def add_up(job, outcome):
-    """Takes over what a suite counted; the suites that come after it see it."""
+    """Takes over the counts of a suite, which later suites then see."""
     global passed
     if not outcome.value:
         failed.append(f"{job.name}: ended before its end")
@@ -532,7 +536,7 @@ def main():
     if options.emulate:
         suites["avx512"] = emulate_avx512
     run_suites(list(dict.fromkeys(options.suites or SUITES)), suites)
-    if ran_where or not options.suites:  # else the suites are of other things
+    if ran_where or not options.suites:  # otherwise the suites test other things
         list_isas(options.every_isa and not options.suites)
     summary()
     return 1 if failed else 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs jobs side by side, each in a process of its own. Their output appears in the order of the jobs, as if
-they ran one after the other. A job has a value, and the wall and processor seconds of it and of the processes
-that it started."""
+they ran one after the other. The outcome of a job is its value, and the wall and processor seconds of the job
+and of the processes that it started."""
 
 import multiprocessing
 import os

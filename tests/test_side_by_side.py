@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parent
-TIME_LIMIT = 60  # seconds until what should happen counts as not happening
+TIME_LIMIT = 60  # seconds after which an expected event counts as missing
 
 # Jobs signal each other by files in the current folder.
 PRELUDE = f"""
@@ -37,7 +37,7 @@ def tell(jobs, at_once=2):
 
 
 def run(program):
-    """The output of a program of jobs, run in an empty folder."""
+    """Returns the output of a program of jobs, run in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", PRELUDE + program], cwd=folder, text=True,
                               capture_output=True, timeout=2 * TIME_LIMIT)

@@ -20,6 +20,6 @@ __version__: str = _core.__version__
 
 
 def get_include() -> str:
-    """The folder of attnkit.h, for code in C that is loaded into the same process: the functions are in
-    the module attnkit._core, by dlsym or ctypes."""
+    """Returns the folder of attnkit.h, for C code that is loaded into the same process. Such code finds the
+    functions in the module attnkit._core, by dlsym or ctypes."""
     return str(Path(__file__).parent / "include")

@@ -19,8 +19,8 @@ class KVCache:
 
     type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of
             ggml: q8_0, q5_0, q4_0, whose rows are multiples of 32 elements
-    paged   keys of a page, or None: the memory of sequences is in pages that they take as they grow
-    pages   that there are, with paged; by default enough for all sequences at their capacity
+    paged   keys of a page, or None. With pages, sequences take memory page by page as they grow
+    pages   number of pages, with paged; by default enough for all sequences at their capacity
     tiled   store K in tiles of 16 keys, which decoding reads faster; pages are multiples of 16 keys
 
     The bits of a result do not depend on paged and tiled. Raises ValueError for a value that is wrong."""
@@ -67,7 +67,7 @@ class KVCache:
 
     @property
     def lens(self) -> numpy.ndarray:
-        """int64 [batch]: the keys of each sequence; a copy."""
+        """Returns a copy of the number of keys of each sequence: int64 [batch]."""
         return self._lens.copy()
 
     @property
@@ -76,7 +76,7 @@ class KVCache:
         return sum(array.nbytes for array in self._cache[-5:-1] if array is not None)
 
     def _make_room(self, more: numpy.ndarray) -> None:
-        """For so many more keys of each sequence; takes pages. Raises before anything is changed."""
+        """Takes pages for more keys of each sequence. An exception is raised before anything is changed."""
         wanted = self._lens + more
         for b in numpy.flatnonzero(wanted > self._capacity):
             raise ValueError(f"k has {more[b]} rows for sequence {b}, which has {self._lens[b]} keys: "
@@ -94,7 +94,8 @@ class KVCache:
 
     @contextmanager
     def _room(self, more: numpy.ndarray) -> Iterator[None]:
-        """For a call that adds so many keys of each sequence; pages that it took are free again if it fails."""
+        """Takes pages for a call that adds `more` keys to each sequence. If the call fails, these pages are
+        free again."""
         self._make_room(more)
         try:
             yield
@@ -104,12 +105,12 @@ class KVCache:
         self._lens += more
 
     def append(self, k: Any, v: Any, lens: Any = None, *, threads: Optional[int] = None) -> None:
-        """Adds rows behind the keys that are there, converted to the type of the cache.
+        """Adds rows behind the keys in the cache, converted to its type.
 
         k [batch, kv_heads, rows, head_dim] and v [batch, kv_heads, rows, value_dim] are float32, float16 or
-        bfloat16. lens, an int for each sequence, says how many of its rows are taken: all by default.
-        Raises ValueError where the capacity is not enough, MemoryError where there are no pages left, and
-        TypeError for other types; then no key is added."""
+        bfloat16. lens, an int for each sequence, says how many of its rows are added: all by default. Raises
+        ValueError if the capacity is not enough, MemoryError if no pages are left, and TypeError for other
+        types; then no key is added."""
         rows = k.shape[-2] if getattr(k, "ndim", 0) >= 2 else 0
         more = numpy.full(self._batch, rows, numpy.int64)
         if lens is not None:
@@ -123,8 +124,8 @@ class KVCache:
             _core.append(self._cache, k, v, starts=self._lens, lens=more, threads=threads)
 
     def truncate(self, lens: Any) -> None:
-        """Keeps the first keys of each sequence: an int for each, or one int for all. Pages that hold no key
-        any more are free again."""
+        """Keeps only the first keys of each sequence. lens is an int for each, or one int for all. Pages that
+        hold no key any more are free again."""
         wanted = numpy.broadcast_to(numpy.asarray(lens, numpy.int64), (self._batch,))
         if (wanted < 0).any() or (wanted > self._lens).any():
             raise ValueError(f"lens is {wanted.tolist()}: must be between 0 and the keys there "
@@ -136,13 +137,13 @@ class KVCache:
                 self._free.append(int(self._table[b, self._taken[b]]))
 
     def attend(self, q: Any, *, causal: Any = "bottom-right", **options: Any) -> Any:
-        """Attention over all keys of each sequence.
+        """Computes attention over all keys of each sequence.
 
-        q is [batch, q_heads, q_len, head_dim], the last rows of each sequence, of which row i sees the keys up
-        to its own: causal is 'bottom-right', unless it is given, or q_offsets are. Options, result and
-        exceptions are those of attention(), without seeds and weights: mask, bias, causal, q_offsets,
-        window, softcap, sinks, alibi_slopes, scale, return_lse, out and threads. A mask may have fewer
-        columns than the capacity: keys after them are masked. One column repeats to all keys."""
+        q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. Row i sees the keys up to its
+        own: causal is 'bottom-right', unless causal or q_offsets are given. Options, result and exceptions are
+        as for attention(), without seeds and weights: mask, bias, causal, q_offsets, window, softcap, sinks,
+        alibi_slopes, scale, return_lse, out and threads. A mask may have fewer columns than the capacity: keys
+        after them are masked. One column repeats to all keys."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
         return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, **options)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 __version__: str
 
-Array = Any  # NumPy's, or of any library that has DLPack
+Array = Any  # an array of NumPy, or of any library that has DLPack
 Ints = Union[int, Sequence[int], Array]
 Window = Tuple[Optional[int], ...]
 

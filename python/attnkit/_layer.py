@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole attention layer, of weights as models save them."""
+"""The whole attention layer, with weights in the form in which models save them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import _core
 from ._cache import KVCache
 from ._types import MATRICES, aligned_bytes, number_of
 
-# Of q, k, v and the output: as Llama has them, as torch.nn.MultiheadAttention, as the header.
+# The names of the matrices of q, k, v and the output: in Llama, in torch.nn.MultiheadAttention, in the header.
 NAMES = {
     "w_q": ["q_proj.weight", "q_proj_weight", "w_q"], "b_q": ["q_proj.bias", "b_q"],
     "w_k": ["k_proj.weight", "k_proj_weight", "w_k"], "b_k": ["k_proj.bias", "b_k"],
@@ -24,7 +24,7 @@ ROPES = {"interleaved": 1, "half": 2}
 
 
 def _cut(joint: Any, kind: str, heads: List[int]) -> Dict[str, Any]:
-    """The rows of q, k and v of one matrix or bias that has them one after the other."""
+    """Cuts a matrix or bias that has the rows of q, k and v one after the other."""
     ends = numpy.cumsum(heads).tolist()
     if joint.shape[0] != ends[-1]:
         raise ValueError(f"{kind}_qkv has {joint.shape[0]} rows: the heads have {ends[-1]}")
@@ -39,7 +39,7 @@ class Layer:
     q_heads   query heads; kv_heads: the same by default
     head_dim  by default the rows of W_q for each head; value_dim: by default those of W_v
     prefix    of the names, such as 'model.layers.0.self_attn.'
-    type      in which the matrices are packed: float32, float16, bfloat16 or q8_0
+    type      of the packed matrices: float32, float16, bfloat16 or q8_0
     rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
               if not all elements of a head are turned, rope_dim
 
@@ -97,7 +97,8 @@ class Layer:
 
     @classmethod
     def from_safetensors(cls, path: Any, **settings: Any) -> "Layer":
-        """Of a file of safetensors (which needs the package safetensors); settings as of Layer."""
+        """Makes a layer from a file of safetensors, which needs the package safetensors. The settings are the
+        arguments of Layer."""
         from safetensors import safe_open
         prefix = settings.get("prefix", "")
         with safe_open(path, framework="numpy") as file:
@@ -105,20 +106,21 @@ class Layer:
         return cls(weights, **settings)
 
     def make_cache(self, batch: int, capacity: int, **settings: Any) -> KVCache:
-        """A KVCache of the shape of this layer; settings as of KVCache: type, paged, pages, tiled."""
+        """Makes a KVCache of the shape of this layer. The settings are the arguments of KVCache: type, paged,
+        pages, tiled."""
         return KVCache(batch, self._kv[0], capacity, *self._kv[1:], **settings)
 
     def __call__(self, x: Any, key: Any = None, value: Any = None, *, cache: Optional[KVCache] = None,
                  causal: Any = None, **options: Any) -> Any:
-        """The layer on x [batch, rows, d_model], of float32, float16 or bfloat16.
+        """Runs the layer on x [batch, rows, d_model], of float32, float16 or bfloat16.
 
         key [batch, keys, d_key] and value [batch, keys, d_value], for cross-attention, are x by default.
-        With a cache the keys and values of x go into it, behind those that are there, and causal is
-        'bottom-right' by default. Options as of attention(): mask, bias, causal, q_offsets, kv_lens (not
-        with a cache), window, softcap, sinks, alibi_slopes, scale, out and threads.
+        With a cache, the keys and values of x are appended to it, and causal is 'bottom-right' by default.
+        Options as of attention(): mask, bias, causal, q_offsets, kv_lens (not with a cache), window, softcap,
+        sinks, alibi_slopes, scale, out and threads.
 
-        Returns [batch, rows, d_out] in the type of x, or out. Raises as attention() does; then the cache has
-        the keys that it had."""
+        Returns [batch, rows, d_out] in the type of x, or out. Raises the exceptions of attention(); then the
+        cache keeps the keys that it had."""
         if cache is None:
             return _core.layer(x, self._packed, *self._shape, key=key, value=value, rope=self._rope,
                                causal=causal, **options)

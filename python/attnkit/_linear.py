@@ -21,7 +21,7 @@ class Matrix:
 
 
 def linear(x: Any, w: Any, bias: Any = None, *, out: Any = None, threads: Optional[int] = None) -> Any:
-    """x w^T + bias, as torch.nn.functional.linear.
+    """Returns x w^T + bias, as torch.nn.functional.linear does.
 
     x [..., in_dim] is float32, float16 or bfloat16. w is [out_dim, in_dim], an array that is packed in this
     call, or a Matrix, which is packed already. bias is float32 [out_dim], or None. Returns [..., out_dim] in

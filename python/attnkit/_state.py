@@ -32,8 +32,8 @@ class State:
 
     @property
     def arrays(self) -> Tuple[numpy.ndarray, ...]:
-        """max float32 [..., rows], sum float64 [..., rows], out float64 [..., rows, value_dim]: the softmax
-        state as attnkit.h describes it. Raises ValueError before the first update."""
+        """Returns max float32 [..., rows], sum float64 [..., rows], out float64 [..., rows, value_dim]: the
+        softmax state as attnkit.h describes it. Raises ValueError before the first update."""
         if self._arrays is None:
             raise ValueError("the state has seen no part of the keys")
         return self._arrays
@@ -55,8 +55,8 @@ class State:
         """Adds the next part of the keys. Every update gets the same q. Shapes, options and exceptions are as for
         attention(): mask, bias, causal, q_offsets, window, softcap, alibi_slopes, scale,
         kv_lens, dropout, seeds and threads. Masks have a column for each key of this part.
-        With 'bottom-right' the last row is at the last key of this part. Where more parts follow, give
-        q_offsets instead. Raises ValueError if the number of keys so far is not a multiple of 512."""
+        With 'bottom-right' the last row is at the last key of this part. If more parts follow, give q_offsets
+        instead. Raises ValueError if the number of keys so far is not a multiple of 512."""
         if self._keys % CHUNK_KEYS:
             raise ValueError(f"the keys so far are {self._keys}: every part but the last has a multiple of "
                              f"{CHUNK_KEYS}")
@@ -69,8 +69,9 @@ class State:
 
     def result(self, dtype: Any = numpy.float32, *, sinks: Any = None, return_lse: bool = False,
                threads: Optional[int] = None) -> Any:
-        """The result of all parts: [..., rows, value_dim] in float32, float16 or bfloat16 (of ml_dtypes),
-        with return_lse a tuple of the result and lse. sinks has the meaning that it has in attention()."""
+        """Returns the result of all parts: [..., rows, value_dim] in float32, float16 or bfloat16 (of
+        ml_dtypes), or with return_lse a tuple of the result and lse. sinks has the meaning that it has in
+        attention()."""
         out = self.arrays[2]
         rows, value_dim = out.shape[:-1], out.shape[-1]
         no_key = (*rows[:-1], 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of stored elements, by name: their number in attnkit.h, and the bytes of a row."""
+"""The types of stored elements by name: the number of each in attnkit.h, and the bytes of its rows."""
 
 import numpy
 
@@ -25,7 +25,7 @@ def row_bytes(name: str, elements: int) -> int:
 
 
 def aligned_bytes(count: int) -> numpy.ndarray:
-    """New memory whose address is a multiple of 64."""
+    """Returns new memory whose address is a multiple of 64."""
     memory = numpy.empty(count + 64, numpy.uint8)
     start = -memory.ctypes.data % 64
     return memory[start:start + count]

@@ -21,7 +21,8 @@ struct numpy_names {
 };
 numpy_names numpy;
 
-// By a format of the buffer protocol of one letter, in the order of bytes of this machine.
+// Returns the type of a format of the buffer protocol: one letter, in the byte order of this
+// machine.
 int32_t type_of_format(const char *format, int64_t item)
 {
     if (!format)
@@ -55,7 +56,7 @@ int32_t type_of_format(const char *format, int64_t item)
     }
 }
 
-// Types of DLPack: their code, their bits.
+// Returns the type of a DLPack type, by its code and its bits.
 int32_t type_of_dlpack(nb::dlpack::dtype type)
 {
     using code = nb::dlpack::dtype_code;
@@ -74,27 +75,27 @@ int32_t type_of_dlpack(nb::dlpack::dtype type)
     return OTHER;
 }
 
-// "" where there is none.
+// Returns an attribute as text; "" if there is none.
 std::string text_of(nb::handle object, const char *attribute)
 {
     nb::object value = nb::getattr(object, attribute, nb::none());
     return value.is_none() ? "" : nb::str(value).c_str();
 }
 
-// Of the type of NumPy's array; "" of another object.
+// Returns the name of the dtype of a NumPy array; "" for another object.
 std::string dtype_name(PyObject *object)
 {
     nb::object dtype = nb::getattr(nb::handle(object), "dtype", nb::none());
     return dtype.is_none() ? "" : text_of(dtype, "name");
 }
 
-// The device of an object with __dlpack_device__.
+// Returns the device of an object with __dlpack_device__.
 int device_of(nb::handle object)
 {
     return nb::cast<int>(object.attr("__dlpack_device__")()[nb::int_(0)]);
 }
 
-// Why an object does not give its array.
+// Returns why an object does not give its array.
 std::string reason_against(nb::handle object)
 {
     try {
@@ -111,7 +112,7 @@ bool is_multiple(int64_t bytes, int64_t item)
     return item > 0 && bytes % item == 0;
 }
 
-// One dimension of a copy after the other, the rows of the last one element by element.
+// Copies an array dimension by dimension, and its last dimension element by element.
 struct copier {
     const array &from;
     const int64_t *to_strides;
@@ -164,7 +165,8 @@ bool array::read_buffer(PyObject *object)
     return true;
 }
 
-// bfloat16 and float8 of ml_dtypes have no format in the buffer protocol: their bits have one.
+// Reads bfloat16 and float8 of ml_dtypes. They have no format in the buffer protocol, so their bits
+// are read as integers.
 bool array::read_narrow(PyObject *object)
 {
     const std::string name = dtype_name(object);
@@ -178,7 +180,7 @@ bool array::read_narrow(PyObject *object)
     return true;
 }
 
-// An output is one that may be written; of an input it does not matter.
+// Takes an array by DLPack. An output has to be writable; an input need not be.
 bool array::take_dlpack(nb::handle object)
 {
     nb::ndarray<> written;
@@ -403,7 +405,7 @@ void array::make_dense()
         copy(true);
 }
 
-// Dimensions that repeat stay so unless it expands them.
+// Copies the elements into new memory. Dimensions of stride 0 stay repeated, unless `expands`.
 void array::copy(bool expands)
 {
     int64_t to[most_dims], bytes = item;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An array that Python gave: its memory, shape, strides and type, whoever made it. NumPy's come by
-// the buffer protocol, bfloat16 and float8 of ml_dtypes as integers of their width, all others by
-// DLPack. Nothing is copied but what attnkit cannot read where it lies.
+// An array that Python gave: its memory, shape, strides and type, whichever library made it.
+// NumPy's arrays are read by the buffer protocol, bfloat16 and float8 of ml_dtypes as integers of
+// their width, all other arrays by DLPack. An array is copied only if attnkit cannot read it where
+// it lies.
 #ifndef ATTNKIT_PYTHON_ARRAY_H
 #define ATTNKIT_PYTHON_ARRAY_H
 
@@ -17,7 +18,7 @@ namespace attnkit_python
 
 constexpr int most_dims = 8;
 
-// Types of elements beside those of attnkit.
+// Types of elements that attnkit lacks.
 constexpr int32_t INT32 = 1000, INT64 = 1001, UINT64 = 1002, UINT8 = 1003, FLOAT64 = 1004,
                   OTHER = 1005;
 
@@ -31,23 +32,24 @@ class array
 
     // Takes the array of this object; `name` is for errors.
     void read(PyObject *object, const char *name);
-    // The same of an array that is written; one that may not be is refused.
+    // Takes an array that will be written; refuses one that is read-only.
     void read_output(PyObject *object, const char *name);
 
     bool is_given() const
     {
         return name_ != nullptr;
     }
-    // For `name`: "float64", or what the maker of the array calls its type.
+    // Returns the name of the type, for messages: "float64", or the name that the maker of the
+    // array gives.
     std::string type_name() const;
     std::string shape_text() const;
 
-    // Repeats what has length 1, as NumPy does; a shape that does not go is refused.
+    // Repeats dimensions of length 1, as NumPy does; refuses a shape that cannot be broadcast.
     void broadcast(const int64_t *shape, int ndim);
     // Makes elements of a row adjacent, and strides whole elements: copies unless they are.
     void make_rows();
-    // Makes [batch][heads][rows][elements] of any shape: what is before the heads becomes one
-    // dimension, with a copy where no one stride serves it.
+    // Makes [batch][heads][rows][elements] of any shape. The dimensions before the heads become one
+    // dimension, with a copy if a single stride cannot describe it.
     void make_heads();
     // Makes [rows][elements].
     void make_list();
@@ -58,7 +60,7 @@ class array
     void expect_ndim(int ndim) const;
     // Refuses other types than float32, float16 and bfloat16.
     void expect_float() const;
-    // Of [batch][heads][rows][elements].
+    // Describes an array [batch][heads][rows][elements].
     attnkit_tensor tensor() const;
 
     char *data = nullptr;
@@ -88,17 +90,18 @@ class array
     std::unique_ptr<char[]> copy_;
 };
 
-// A new array of NumPy and its memory; type is f32, f16, bf16, INT32 or UINT8.
+// A new array of NumPy and its memory. The type is f32, f16, bf16, INT32 or UINT8.
 struct fresh {
     nb::object object;
     char *data;
 };
 fresh new_array(const int64_t *shape, int ndim, int32_t type);
 
-// Bytes that arrays were copied for so far, of all calls: tests see that views cost none.
+// Returns the bytes that all calls have copied so far. Tests check that views are not copied.
 int64_t copied_bytes();
 
-// Looks up what is needed of NumPy; throws `raised` where there is none.
+// Looks up the functions and types of NumPy that the module needs. Throws `raised` if NumPy is
+// missing.
 void find_numpy();
 
 } // namespace attnkit_python

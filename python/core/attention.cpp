@@ -163,8 +163,8 @@ nb::object attend_cache(PyObject *const *args, Py_ssize_t positional, PyObject *
     return finish(c, given.of);
 }
 
-// torch's: a mask is of truths or of numbers, causal is from the upper left, and without
-// enable_gqa there are as many heads of k as of q.
+// Has torch's meaning: a mask has bools or numbers, causal is from the upper left, and without
+// enable_gqa k has as many heads as q.
 nb::object scaled_dot_product_attention(PyObject *const *args, Py_ssize_t positional,
                                         PyObject *names)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV caches and states: what an attention reads of them, and the append.
+// KV caches and states: the fields that an attention reads, and the append.
 #include "python/core/cache.h"
 
 #include "python/core/call.h"
@@ -45,7 +45,8 @@ attnkit_tensor cache::v_tensor() const
     return tensor;
 }
 
-// In tiles where the elements are, which nothing has to say.
+// Describes the scales. If the elements are in tiles, so are their scales, without a layout of
+// their own.
 static attnkit_tensor scales_tensor(const array &scales)
 {
     attnkit_tensor tensor = {};
@@ -83,7 +84,8 @@ void call::read_storage(PyObject *object)
         d.pages = c.page_group();
 }
 
-// (max, sum, out) of a State, dense: [batch][q_heads][q_len], and out with value_dim more.
+// Takes (max, sum, out) of a State, dense: [batch][q_heads][q_len], and out has value_dim as a
+// further dimension.
 attnkit_state call::state_of(PyObject *object, array *arrays, const char *name)
 {
     if (!PyTuple_Check(object) || PyTuple_Size(object) != 3)
@@ -141,7 +143,7 @@ void run_append(const attnkit_append_args &args, int64_t threads)
     expect_ok(status, message);
 }
 
-// Rows of k or v that a cache takes.
+// Reads rows of k or v that a cache takes.
 void read_rows(array &a, PyObject *object, const char *name, const cache &c, int64_t dim)
 {
     a.read(object, name);

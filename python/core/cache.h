@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What KVCache of Python holds, as it gives it to each call: a tuple of numbers and arrays.
+// The contents of a KVCache of Python, which passes them to each call as a tuple of numbers and
+// arrays.
 #ifndef ATTNKIT_PYTHON_CACHE_H
 #define ATTNKIT_PYTHON_CACHE_H
 
@@ -14,7 +15,7 @@ struct cache {
     void read(PyObject *object);
 
     int64_t type, batch, kv_heads, capacity, head_dim, value_dim, is_tiled, page_size, pages;
-    int64_t group; // of scales
+    int64_t group; // elements that share a scale
     array k, v, k_scales, v_scales, table;
 
     attnkit_tensor k_tensor() const;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An attention as attnkit takes it: the structs of a call, filled from Python's arguments, and the
-// arrays that they point into. And plans: those of a thread's last calls are kept, so that a call
-// like one of them is not checked again.
+// arrays that they point into. The plans of a thread's last calls are kept, so that a call with the
+// same description is not checked again.
 #ifndef ATTNKIT_PYTHON_CALL_H
 #define ATTNKIT_PYTHON_CALL_H
 
@@ -15,7 +15,7 @@
 namespace attnkit_python
 {
 
-// What attnkit gets. Groups that are not used are zero.
+// The structs that attnkit gets. Groups that are not used are zero.
 struct description {
     attnkit_attention_args args;
     attnkit_kv_storage storage;
@@ -31,13 +31,13 @@ struct description {
 // Lets args and groups point to each other.
 void link(description &d);
 
-// Integers of a call: an array's own, or those of a list or a single number.
+// Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list.
 class integers
 {
   public:
-    // `count` of them; a single number serves all.
+    // Reads `count` integers; a single number stands for all.
     void read(PyObject *object, const char *name, int64_t count);
-    // Of any count, whose last element ends the last of them: one less than there are.
+    // Reads cu_seqlens of any length. Returns the number of sequences, which is one less.
     int64_t read_offsets(PyObject *object, const char *name);
     attnkit_ints ints() const;
 
@@ -49,7 +49,7 @@ class integers
     int64_t length_ = 0;
 };
 
-// What a layer says of its attention.
+// The shape of a layer's attention.
 struct layer_shape {
     int64_t batch, q_heads, q_len, kv_len;
 };
@@ -57,27 +57,27 @@ struct layer_shape {
 class call
 {
   public:
-    // Shape and dims of q, k and v, which follow torch: what is before the heads is batch.
+    // Reads q, k and v, whose shapes follow torch: all dimensions before the heads are the batch.
     void read_tensors(PyObject *const *values);
-    // Packed: [rows][heads][elements], with cu_seqlens.
+    // Reads packed q, k and v: [rows][heads][elements], with cu_seqlens.
     void read_packed(PyObject *const *values);
-    // q, and k and v of a cache.
+    // Reads q, and k and v of a cache.
     void read_cached(PyObject *const *values);
-    // k and v of a cache alone.
+    // Reads only k and v of a cache.
     void read_storage(PyObject *cache);
-    // Options and cache of a layer, whose shape attnkit knows.
+    // Reads the options and the cache of a layer, whose shape attnkit knows.
     void read_layer(const layer_shape &shape, PyObject *const *values);
-    // Everything else: masks, score mods, states, threads.
+    // Reads everything else: masks, score mods, states, threads.
     void read_options(PyObject *const *values);
-    // out, lse and weights; makes what is not given.
+    // Reads out, lse and weights, and makes those that are not given.
     void read_outputs(PyObject *const *values);
-    // By a plan of this thread, without Python's lock.
+    // Runs the call by a plan of this thread, without Python's lock.
     void run();
-    // out, or a tuple of it and what else was asked for.
+    // Returns out, or a tuple of out and the other results that were asked for.
     nb::object result();
 
     description d = {};
-    int64_t kv_len = 0; // of masks and weights
+    int64_t kv_len = 0; // columns of masks and weights
 
   private:
     void read_mask(PyObject *object);
@@ -97,22 +97,22 @@ class call
     integers q_offsets_, kv_lens_, cu_q_, cu_kv_;
     std::vector<uint64_t> own_seeds_;
     nb::object out_object_, lse_object_, weights_object_;
-    int ndim_ = 0;                       // of q
-    int64_t shape_[most_dims + 1] = {};  // of q, as it was given
-    int64_t scores_[most_dims + 1] = {}; // of a mask
+    int ndim_ = 0;                       // dimensions of q
+    int64_t shape_[most_dims + 1] = {};  // shape of q, as given
+    int64_t scores_[most_dims + 1] = {}; // shape of a mask
     bool is_packed_ = false;
 };
 
-// Runs the attention by a plan of this thread, made if it has none.
+// Runs the attention by a plan of this thread, which is made if none fits.
 void run_planned(description &d);
 
-// Whether the elements of an array are bool.
+// Returns whether the elements of an array are bool.
 bool is_mask_of_truths(PyObject *object);
 
-// Workspace of this thread, at least of these bytes.
+// Returns the workspace of this thread, which has at least `bytes` bytes.
 void *workspace(size_t bytes);
 
-// How to run on this many threads.
+// Describes a run on `threads` threads.
 attnkit_exec exec_of(int64_t threads);
 int64_t read_threads(PyObject *object);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The texts of the functions that are C++ all the way, which help() shows. Each begins with its
-// signature, in the form that Python's inspect reads.
+// The texts that help() shows for the functions without Python code of their own. Each text begins
+// with the function's signature, in the form that Python's inspect reads.
 #ifndef ATTNKIT_PYTHON_DOCS_H
 #define ATTNKIT_PYTHON_DOCS_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How the module fails: code throws `refused` with the type of a Python exception and its text, or
-// `raised` where Python has set an exception already. `guarded` turns both into what Python expects
-// of a function.
+// Errors of the module. Code throws `refused` with the type of a Python exception and its text, or
+// `raised` if Python has set an exception already. `guarded` turns both into the result that Python
+// expects of a function that fails.
 #ifndef ATTNKIT_PYTHON_ERRORS_H
 #define ATTNKIT_PYTHON_ERRORS_H
 
@@ -34,7 +34,8 @@ struct raised {
 // Throws unless the status is ATTNKIT_OK; the message names the argument.
 void expect_ok(attnkit_status status, const char *message);
 
-// An object that may be NULL because Python has raised an exception; the caller owns it.
+// Returns an object that the caller owns. Throws `raised` if it is NULL, because Python has then
+// raised an exception.
 inline nb::object owned(PyObject *object)
 {
     if (!object)

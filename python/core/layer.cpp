@@ -14,7 +14,7 @@ namespace
 
 constexpr int matrices = 4, biases = 4;
 
-// Of one type; a dense array of each that is given.
+// Makes a dense array of each matrix that is given. All must have one type, which is returned.
 int32_t read_weights(PyObject *const *given, const char *const *names, array *arrays, int ndim)
 {
     int32_t type = ATTNKIT_F32;
@@ -50,7 +50,7 @@ void expect_matrix(const array &w, const char *name, int64_t out, int64_t in)
                   (in ? " of " + std::to_string(in) + " elements" : ""));
 }
 
-// (kind, dim, base) of a rotation.
+// Reads (kind, dim, base) of a rotation.
 attnkit_rotation read_rotation(PyObject *rope)
 {
     attnkit_rotation rotation;
@@ -72,7 +72,7 @@ attnkit_tensor rows_tensor(const array &a)
     return tensor;
 }
 
-// [batch][rows][elements], of as many elements as the packed matrix has in a row.
+// Reads [batch][rows][elements]; a row must have as many elements as a row of the packed matrix.
 void read_rows(array &a, PyObject *object, const char *name, PyObject *elements)
 {
     a.read(object, name);
@@ -168,7 +168,7 @@ void call::read_layer(const layer_shape &shape, PyObject *const *values)
     if (values[CACHE])
         read_storage(values[CACHE]);
     read_options(values);
-    // What the layer knows by itself is 0.
+    // Fields that a layer fills in itself have to be 0.
     d.args.batch = d.args.q_heads = d.args.q_len = 0;
     d.args.kv_heads = d.args.value_dim = 0;
     link(d);

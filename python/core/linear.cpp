@@ -167,7 +167,7 @@ nb::object linear(PyObject *const *args, Py_ssize_t positional, PyObject *names)
 namespace
 {
 
-// outs and lses of a merge, one of each for each part.
+// The arrays out and lse of each part of a merge.
 struct parts {
     std::vector<array> outs, lses;
     std::vector<const float *> out_data, lse_data;
@@ -176,7 +176,7 @@ struct parts {
     {
     }
 
-    // All parts lie alike; one that does not becomes dense, and then all do.
+    // Reads the parts, which need the same strides. If one part differs, all become dense.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of arguments are found by comparing addresses of texts that Python keeps once, and only
-// then letter by letter: that is most of what makes a small call cheap.
+// Names of arguments are found by the addresses of texts, because Python keeps equal names once;
+// only if this fails, they are compared letter by letter. This search is the main reason why a
+// small call is cheap.
 #include "python/core/names.h"
 
 #include <cstring>
@@ -12,7 +13,7 @@ namespace attnkit_python
 namespace
 {
 
-// Texts of all lists, one for each name, for ever.
+// The texts of all lists, one for each name. They are never freed.
 struct kept_names {
     const name_list *list;
     int count;

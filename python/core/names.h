@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The names of arguments, and which value each has in a call. A function has a list of names, of
-// which the first may be given by their place; None is the same as not given.
+// The names of arguments, and the value of each in a call. A function has a list of names; the
+// first ones may be given by their place. None means that an argument is not given.
 #ifndef ATTNKIT_PYTHON_NAMES_H
 #define ATTNKIT_PYTHON_NAMES_H
 
@@ -52,8 +52,8 @@ constexpr int most_names = 40;
 // The names of a function; `places` are the arguments that they are.
 struct name_list {
     const char *function;
-    int positional; // that may be given by their place
-    int required;   // of these
+    int positional; // how many may be given by their place
+    int required;   // how many of these must be given
     struct {
         const char *name;
         int place;
@@ -69,11 +69,11 @@ template <int count> struct values {
 void read_names(const name_list &list, PyObject *const *args, Py_ssize_t positional,
                 PyObject *names, PyObject **values);
 
-// A value of one number; `name` is for errors.
+// Returns the value of a single number; `name` is for errors.
 int64_t integer(PyObject *object, const char *name);
 double number(PyObject *object, const char *name);
 bool truth(PyObject *object);
-// Whether it is a text, and which; `text` stays valid while the object does.
+// Returns whether the object is a text, and sets `text` to it.
 bool is_text(PyObject *object, std::string &text);
 
 } // namespace attnkit_python

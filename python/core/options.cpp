@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The options of an attention, each from Python's argument of its name into the group of attnkit
-// that has it. What attnkit checks is left to it; here is what Python says in another way.
+// Reads the options of an attention: Python's argument of each name goes into the group of attnkit
+// that has the option. Checks that attnkit makes are not repeated here; this file only checks
+// options that have another form in Python.
 #include "python/core/call.h"
 
 #include <cstring>
@@ -12,7 +13,7 @@ namespace attnkit_python
 namespace
 {
 
-// Numbers of each query head.
+// Reads an array with one number for each query head.
 const float *read_heads(array &a, PyObject *object, const char *name, int64_t heads)
 {
     a.read(object, name);
@@ -26,7 +27,7 @@ const float *read_heads(array &a, PyObject *object, const char *name, int64_t he
     return (const float *)a.data;
 }
 
-// One bound of a window; None has none.
+// Reads one bound of a window; None means no bound.
 int64_t bound(nb::handle window, int i, const char *name)
 {
     const nb::object value = window[nb::int_(i)];
@@ -85,7 +86,7 @@ attnkit_ints integers::ints() const
     return ints;
 }
 
-// The shape that masks repeat to.
+// Returns the shape to which masks are broadcast.
 const int64_t *call::score_shape(int64_t columns)
 {
     memcpy(scores_, shape_, sizeof scores_);
@@ -93,7 +94,7 @@ const int64_t *call::score_shape(int64_t columns)
     return scores_;
 }
 
-// Brings a mask or a bias to a row of columns for each query row.
+// Broadcasts a mask or a bias to a row of columns for each query row.
 void call::shape_mask(array &a)
 {
     if (a.ndim == 0)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans of a thread: each call looks for one of the last calls that had the same description, in
-// all but pointers, and only brings its pointers. Plans and workspace end with the thread.
+// Plans of a thread: each call looks for one of the last calls with the same description except for
+// pointers, and then only brings its own pointers. Plans and workspace end with the thread.
 #include "python/core/call.h"
 #include "python/core/pool.h"
 
@@ -17,7 +17,8 @@ namespace
 {
 
 constexpr int kept_plans = 16;
-constexpr size_t kept_workspace = (size_t)64 << 20; // bytes; a larger one ends with its call
+constexpr size_t kept_workspace = (size_t)64
+                                  << 20; // bytes; a larger workspace is freed after its call
 
 struct freed {
     void operator()(void *memory) const
@@ -69,7 +70,8 @@ void hide(attnkit_state &s)
     hide(s.out);
 }
 
-// What a plan knows of a call: which pointers there are, and not where they point.
+// Returns the part of a call that its plan depends on: which pointers are given, not where they
+// point.
 description without_pointers(const description &d)
 {
     description key = d;

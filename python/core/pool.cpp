@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job is a count of tasks that threads take one by one. The pool is made when a call first asks
-// for threads, and never ends: at the end of a process its threads sleep, and a forked child, which
-// does not have them, begins with a new one.
+// A job is a number of tasks that threads take one by one. The pool is made when a call first asks
+// for threads, and is never destroyed: at the end of a process its threads sleep. A forked child
+// has no threads of its parent, and makes a new pool.
 #include "python/core/pool.h"
 
 #include <condition_variable>
@@ -48,7 +48,7 @@ class pool
     }
 
   private:
-    // As many as the system gives.
+    // Starts threads until there are `wanted`, or until the system gives no more.
     void grow(int64_t wanted)
     {
         try {
@@ -108,7 +108,7 @@ void after_fork()
 
 void in_child()
 {
-    the_pool = nullptr; // the memory of the parent's is left alone
+    the_pool = nullptr; // the memory of the parent's pool is not freed
     making.unlock();
 }
 

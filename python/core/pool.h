@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads of calls that ask for some: one pool of the process, whose threads wait for tasks. It
-// grows to the most that a call asked for. Several calls may use it at once.
+// The threads for calls that ask for several: one pool of the process, whose threads wait for
+// tasks. The pool grows to the largest number that a call has asked for. Several calls may use it
+// at once.
 #ifndef ATTNKIT_PYTHON_POOL_H
 #define ATTNKIT_PYTHON_POOL_H
 
@@ -13,7 +14,7 @@ namespace attnkit_python
 // The most threads that a call may ask for.
 constexpr int64_t most_threads = 1024;
 
-// parallel_for of attnkit_exec; the thread that calls works, too.
+// The parallel_for of attnkit_exec. The calling thread works, too.
 void parallel_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 } // namespace attnkit_python

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The headers that all files of the module include: Python's, by nanobind, and the public one of
-// attnkit. nanobind gives references to objects that end by themselves, and arrays by DLPack.
+// attnkit. nanobind provides references that release their objects by themselves, and arrays by
+// DLPack.
 #ifndef ATTNKIT_PYTHON_PYTHON_H
 #define ATTNKIT_PYTHON_PYTHON_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the shared library, compiled against any version of its header: every call once by
- * itself and once by a plan, with every group of an attention. It prints a hash of each result,
- * which must be the same whatever headers and library go together.
+ * A client of the shared library, compiled against any version of its header. It makes every call
+ * once by itself and once by a plan, with every group of an attention. It prints a hash of each
+ * result, which must be the same with every pair of header and library.
  */
 #include <attnkit.h>
 
@@ -52,7 +52,7 @@ static void *zeros(size_t bytes)
     exit(1);
 }
 
-/* FNV-1a, 64 bits. */
+/* Prints the hash of a result: FNV-1a, 64 bits. */
 static void report(const char *name, const void *data, size_t bytes)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -70,7 +70,7 @@ static void demand_same(const char *call, const void *a, const void *b, size_t b
     exit(1);
 }
 
-/* Between -1 and 1. */
+/* Fills x with numbers between -1 and 1. */
 static void fill(float *x, size_t count, uint32_t seed)
 {
     for (size_t i = 0; i < count; i++) {
@@ -107,7 +107,7 @@ static void list_instruction_sets(void)
 
 /* --- A cache, and attention over it with every group ---------------------------------------- */
 
-/* K in tiles of signed bytes, V in rows of 16 bits, both in pages. */
+/* A cache with K in tiles of signed bytes and V in rows of 16 bits, both in pages. */
 struct cache {
     int32_t block_table[PAGES];
     attnkit_pages pages;
@@ -167,7 +167,8 @@ static void append_keys(struct cache *c, struct cache *planned, const float *row
     run_append(&args, &data);
 }
 
-/* Values are rotated as well, by angles that the call computes; append_keys uses tables. */
+/* Appends values, which are rotated as well, by angles that the call computes; append_keys uses
+ * tables. */
 static void append_values(struct cache *c, struct cache *planned, const float *rows)
 {
     const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_INTERLEAVED};

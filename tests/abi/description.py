@@ -7,9 +7,8 @@ Also checks that abidiff notices changes of a description.
     tests/abi/description.py LIBRARY            compares
     tests/abi/description.py LIBRARY --write    stores the description anew (README.md says when)
 
-LIBRARY has debug information, as the build's tests/abi/libattnkit_described.so. Descriptions are of one kind
-of machine each; they do not depend on the compiler.
-"""
+LIBRARY has debug information, like tests/abi/libattnkit_described.so of the build. Each kind of machine has a
+description of its own, which does not depend on the compiler."""
 
 import platform
 import re
@@ -24,11 +23,11 @@ SKIPPED = 77
 DESCRIBE = ["abidw", "--exported-interfaces-only", "--type-id-style", "hash", "--no-show-locs",
             "--no-comp-dir-path", "--no-corpus-path", "--no-elf-needed"]
 COMPARE = ["abidiff", "--ignore-soname"]
-STORED = f"{platform.machine()}.abi"  # in the folder of a version
+STORED = f"{platform.machine()}.abi"  # name of a description in the folder of a version
 
 
 def newest_version():
-    """The folder of the last version that has one."""
+    """Returns the folder of the last version that has a folder."""
     folders = [path for path in HERE.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
     return max(folders, key=lambda path: [int(number) for number in path.name.split(".")])
 
@@ -41,7 +40,7 @@ def describe(library):
 
 
 def difference(old, new):
-    """The output of abidiff for two descriptions, or "" if they have the same interface."""
+    """Returns the output of abidiff for two descriptions, or "" if they have the same interface."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, name) for name in ("old.abi", "new.abi")]
         for path, text in zip(paths, (old, new)):
@@ -51,13 +50,13 @@ def difference(old, new):
 
 
 def in_struct(text, struct, old, new):
-    """The description with another word in one struct."""
+    """Returns the description with another word in one struct."""
     before = re.search(rf"<class-decl name='{struct}'.*?</class-decl>", text, re.S)[0]
     return text.replace(before, before.replace(old, new))
 
 
 def changed(text):
-    """(a change that somebody may make to the library, the description after it)"""
+    """Yields (a change that somebody may make to the library, the description after it)."""
     size = re.search(r"name='attnkit_window' size-in-bits='(\d+)'", text)[1]
     pointer = re.search(r"name='size' type-id='(\w+)'", text)[1]
     without = re.sub(r" *<elf-symbol name='attnkit_merge' .*\n", "", text)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SLEEF's functions, as another library in the process may bring them, such as PyTorch: the nine
- * that attnkit once imported. Here they end the process. client.c, linked with them, shows that no
- * call reaches them.
+ * Functions with SLEEF's names, as another library in the process may bring them, such as PyTorch.
+ * They are the nine functions that attnkit once imported, and here they end the process. client.c
+ * is linked with them and shows that no call reaches them.
  */
 #include <stdlib.h>
 

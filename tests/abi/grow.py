@@ -22,7 +22,7 @@ NEW_FIELDS = """
 
 
 def grown(text):
-    """The text of a header with longer structs, and the number of these structs."""
+    """Returns the text of a header with longer structs, and the number of these structs."""
     return SIZED.subn(lambda match: match.group() + NEW_FIELDS, text)
 
 

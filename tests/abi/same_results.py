@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs builds of client.c, each with the headers of one version and the library of another, or with foreign
-functions of SLEEF's names, on each instruction set that can run. All must print the output of the first one.
+functions of SLEEF's names, on each instruction set that can run. All must print the output of the first client.
 
     tests/abi/same_results.py CLIENT...
 """
@@ -21,7 +21,7 @@ def run(client, isa):
 
 
 def results(text):
-    """The output without the name of the chosen instruction set."""
+    """Returns the output without the name of the chosen instruction set."""
     return [line for line in text.splitlines() if not line.startswith("isa ")]
 
 

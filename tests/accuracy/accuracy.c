@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How accurate the canonical order is, over twelve distributions that are hard on attention in
- * different ways: every element of the scalar reference inside its derived bound, and
+ * The accuracy of the canonical order, over twelve distributions that are hard on attention in
+ * different ways: every element of the scalar reference is inside its derived bound, and
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
@@ -86,7 +86,7 @@ static float v_third(float normal)
     return 1.0f / 3.0f;
 }
 
-/* All roundings of this sum have one sign, so the derived bound is the only limit of E. */
+/* All roundings of this sum have one sign, so E has no other limit than the derived bound. */
 static void constant_v_of_equal_logits_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -131,8 +131,7 @@ static void set_strides(attnkit_tensor *t, int64_t batch, int64_t head, int64_t 
     t->strides[2] = row;
 }
 
-/* Groups, lengths, offsets, strides and a negative scale, as the oracle reads attnkit.h. Some rows
- * see no key. */
+/* The calls have groups, lengths, offsets, strides and a negative scale. Some rows see no key. */
 static void options_are_inside_the_bound(void **state)
 {
     (void)state;
@@ -201,7 +200,7 @@ static void isa_has_the_bits_of_the_reference(void **state)
 
 /* --- K and V of other types ------------------------------------------------------------------- */
 
-/* The data of distribution_is_accurate, stored. */
+/* Judges the data of distribution_is_accurate in a stored type. */
 static struct worst judge_stored_lengths(const struct storage *as, const struct distribution *d)
 {
     struct worst w = {0};
@@ -220,8 +219,8 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 }
 
 /* Quantised V is often exactly 0, even for the key that has nearly all the weight. With the unit of
- * each element, E is at most 4. An exception is "rising maximum", in which a score of row 0 is
- * large and its products nearly all have one sign: E is above 4, up to 8, for most seeds and every
+ * each element, E is at most 4. "rising maximum" is an exception: a score of row 0 is large and
+ * nearly all its products have one sign, so that E is above 4, up to 8, for most seeds and every
  * type, f32 included. */
 static void storage_is_accurate(void **state)
 {
@@ -258,7 +257,7 @@ static double rounded(double x, int bits)
     return ldexp(rint(ldexp(significand, bits)), exponent - bits);
 }
 
-/* exp(x_j - max) over row 0's keys. */
+/* Computes exp(x_j - max) for the keys of row 0. */
 static double *mutant_weights(const attnkit_attention_args *args, const float *q, const float *k)
 {
     double *w = malloc((size_t)args->kv_len * sizeof *w), max = -INFINITY;
@@ -289,7 +288,7 @@ static void mutant_row(const struct mutant *m, const struct setting *s, float *o
     free(w);
 }
 
-/* The worst |error| / bound of a mutant's first row over the distributions. */
+/* Returns the worst |error| / bound of a mutant's first row over the distributions. */
 static double judge_mutant(const struct mutant *m)
 {
     enum { VALUES = 16 };

@@ -21,7 +21,7 @@ struct worst {
 
 struct worst worst_of(struct worst a, struct worst b);
 
-/* An error in the given unit. A ratio that is not finite counts as infinite. */
+/* Returns an error in the given unit. A ratio that is not finite counts as infinite. */
 double ratio(double error, double unit);
 
 /* Compares a row of a result with the oracle. */
@@ -33,7 +33,7 @@ struct attention problem_of(const attnkit_attention_args *args);
 /* Compares every row of a problem, computed by the scalar reference. */
 struct worst judge_reference(const attnkit_attention_args *args);
 
-/* The public call, on the instruction set that it chooses for NULL. */
+/* Makes the public call, on an instruction set; NULL lets the library choose. */
 void run(const attnkit_attention_args *args, const char *isa);
 
 /* Compares every row of one head, computed by the public call. out and lse of args are dense. */

@@ -34,7 +34,7 @@ static const int64_t lengths[] = {512, 16384, 131072, 1 << 20, 1 << 22};
 enum {
     LENGTHS = sizeof lengths / sizeof lengths[0],
     DIM = 8,
-    OTHERS = 3, /* tests beside those of the distributions */
+    OTHERS = 3, /* tests that belong to no distribution */
 };
 
 static int64_t most_keys(void)
@@ -59,7 +59,7 @@ static int64_t dim_of(const struct storage *as)
     return as->type == ATTNKIT_Q8_0 ? Q8_BLOCK : DIM;
 }
 
-/* The numbers of all distributions and lengths: for rows of DIM dimensions, and of Q8_BLOCK. */
+/* The numbers of all distributions and lengths, for rows of DIM and of Q8_BLOCK dimensions. */
 static struct draw draw, draw_of_blocks;
 
 static int draw_rows(void **state)
@@ -92,7 +92,7 @@ static void distribution_is_accurate_at_any_length(void **state)
 }
 
 /* Judges K and V of each type that can have rows of `dim` dimensions. Types that are only widened
- * are left out, because their arithmetic is that of binary32. */
+ * are left out, because their arithmetic is binary32. */
 static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
                         const struct draw *from)
 {
@@ -141,8 +141,8 @@ static double error_of(float out, int constant)
                  0x1p-24 * fabs((double)constants[constant]));
 }
 
-/* All keys are equal. The scores of row 0 are 0; each other row has another number as all its
- * scores. */
+/* Makes a setting in which all keys are equal. The scores of row 0 are 0. In every other row all
+ * scores are one number of this row. */
 static struct setting equal_scores(int64_t keys)
 {
     static const struct distribution equal = {.equal_keys = true};
@@ -178,7 +178,7 @@ static double worst_error(const struct errors *errors)
     return worst;
 }
 
-/* The worst growth of the error of any constant in any row. */
+/* Returns the worst growth of the error of any constant in any row. */
 static double growth_from(const struct errors *shorter, const struct errors *longer)
 {
     double growth = 0.0;
@@ -188,8 +188,8 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
     return growth;
 }
 
-/* From 2^14 keys on, each constant is judged by itself. Of fewer keys only the worst constant is:
- * some constants have nearly no error at 512 keys, but have one in a last chunk that is not
+/* From 2^14 keys on, each constant is judged by itself. For fewer keys, only the worst constant is
+ * judged: some constants have nearly no error at 512 keys, but an error in a last chunk that is not
  * whole. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
@@ -212,8 +212,8 @@ static void error_of_a_constant_v_does_not_grow(void **state)
     assert_false(has_grown);
 }
 
-/* The result of scores of 0 in the order of kernels/README.md. Only the addition of chunk states
- * may differ. */
+/* Returns the result of scores of 0 in the order of kernels/README.md. Only the addition of chunk
+ * states may differ. */
 static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
 {
     float chunk_l = 0.0f, chunk_o = 0.0f;
@@ -236,7 +236,8 @@ static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
     return (float)(o / l);
 }
 
-/* The derived bound of scores of 0, in u |V| like the errors: the largest of the constants. */
+/* Returns the derived bound of scores of 0, in u |V| like the errors: the largest of the
+ * constants. */
 static double bound_of_zeros(int64_t keys)
 {
     struct oracle_element truth[CONSTANTS];
@@ -249,7 +250,7 @@ static double bound_of_zeros(int64_t keys)
     return most;
 }
 
-/* Nearly all of the bound is for the roundings in a chunk of 512 keys. */
+/* Nearly the whole bound covers the roundings in a chunk of 512 keys. */
 static void bound_does_not_grow(void **state)
 {
     (void)state;
@@ -265,7 +266,8 @@ static void bound_does_not_grow(void **state)
     assert_true(error > at_most);
 }
 
-/* The largest ratio of the error at 2^20 keys, with scores of 0, to the error at 512 keys. */
+/* Returns the largest ratio of the error at 2^20 keys, with scores of 0, to the error at 512
+ * keys. */
 static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary32)
 {
     double error[CONSTANTS], growth = 0.0;

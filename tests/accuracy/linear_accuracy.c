@@ -70,7 +70,7 @@ static float draw(enum data data, int64_t d, uint64_t *random)
     }
 }
 
-/* Draws rows, returns them as they are stored, and sets x to the numbers that they stand for. */
+/* Draws rows, returns the stored rows, and sets x to the numbers that they stand for. */
 static char *draw_rows(float *x, attnkit_type type, int64_t rows, int64_t dim, enum data data,
                        uint64_t *random)
 {
@@ -181,9 +181,10 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
     return t;
 }
 
-/* The bound of an element. A chain of n multiply-adds is off by n u / (1 - n u) of the magnitudes,
- * plus half the smallest subnormal for each, times (1 + u)^n. The sum with the bias, which cannot
- * underflow, is off by u of it. A type of 16 bits adds half of its last place. */
+/* Returns the bound of an element. A chain of n multiply-adds is off by n u / (1 - n u) of the
+ * magnitudes, plus half the smallest subnormal for each, times (1 + u)^n. The sum with the bias,
+ * which cannot underflow, is off by u times itself. A result of 16 bits is off by half a unit in
+ * its last place more. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;
@@ -239,9 +240,9 @@ static void every_element_is_inside_the_bound(void **state)
             }
 }
 
-/* The roundings of a chain are as good as random. The error of a sum that wanders around 0 stays
- * within a few roundings of its magnitudes; of a sum that only grows it is near the square root of
- * the length. */
+/* The roundings of a chain behave like random numbers. The error of a sum that wanders around 0
+ * stays within a few roundings of its magnitudes; the error of a sum that only grows is near the
+ * square root of the length. */
 static void errors_are_few_roundings(void **state)
 {
     static const struct types floats = {ATTNKIT_F32, ATTNKIT_F32, ATTNKIT_F32};

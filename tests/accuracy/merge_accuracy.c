@@ -10,26 +10,28 @@
  *
  * Weights. t^ is off by 2^-52 |t|, the difference t - M by u / 2 more, because it is within [-1,
  * 0], and exp2 by 1 ulp of a result in [1/2, 1], which is 2 u at most. So l^_i = l_i (1 + a_i) with
- * |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. It is the same in l and in o: the weights w_i
- * change by a factor of 1 + a_i before they are divided by their sum, which moves the result by
- * less than 2 * 2.38 u A.
+ * |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i is the same in l and in o: the
+ * weights w_i change by a factor of 1 + a_i before they are divided by their sum, which moves the
+ * result by less than 2 * 2.38 u A.
  *
- * Roundings. out_i l^_i and its product with a power of 2 are exact in binary64, in which each of n
- * folds has one in l and one in o, and the quotient one; the result is rounded to binary32, u. That
- * is (5.76 + (2 n + 1) 2^-29) u A in all; the 6 has room for products of errors while n <= 1000.
+ * Roundings. out_i l^_i and its product with a power of 2 are exact in binary64. In binary64, each
+ * of n folds has one rounding in l and one in o, and the quotient has one. The result is rounded to
+ * binary32, u. The sum is (5.76 + (2 n + 1) 2^-29) u A; the factor 6 of the bound also covers
+ * products of errors while n <= 1000.
  *
- * Losses. The factor of a part is 0 if M is 101 larger. l_i <= 1, and of the part with the largest
- * M_i l_i >= 1/2, so that a weight loses 2^-100 of the sum at most, which moves the result by
- * n 2^-99 max |out_i|. A subnormal result loses 2^-150, and what binary64 loses does not count
- * beside that: 2^-149 at most.
+ * Losses. The factor of a part is 0 if M is larger by 101. l_i <= 1, and the part with the largest
+ * M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the sum, which moves the result by n
+ * 2^-99 max |out_i|. A subnormal result loses 2^-150. The losses of binary64 are negligible beside
+ * this loss: both together are 2^-149 at most.
  *
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53 and, rounded to binary32, by u; log l by 1 ulp:
- * 2 u max(0.7, ln n). Of the two fused products that add M ln 2, the inner one rounds a number
- * below max(0.7, ln n) + 2^-24 |M|, the outer one the result: u |lse|. LN2_HI + LN2_LO is off by
- * 2^-50 |M|, and |M| < 2^24. Less than u |lse| + (3 ln n + 7) u in all.
+ * 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner one rounds a number below
+ * max(0.7, ln n) + 2^-24 |M|, the outer one rounds the result: u |lse|. LN2_HI + LN2_LO is off by
+ * 2^-50 |M|, and |M| < 2^24. The sum is less than u |lse| + (3 ln n + 7) u.
  *
- * Errors of the parts. Where no lse_i is off by more than d, exp(lse_i) is off by a factor in
- * [e^-d, e^d], and so is their sum: w_i by one in [e^-2d, e^2d], the result by (e^2d - 1) A.
+ * Errors of the parts. If no lse_i is off by more than d, each exp(lse_i) is off by a factor in
+ * [e^-d, e^d], and so is their sum. Then w_i is off by a factor in [e^-2d, e^2d], and the result by
+ * (e^2d - 1) A.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +66,7 @@ struct row {
     const float *out, *lse; /* [parts][dim], [parts] */
 };
 
-/* The LSE of all parts together, and the weights of the parts, from the LSE of each. */
+/* Returns the LSE of all parts together, and the weights of the parts, from the LSE of each. */
 static real merged_lse(const real *lse, int64_t parts, real *weights)
 {
     real top = -INFINITY, sum = 0;
@@ -77,7 +79,7 @@ static real merged_lse(const real *lse, int64_t parts, real *weights)
     return top + logl(sum);
 }
 
-/* The true merge of given parts, and how far a result may be off. */
+/* The true merge of given parts, and the bound of a result. */
 struct truth {
     real value, magnitude, bound; /* magnitude: A */
 };
@@ -204,7 +206,7 @@ static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
         fail_msg("%s", message);
 }
 
-/* The parts of row r, next to each other. */
+/* Returns the parts of row r, next to each other. */
 static struct row gather(const struct parts *p, int64_t dim, int64_t r, float *out, float *lse)
 {
     for (int64_t i = 0; i < p->count; i++) {
@@ -246,8 +248,8 @@ static void random_parts_are_inside_the_bound(void **state)
         assert_true(w.out <= 1.0 && w.lse <= 1.0);
         all = worst_of(all, w);
     }
-    /* Errors must use a tenth of the bound: a bound that is ten times too wide would let mistakes
-     * pass. */
+    /* The errors must reach a tenth of the bound: a bound that is ten times too wide would let
+     * mistakes pass. */
     assert_true(all.out > 0.1 && all.lse > 0.1);
 }
 
@@ -304,7 +306,7 @@ static void fill(float *x, int count, float magnitude, uint64_t seed)
         x[i] = random_uniform(&seed) * magnitude;
 }
 
-/* A tensor over some rows of a dense one that has `rows` rows in each head. */
+/* Returns a tensor over some rows of a dense tensor that has `rows` rows in each head. */
 static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, int64_t dim)
 {
     const int64_t row = dim * (int64_t)sizeof(float);
@@ -312,7 +314,7 @@ static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, in
         .data = data, .strides = {heads * rows * row, rows * row, row}, .layout = ATTNKIT_STRIDED};
 }
 
-/* Arguments of attention over the keys first .. end - 1. */
+/* Makes the arguments of attention over the keys first .. end - 1. */
 static attnkit_attention_args range_args(int64_t first, int64_t end, float *out, float *lse)
 {
     attnkit_attention_args args = {
@@ -344,7 +346,7 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Cuts in ascending order, from 0 to KV_LEN; now and then a range is empty. */
+/* Draws cuts in ascending order, from 0 to KV_LEN; now and then a range is empty. */
 static void draw_cuts(uint64_t *random, int64_t ranges, int64_t cuts[MOST_RANGES + 1])
 {
     cuts[0] = 0;
@@ -361,7 +363,7 @@ struct oracle {
     struct oracle_element whole_out[VALUE_DIM], out[MOST_RANGES][VALUE_DIM];
 };
 
-/* The merge of the parts that are not absent, and the errors of these parts. */
+/* Judges the merge of the parts that are not absent, with the errors of these parts. */
 static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
                                          const float *out, float lse)
 {
@@ -414,7 +416,7 @@ static struct oracle ask_oracle(const struct results *r, int64_t ranges, int64_t
     return o;
 }
 
-/* Merged and whole results are each near the truth, and so near each other. */
+/* Checks that merged and whole results are near the true ones, and so near each other. */
 static void expect_near_whole(const struct results *r, const struct oracle *o, int64_t row,
                               const struct worst *merged)
 {
@@ -447,7 +449,8 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
     return w;
 }
 
-/* Magnitudes of q, from flat scores to scores of which only one counts and whose LSE is large. */
+/* The magnitudes of q reach from flat scores to scores of which only one counts and whose LSE is
+ * large. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;

@@ -55,7 +55,7 @@ static double first_12(int64_t key, int64_t kv_len)
     return key == 0 ? 12.0 : 0.0;
 }
 
-/* A new maximum in every block, and in every chunk. */
+/* There is a new maximum in every block, and in every chunk. */
 static double rising_30(int64_t key, int64_t kv_len)
 {
     return 30.0 * (double)key / (double)kv_len;
@@ -121,7 +121,8 @@ static void change(float *f, int64_t count, float (*to)(float normal))
         f[i] = to(f[i]);
 }
 
-/* Moves every key along the first query row so far that the score changes by as much as asked. */
+/* Moves every key along the first query row, so far that its score changes by the number of the
+ * distribution. */
 static void add_to_scores(const struct distribution *d, const struct shape *shape, const float *q,
                           float *k)
 {
@@ -135,7 +136,7 @@ static void add_to_scores(const struct distribution *d, const struct shape *shap
                 (float)(d->added(j, shape->kv_len) * sqrt((double)dim) / square * q[i]);
 }
 
-/* A setting that owns the numbers. */
+/* Makes a setting that owns the numbers. */
 static struct setting make_setting(const struct distribution *d, const struct shape *shape,
                                    int64_t rows, struct draw own)
 {

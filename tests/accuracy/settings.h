@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The data that accuracy is measured on: one head of a few query rows, drawn from twelve
- * distributions that are hard on attention in different ways, and its K and V as other types.
+ * The data on which accuracy is measured: one head of a few query rows, drawn from twelve
+ * distributions that are hard on attention in different ways, and its K and V in other types.
  */
 #ifndef ATTNKIT_TEST_SETTINGS_H
 #define ATTNKIT_TEST_SETTINGS_H
@@ -17,7 +17,7 @@ struct distribution {
     float q_times;
     float (*k)(float normal);
     float (*v)(float normal);
-    double (*added)(int64_t key, int64_t kv_len); /* what is added to the scores of row 0 */
+    double (*added)(int64_t key, int64_t kv_len); /* number that is added to a score of row 0 */
     bool equal_keys;
 };
 
@@ -45,7 +45,7 @@ struct draw {
 struct draw draw_new(const struct shape *shape, int64_t rows, uint64_t seed);
 void draw_free(struct draw *d);
 
-/* A setting of numbers of its own; or of the first rows and keys of a draw. */
+/* Makes a setting with numbers of its own; or with the first rows and keys of a draw. */
 struct setting setting_new(const struct distribution *d, const struct shape *shape, int64_t rows,
                            uint64_t seed);
 struct setting setting_of(const struct distribution *d, const struct shape *shape, int64_t rows,

@@ -46,7 +46,7 @@ enum {
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
-    attnkit_visibility visibility; /* a test hangs it on the call */
+    attnkit_visibility visibility; /* a test may let the call point to it */
     int64_t kv_lens[BATCH], q_offsets[BATCH];
     float q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM];
 };
@@ -59,7 +59,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The valid call. There is one at a time. */
+/* Makes the valid call. There is one call at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -96,7 +96,7 @@ static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t 
     t->strides[0] = heads * rows * row_bytes;
 }
 
-/* The valid call with its dense strides given. */
+/* Makes the valid call with its dense strides given. */
 static struct call *good_strided_call(void)
 {
     struct call *c = good_call();
@@ -261,7 +261,8 @@ static struct call *changed_call(const struct refusal *r)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
+/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
+ * no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count,
                                   attnkit_status expected)
 {
@@ -272,7 +273,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count,
     }
 }
 
-/* Refusals of the call alone. */
+/* Expects refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, attnkit_status expected)
 {
     for (size_t i = 0; i < count; i++) {
@@ -426,7 +427,7 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
         {"out.type is -1", {SET(args.out.type, -1)}},
         {"lse.type is 1: must be ATTNKIT_F32 (0)", {SET(args.lse.type, ATTNKIT_F16)}},
         {"lse.type is -1", {SET(args.lse.type, -1)}},
-        /* of masks alone */
+        /* a type that only masks have */
         {"q.type is 64", {SET(args.q.type, ATTNKIT_BOOL)}},
         {"k.type is 64", {SET(args.k.type, ATTNKIT_BOOL)}},
         {"v.type is 65", {SET(args.v.type, ATTNKIT_BITS)}},
@@ -825,7 +826,7 @@ static void null_tensors_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
 }
 
-/* A call with 2^40 batch entries. Its arrays lie in unmapped memory, so that reading them
+/* Makes a call with 2^40 batch entries. Its arrays lie in unmapped memory, so that reading them
  * faults. */
 static struct call *huge_call(bool has_arrays)
 {
@@ -893,8 +894,8 @@ static void without_lse_there_is_only_out(void **state)
         assert_int_equal(((unsigned char *)c->lse)[4 * i], PATTERN);
 }
 
-/* The workspace is compared with the bytes of lse. An absent lse has none, whatever the plan's
- * memory had before. */
+/* The workspace is compared with the bytes of lse. An absent lse has no bytes, whatever the plan's
+ * memory held before. */
 static void an_absent_lse_lies_nowhere(void **state)
 {
     (void)state;
@@ -996,7 +997,7 @@ static void inputs_may_overlap_each_other(void **state)
     expect_result(c);
 }
 
-/* A call in one piece of memory: each row of q is followed by its row of out and its lse. */
+/* Makes a call in one piece of memory: each row of q is followed by its row of out and its lse. */
 static struct call *call_in_the_gaps(void)
 {
     struct call *c = good_strided_call();
@@ -1057,8 +1058,8 @@ static void one_byte_too_few_is_refused_at_any_alignment(void **state)
     }
 }
 
-/* A call that uses all its scratch: it has a second chunk of keys, and, with many rows, a NaN,
- * because of which rows are computed again. With these sizes no rounding up hides a missing
+/* Makes a call that uses all its scratch: it has a second chunk of keys, and, with many rows, a
+ * NaN, because of which rows are computed again. With these sizes no rounding up hides a missing
  * byte. */
 static struct call *call_that_uses_all_scratch(int q_len)
 {
@@ -1121,7 +1122,7 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
     expect_result(c);
 }
 
-/* The bound that the header states, for each thread. */
+/* Returns the bound that the header states, for each thread. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim)
 {
     return (size_t)(4 * (290 * head_dim + 780 * value_dim + 10000) + 4096);
@@ -1208,7 +1209,8 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
         }
 }
 
-/* Even for lengths at which row blocks times chunks exceed 63 bits. */
+/* The workspace does not shrink even for lengths at which row blocks times chunks exceed 63
+ * bits. */
 static void the_workspace_does_not_shrink_as_lengths_grow_huge(void **state)
 {
     (void)state;
@@ -1411,7 +1413,7 @@ static void positions_beyond_63_bits_are_refused(void **state)
                    "q_offsets[0] is 9223372036854775805");
 }
 
-/* The same result as with 64 bits, and the same messages. */
+/* Integers of 32 bits give the same result as integers of 64 bits, and the same messages. */
 static void integers_may_have_32_bits(void **state)
 {
     (void)state;
@@ -1509,8 +1511,8 @@ static void kv_lens_from_0_to_kv_len_are_taken(void **state)
     expect_empty_rows(c, 0, Q_LEN);
 }
 
-/* The scores of a row decide: NaN and +infinity make the row NaN, -infinity is a weight of 0, and a
- * row whose scores are all -infinity is like one that sees no key. */
+/* A score of NaN or +infinity makes its row NaN, a score of -infinity has a weight of 0, and a row
+ * whose scores are all -infinity is like a row that sees no key. */
 static void scores_that_are_not_finite_have_a_defined_result(void **state)
 {
     (void)state;
@@ -1603,7 +1605,7 @@ static void a_refused_call_runs_no_task(void **state)
     assert_int_equal(tasks, 0);
 }
 
-/* There are 4 items. The workspace is for the threads that have one. */
+/* There are 4 items. Only threads that have an item need workspace. */
 static void far_more_threads_than_work_are_fine(void **state)
 {
     (void)state;
@@ -1698,7 +1700,7 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 /* --- Sizes beyond 32 bits ---------------------------------------------------------------- */
 
-/* Address space that gets memory, zeros, only where it is touched. */
+/* Reserves address space that gets memory, filled with zeros, only where it is touched. */
 static char *sparse(size_t bytes)
 {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -1716,7 +1718,7 @@ static void fill_row(char *row, int count, uint64_t seed)
     }
 }
 
-/* Heads 2^33 bytes apart; all tensors lie in each other's gaps. */
+/* Heads are 2^33 bytes apart, and all tensors lie in each other's gaps. */
 static void heads_may_lie_gigabytes_apart(void **state)
 {
     (void)state;
@@ -1736,7 +1738,8 @@ static void heads_may_lie_gigabytes_apart(void **state)
     munmap(memory, bytes);
 }
 
-/* Dense K and V with room for `room` keys in each of 6 heads. Few of the keys are used. */
+/* Expects the right result with dense K and V that have room for `room` keys in each of 6 heads.
+ * Few of the keys are used. */
 static void expect_result_in_room(int64_t room)
 {
     enum { DIM = 64, HEADS = 2 };

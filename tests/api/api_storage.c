@@ -66,7 +66,7 @@ static void fill(char *memory, uint64_t seed)
         memory[i] = (char)(random_bits(&seed) & 0x3b);
 }
 
-/* The valid call: binary32, dense. There is one at a time. */
+/* Makes the valid call: binary32, dense. There is one call at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -100,7 +100,7 @@ static struct call *good_call(void)
     return &c;
 }
 
-/* Functions that make it another valid call. */
+/* Functions that turn the valid call into another valid call. */
 typedef void (*maker)(struct call *c);
 
 static void make_halves(struct call *c)
@@ -117,7 +117,7 @@ static void make_bytes(struct call *c)
     c->groups.storage.k_scale_group = GROUP;
 }
 
-/* K is of 16 bits. */
+/* Makes V bytes with scales, and K 16 bits wide. */
 static void make_value_bytes(struct call *c)
 {
     make_bytes(c);
@@ -150,7 +150,7 @@ static void make_tiled(struct call *c)
     c->args.k.layout |= ATTNKIT_TILED;
 }
 
-/* A page of one tile for each batch entry. */
+/* Makes pages of one tile, one for each batch entry. */
 static void make_tiled_pages(struct call *c)
 {
     make_paged(c);
@@ -197,7 +197,7 @@ static void make_strided(struct call *c)
     set_strides(&storage->v_scales, KV_HEADS, rows, 4);
 }
 
-/* 8-bit floating point with one scale for each tensor, as in vLLM. */
+/* Makes K and V 8-bit floating point with one scale for each tensor, as in vLLM. */
 static void make_e4m3(struct call *c)
 {
     make_bytes(c);
@@ -313,7 +313,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* The valid call, or the one that `make` makes of it. */
+/* Makes the valid call, or the one that `make` makes of it. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -332,7 +332,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
+/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
+ * no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -343,7 +344,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Refusals of the call alone. */
+/* Expects refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -581,7 +582,7 @@ static const struct {
                   {ATTNKIT_Q8_0, 2}, {ATTNKIT_Q4_0, 2},  {ATTNKIT_Q4_1, 2}, {ATTNKIT_Q5_0, 2},
                   {ATTNKIT_Q5_1, 2}, {ATTNKIT_IQ4_NL, 2}};
 
-/* A call that has this type in every tensor that may have it. */
+/* Makes a call that has this type in every tensor that may have it. */
 static struct call *call_of_type(attnkit_type type)
 {
     struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
@@ -765,7 +766,8 @@ static void numbers_of_no_page_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* 5 keys of the first batch entry take two pages, none of the second take none. */
+/* The 5 keys of the first batch entry take two pages. The second entry has no keys and takes no
+ * page. */
 static void only_table_entries_of_keys_that_exist_are_read(void **state)
 {
     (void)state;
@@ -819,7 +821,7 @@ static void strides_of_pages_are_named_so(void **state)
     expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Two sequences with a common beginning. */
+/* Two sequences have a common beginning. */
 static void pages_may_be_shared(void **state)
 {
     (void)state;
@@ -831,7 +833,8 @@ static void pages_may_be_shared(void **state)
 
 /* --- Cells -------------------------------------------------------------------------------- */
 
-/* The first entry's cache is a ring; in the second, every other cell is empty. */
+/* Makes cells: the first entry's cache is a ring; in the second entry, every other cell is
+ * empty. */
 static void make_cells(struct call *c)
 {
     for (int cell = 0; cell < KV_LEN; cell++) {
@@ -848,7 +851,7 @@ static void make_cells_of_bytes(struct call *c)
     make_cells(c);
 }
 
-/* Cells for a causal call: each row sees one more key than the row before it. */
+/* Makes cells for a causal call: each row sees one more key than the row before it. */
 static void make_causal_cells(struct call *c)
 {
     make_cells(c);
@@ -983,7 +986,7 @@ static void bad_indices_of_cells_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), make_cells_of_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Every thread of the caller refuses them, even a thread with nothing to do. */
+/* Every thread of the caller refuses bad indices, even a thread with nothing to do. */
 static void every_thread_refuses_bad_indices(void **state)
 {
     (void)state;
@@ -1090,7 +1093,7 @@ static void packed_tiles_are_unsupported(void **state)
     expect_result(c);
 }
 
-/* The same result as with 64 bits, and the same messages. */
+/* Integers of 32 bits give the same result as integers of 64 bits, and the same messages. */
 static void ends_of_packed_sequences_may_have_32_bits(void **state)
 {
     (void)state;
@@ -1211,7 +1214,7 @@ static void outputs_that_overlap_bytes_or_scales_are_refused(void **state)
         }
 }
 
-/* Overlaps with any page are refused, in the block table or not. */
+/* Overlaps with any page are refused, whether or not the page is in the block table. */
 static void outputs_that_overlap_pages_are_refused(void **state)
 {
     (void)state;
@@ -1227,7 +1230,8 @@ static void outputs_that_overlap_pages_are_refused(void **state)
     expect_result(c);
 }
 
-/* One piece of memory: each row of K is followed by its scales and by room for two log-sum-exps. */
+/* Puts everything into one piece of memory: each row of K is followed by its scales and by room for
+ * two log-sum-exps. */
 static void make_one_tensor_of_bytes_and_scales(struct call *c)
 {
     const int64_t row = HEAD_DIM + HEAD_DIM / GROUP * 4 + 8;
@@ -1280,7 +1284,7 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
         task(arg, i);
 }
 
-/* The bound that the header states, for each of the threads. */
+/* Returns the bound that the header states, for each of the threads. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
@@ -1394,8 +1398,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* A call that uses all its scratch: it has a second chunk of keys, and, with many rows, a NaN,
- * because of which rows are computed again. */
+/* Makes a call that uses all its scratch: it has a second chunk of keys, and, with many rows, a
+ * NaN, because of which rows are computed again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };

@@ -53,7 +53,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The valid call: floats, with a rotation by tables. There is one at a time. */
+/* Makes the valid call: floats, with a rotation by tables. There is one call at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -111,7 +111,7 @@ static void make_quantised(struct call *c)
     c->args.scale_group = 8;
 }
 
-/* The valid call, to tiles. */
+/* Makes the valid call write to tiles. */
 static void make_tiled(struct call *c)
 {
     c->args.dst.layout |= ATTNKIT_TILED;
@@ -210,7 +210,7 @@ static void expect_ok(struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "call", "", status, message);
 }
 
-/* Whether nobody has written to this byte. */
+/* Returns whether nobody has written to this byte. */
 static bool is_untouched(const void *byte)
 {
     return *(const unsigned char *)byte == PATTERN;
@@ -246,7 +246,7 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* The valid call, or the one that `make` makes of it, with the changes. */
+/* Makes the valid call, or the one that `make` makes of it, with the changes. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
     struct call *c = good_call();
@@ -259,7 +259,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
+/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
+ * no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -270,7 +271,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Refusals of the call alone. */
+/* Expects refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -741,7 +742,7 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table is 0x");
 }
 
-/* The lengths of all entries but the first are unmapped, so that reading them faults. */
+/* The lengths of all entries but the first are in unmapped memory, so that reading them faults. */
 static void a_missing_tensor_is_refused_before_entries_are_read(void **state)
 {
     (void)state;
@@ -845,7 +846,7 @@ static void arrays_that_lie_in_dst_are_refused(void **state)
     expect_ok(c);
 }
 
-/* A valid rotation in place. */
+/* Makes a valid rotation in place. */
 static void make_in_place(struct call *c)
 {
     c->args.starts.data = NULL;
@@ -945,7 +946,7 @@ static void tiles_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
-/* A layout that caches have: a row's scales lie behind its elements. */
+/* Some caches have this layout: the scales of a row lie behind its elements. */
 static void scales_may_lie_between_rows(void **state)
 {
     (void)state;

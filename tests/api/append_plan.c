@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned appends: a run has the bytes of a single call, with as many batch entries, rows and
- * threads as were planned or fewer, from wherever the plan lies; several threads may run one plan.
- * A refusal of a plan or a run names the argument, and nothing is written.
+ * Planned appends: a run has the bytes of a single call, with the planned number of batch entries,
+ * rows and threads, or fewer, and with the plan at any address; several threads may run one plan. A
+ * refusal of a plan or a run names the argument, and nothing is written.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -141,7 +141,7 @@ static void forget_addresses(struct memory_of_call *c)
     c->rotation.cos = c->rotation.sin = ATTNKIT_LATER;
 }
 
-/* A plan for 2 threads and a valid run of it. There is one at a time. */
+/* Makes a plan for 2 threads and a valid run of it. There is one plan at a time. */
 static struct memory_of_call *good_plan(int options, const char *isa)
 {
     static struct memory_of_call c;

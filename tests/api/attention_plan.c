@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Refusals of runs of a plan of attention: with the messages of the single call for what a call
- * refuses, and by name for pointers that were not planned; and of memory that holds no plan, or one
- * of another kind. Planning refuses the same as a call. On every instruction set, or on the one
- * that is named.
+ * Refusals of runs of a plan of attention. A run refuses the faults that a call refuses, with the
+ * same messages. It refuses pointers that were not planned, by their names, and memory that holds
+ * no plan, or a plan of another kind. Planning refuses the faults that a call refuses. On every
+ * instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -133,8 +133,8 @@ static void pointers_other_than_the_planned_ones_are_refused_by_name(void **stat
             planned[i] += check_pointer(&r, &pointers[i]);
         end_ready(&r);
     }
-    for (int i = 0; i < POINTERS;
-         i++) /* planned at least once, and, except for q, k and v, once not */
+    for (int i = 0; i < POINTERS; i++) /* each pointer is planned at least once, and, except for q,
+                                          k and v, also left out once */
         assert_in_range(planned[i], 1, i < 3 ? FULL_CALLS : FULL_CALLS - 1);
 }
 
@@ -248,7 +248,7 @@ static void memory_that_is_no_plan_is_refused(void **state)
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
     plan_linear_map(memory, other.size);
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
-    /* A plan that was moved to an address without its alignment. */
+    /* The plan is moved to an address without the alignment of plans. */
     const size_t room = (other.size / PLAN_ALIGNMENT + 2) * PLAN_ALIGNMENT;
     char *const shifted = aligned_alloc(PLAN_ALIGNMENT, room);
     memcpy(shifted + 8, r.plan.memory, other.size);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The choice of the instruction set: the best that can run, or the one that is named. ATTNKIT_ISA
- * is read once in a process, so every test of it runs in a process of its own: a fork of this one,
- * which therefore makes no automatic choice itself. (Not an exec: that limits a variable to 128
- * KiB, and emulators of other CPUs do not follow it.)
+ * is read once in a process, so every test of it runs in a process of its own. This is a fork of
+ * the first process, which therefore makes no automatic choice itself. exec would not do: it limits
+ * a variable to 128 KiB, and emulators of other CPUs do not follow it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Token embeddings: rows of out are rows of the table, converted element by element, or zeros, for
- * all types and layouts. Rows match byte for byte, and no byte beside them is written. A call that
- * cannot be done is refused with a message that names the argument and its value, and nothing is
- * written.
+ * all types and layouts. Rows match byte for byte, and no byte outside the rows is written. A call
+ * that cannot be done is refused with a message that names the argument and its value, and nothing
+ * is written.
  *
  * `embed [ISA]`
  */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public header, first and alone, in C99 without a warning: every type and function of it.
+ * The public header, included first and alone, compiles in C99 without a warning. The program uses
+ * every type and function of it.
  */
 #include <attnkit.h>
 
@@ -12,7 +13,7 @@ static void run_all(void *pool, int64_t n, void (*task)(void *arg, int64_t i), v
         task(arg, i);
 }
 
-/* One query row and one key: the result is the value. */
+/* Attends with one query row over one key, so that the result is the value. */
 static attnkit_status attend(const attnkit_exec *exec, float *out, char *message)
 {
     static const float q = 2.0f, k = 3.0f, v = 5.0f;
@@ -40,7 +41,7 @@ static attnkit_status attend(const attnkit_exec *exec, float *out, char *message
     return attnkit_attention(&args, exec, message);
 }
 
-/* A call with nothing to do, with groups that ask for nothing. */
+/* Makes a call with nothing to do, with groups that ask for nothing. */
 static int attend_to_nothing(const attnkit_exec *exec, char *message)
 {
     attnkit_attention_args args;
@@ -75,7 +76,7 @@ static int attend_to_nothing(const attnkit_exec *exec, char *message)
     return attnkit_attention(&args, exec, message) == ATTNKIT_OK;
 }
 
-/* The other calls, with nothing to do. */
+/* Makes the other calls, with nothing to do. */
 static int call_others(const attnkit_exec *exec, char *message)
 {
     attnkit_merge_args merge;
@@ -112,7 +113,8 @@ static int call_others(const attnkit_exec *exec, char *message)
     return attnkit_embed(&embed, exec, message) == ATTNKIT_OK;
 }
 
-/* A layer of one head with one element. Its memory is too small, so that it is refused. */
+/* Calls a layer of one head with one element. Its memory is too small, so that the call is
+ * refused. */
 static int call_layer(const attnkit_exec *exec, char *message)
 {
     static const float one = 1.0f;
@@ -140,7 +142,7 @@ static int call_layer(const attnkit_exec *exec, char *message)
            attnkit_layer(&layer, exec, message) != ATTNKIT_OK;
 }
 
-/* No memory for a plan, and no plan to run. */
+/* Plans without memory, and runs no plan: both are refused. */
 static int plan_nothing(const attnkit_exec *exec, char *message)
 {
     attnkit_attention_args attention;

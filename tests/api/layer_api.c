@@ -18,7 +18,7 @@
 #include "tests/support/layer/small.h"
 #include "tests/support/random.h"
 
-/* Calls, fails the test on another status or if a refusal changed memory, and returns the
+/* Makes the call, fails the test on another status or if a refusal changed memory, and returns the
  * message. */
 static void expect_status(struct small_layer *c, attnkit_status status, char *message)
 {
@@ -411,7 +411,8 @@ static void rotations_are_checked(void **state)
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 2, but key is given");
 }
 
-/* The options are the attention's, and their refusals have the attention's messages. */
+/* The options belong to the attention, and their refusals have the messages of an attention
+ * call. */
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -446,7 +447,7 @@ static void strides_are_checked(void **state)
     c->args.out.strides[0] = Q_LEN * D_MODEL * 4;
     c->args.out.strides[2] = D_MODEL * 4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x.strides[2] (row) is 6");
-    c->args.x.strides[2] = 0; /* the same row for all rows */
+    c->args.x.strides[2] = 0; /* one row of memory is every row of x */
     expect_ok(c);
     c->args.out.strides[2] = 64;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned layers: a run has the bits of a single call, in its result and in its cache, with as many
- * batch entries, rows, keys and threads as were planned or fewer, from wherever the plan lies;
- * several threads may run one plan. A refusal of a run names the argument, and nothing is written.
- * The only pointer that planning follows is the one to the description of the packed weights. On
- * every instruction set, or on the one that is named.
+ * Planned layers: a run has the bits of a single call, in its result and in its cache, with the
+ * planned number of batch entries, rows, keys and threads, or fewer, and with the plan at any
+ * address; several threads may run one plan. A refusal of a run names the argument, and nothing is
+ * written. Planning follows only one pointer: to the description of the packed weights. On every
+ * instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,13 +96,13 @@ struct pair {
 
 enum kind { CACHED, WITHOUT_CACHE, OF_OTHER_KEYS, KINDS };
 
-/* Rows with the strides of the planned batch. */
+/* Describes rows with the strides of the planned batch. */
 static attnkit_tensor rows_of(const float *data)
 {
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* A rotation by tables, which every build has. */
+/* Makes a rotation by tables, which every build has. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),
@@ -113,7 +113,7 @@ static attnkit_rotation new_rotation(const float *cos, const float *sin, const v
                               .positions = {positions, ATTNKIT_INT32, 0}};
 }
 
-/* A causal layer of `len` rows, and with a cache at most `room` keys. */
+/* Makes a causal layer of `len` rows. The kind CACHED has a cache of at most ROOM keys. */
 static void make_call(struct pair *p, enum kind kind, int64_t batch, int64_t len)
 {
     attnkit_layer_args *const a = &p->call;
@@ -172,7 +172,7 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* Plans for all entries and rows, without addresses. */
+/* Makes the arguments of a plan for all entries and rows, without addresses. */
 static void forget_all(struct pair *p)
 {
     attnkit_layer_args *const a = &p->plan;
@@ -309,7 +309,7 @@ static void a_cache_may_have_less_room(void **state)
     }
 }
 
-/* A sequence row by row, into a cache that grows, by one plan. */
+/* One plan runs a sequence row by row, into a cache that grows. */
 static void one_plan_serves_every_step(void **state)
 {
     struct pair whole, step;

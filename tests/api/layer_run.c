@@ -39,7 +39,7 @@ static struct ready plan_of(struct small_layer *c)
     return r;
 }
 
-/* A layer with everything that a layer with a cache can have. */
+/* Makes a layer with everything that a layer with a cache can have. */
 static struct small_layer *full_layer(void)
 {
     struct small_layer *const c = small_layer();
@@ -69,8 +69,8 @@ static struct small_layer *full_layer(void)
     return c;
 }
 
-/* A layer with a cache of cells, without pages, which exclude cells. Each cell has the key of its
- * own number. */
+/* Makes a layer with a cache of cells. It has no pages, because pages and cells exclude each other.
+ * Each cell has the key of its own number. */
 static struct small_layer *layer_of_cells(void)
 {
     static const int64_t index[CAPACITY] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -513,8 +513,8 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
     assert_int_equal(pthread_create(&m->thread, NULL, join_in, m), 0);
 }
 
-/* Threads that do not check arrays report the fault as well. The thread that checks them comes last
- * here; until then, the others write nothing. */
+/* Threads that do not check arrays report the fault as well. The thread that checks the arrays
+ * comes last here; until then, the other threads write nothing. */
 static void all_threads_say_the_same(void **state)
 {
     (void)state;

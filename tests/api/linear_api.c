@@ -45,7 +45,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* The valid calls, with the matrix packed. There is one of each at a time. */
+/* Makes the valid calls, with the matrix packed. There is one call of each kind at a time. */
 static struct call *good_call(void)
 {
     static struct call c;

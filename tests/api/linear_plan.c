@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned linear maps: a run has the bits of a single call, with as many rows and threads as were
- * planned or fewer, from wherever the plan lies; several threads may run one plan. A refusal of a
- * plan or a run names the argument, and nothing is written.
+ * Planned linear maps: a run has the bits of a single call, with the planned number of rows and
+ * threads, or fewer, and with the plan at any address; several threads may run one plan. A refusal
+ * of a plan or a run names the argument, and nothing is written.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static void expect_ok(attnkit_status status, const char *message)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* A plan without addresses for so many rows, in a page of its own that cannot be written. */
+/* Makes a plan without addresses for `rows` rows, in a page of its own that cannot be written. */
 static void *new_plan(const struct linear_call *c, int64_t rows, struct runner runner)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -101,8 +101,8 @@ static void expect_reference(const struct linear_call *c)
     free(y);
 }
 
-/* All types of a matrix with some types of x and y, in all layouts, by plans for more rows and
- * threads. */
+/* The runs have all types of a matrix with some types of x and y, in all layouts, by plans for more
+ * rows and threads. */
 static void a_run_has_the_bits_of_a_call(void **state)
 {
     static const int64_t rows[] = {1, 2, 9, 33, 257}, more[] = {0, 1, 300};

@@ -138,7 +138,7 @@ static void give(struct call *c, int tensor)
     set_data(c, tensor, memory_of(c, tensor));
 }
 
-/* A plain valid call. There is one at a time. */
+/* Makes a plain valid call. There is one call at a time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -166,7 +166,7 @@ static struct call *good_call(void)
     return &c;
 }
 
-/* Functions that make it another valid call. */
+/* Functions that turn the valid call into another valid call. */
 typedef void (*maker)(struct call *c);
 
 static void make_window(struct call *c)
@@ -348,7 +348,7 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK, "query", "", status, message);
 }
 
-/* Fails the test unless the query and the call accept it. Returns the options as the plan has
+/* Fails the test unless the query and the call accept c. Returns the options as the plan has
  * them. */
 static const struct extras *accepted(const struct call *c)
 {
@@ -406,7 +406,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* The valid call, or the one that `make` makes of it. */
+/* Makes the valid call, or the one that `make` makes of it. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -425,7 +425,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Refusals of the call and of the workspace query: they depend on no tensor and no array. */
+/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
+ * no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -436,7 +437,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Refusals of the call alone. */
+/* Expects refusals of the call alone. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -527,7 +528,7 @@ static void without_keys_masks_and_weights_may_be_null(void **state)
 
 /* --- Window ------------------------------------------------------------------------------ */
 
-/* A window exists if it hangs on the call. Zeros are bounds like any other. */
+/* A call has a window if it points to one. Zeros are bounds like any other number. */
 static void a_window_is_there_where_it_hangs_on_the_call(void **state)
 {
     (void)state;
@@ -579,7 +580,7 @@ static void attend(struct call *c)
     fail_unless(status == ATTNKIT_OK, "call", "", status, message);
 }
 
-/* From positions near -2^63, the largest bound reaches only the first keys. */
+/* From positions near -2^63, a window of the largest bound reaches only the first keys. */
 static void the_largest_bound_is_still_one(void **state)
 {
     (void)state;
@@ -617,7 +618,7 @@ static void what_is_reckoned_from_positions_needs_them(void **state)
     expect_shape_refusals(&dropout, 1, make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Even if the call is not causal. */
+/* This holds even if the call is not causal. */
 static void positions_are_any_that_do_not_overflow(void **state)
 {
     (void)state;
@@ -1013,7 +1014,7 @@ static void expect_overlap(struct call *c, int output, int other, int64_t offset
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
 }
 
-/* The last offset in a tensor at which an output would overlap it. */
+/* Returns the last offset in a tensor at which an output would overlap it. */
 static int64_t last_offset(int tensor, int output)
 {
     return (tensor_bytes[tensor] - 1) / alignments[output] * alignments[output];
@@ -1066,7 +1067,7 @@ static void inputs_may_overlap_each_other(void **state)
     accepted(c);
 }
 
-/* Rows of a mask with room for rows of weights between them. */
+/* The rows of a mask have room for rows of weights between them. */
 static void outputs_may_lie_in_the_gaps_of_masks(void **state)
 {
     (void)state;
@@ -1094,7 +1095,7 @@ static void a_workspace_inside_an_extra_is_refused(void **state)
     }
 }
 
-/* The library keeps nothing of the call before. */
+/* The library keeps nothing from the call before. */
 static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 {
     (void)state;
@@ -1363,7 +1364,7 @@ static const maker hungry[] = {make_window, make_segments, make_mask,   make_mas
                                make_bias,   make_softcap,  make_slopes, make_dropout,
                                make_sinks,  make_weights,  make_all,    make_wide_all};
 
-/* The bound that the header states for one thread of a call like this. */
+/* Returns the bound that the header states for one thread of a call like this. */
 static size_t workspace_bound(const struct call *c)
 {
     const int64_t head_dim = c->args.head_dim, value_dim = c->args.value_dim;

@@ -101,7 +101,7 @@ static void expect_refusal(struct call *c, attnkit_status expected, const char *
     assert_memory_equal(&before, c, sizeof before);
 }
 
-/* Without this test, a refusal could have any reason. */
+/* Without this test, the refusals below could have any other reason. */
 static void the_good_calls_are_right(void **state)
 {
     (void)state;
@@ -331,7 +331,7 @@ static void outputs_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps part_outs[0] (");
 }
 
-/* The same address is in place only with the same strides. */
+/* An output at the address of a part is in place only if it has the strides of the part. */
 static void in_place_with_other_strides_is_refused(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dispatch/common/overlap.c against a map of bytes: small layouts of every kind, drawn at random,
- * whose bytes are marked one by one. Addresses are mere numbers, without memory.
+ * dispatch/common/overlap.c is compared with a map of bytes: small layouts of every kind are drawn
+ * at random, and their bytes are marked one by one. Addresses are mere numbers, without memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ struct tensor {
 
 typedef unsigned char byte_map[MAP_BYTES];
 
-/* Marks every byte of every row; true if one was marked twice. */
+/* Marks every byte of every row. Returns true if a byte was marked twice. */
 static bool mark(const struct tensor *t, byte_map map)
 {
     bool twice = false;
@@ -59,7 +59,7 @@ static bool layout_of(const struct tensor *t, struct layout *l, bool *repeats)
     return attnkit_layout(l, data, t->count, t->stride, t->row_bytes, repeats);
 }
 
-/* A tensor with arbitrary strides: zero, negative, interleaved and overlapping ones. */
+/* Draws a tensor with arbitrary strides: zero, negative, interleaved and overlapping. */
 static struct tensor draw_wild(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 200),
@@ -71,8 +71,8 @@ static struct tensor draw_wild(uint64_t *random)
     return t;
 }
 
-/* A tensor such as callers have: dimensions nested in any order and direction, with gaps in which
- * another tensor's rows may lie. */
+/* Draws a tensor as callers usually have it: dimensions nested in any order and direction, with
+ * gaps in which another tensor's rows may lie. */
 static struct tensor draw_nested(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 100),
@@ -140,7 +140,7 @@ static int compare_sizes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Whether the stride of every dimension exceeds the span of the smaller strides. */
+/* Returns whether the stride of every dimension exceeds the span of the smaller strides. */
 static bool nests(const struct tensor *t)
 {
     int64_t stride[3], span = t->row_bytes;
@@ -157,8 +157,8 @@ static bool nests(const struct tensor *t)
     return true;
 }
 
-/* Rows that interleave without meeting (strides 8 and 12 of rows of 4, say) may be called repeated:
- * no tensor is laid out so. */
+/* Rows that interleave without meeting (strides 8 and 12 of rows of 4, say) may be called repeated,
+ * because no real tensor has this layout. */
 static void rows_that_share_a_byte_are_always_seen(void **state)
 {
     (void)state;
@@ -282,7 +282,8 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
-/* Scales beside their elements: one step for more rows than could be walked through. */
+/* Scales lie beside their elements. The search takes one step for more rows than could be walked
+ * through. */
 static void rows_at_one_place_of_a_period_cost_nothing(void **state)
 {
     (void)state;
@@ -298,7 +299,7 @@ static void rows_at_one_place_of_a_period_cost_nothing(void **state)
     assert_true(attnkit_layouts_overlap(&elements, &scales));
 }
 
-/* Dimensions that interleave, 2^64 rows in all. */
+/* The dimensions interleave, with 2^64 rows in all. */
 static void more_rows_than_can_be_counted_are_seen(void **state)
 {
     (void)state;

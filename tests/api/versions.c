@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sizes of public structs. Each struct with a size is passed as by callers of other versions of
+ * The sizes of public structs. Each struct with a size is passed in the form of other versions of
  * the header: shorter than the first version (refused), longer with zeros (accepted), longer with a
  * byte set (refused by name). In structs that the library fills, fields of a newer header become
  * zero.
@@ -497,7 +497,7 @@ struct row {
     const char *type, *call;
     user use;
     size_t at, first, known;
-    bool filled; /* the library fills it, and reads its size alone */
+    bool filled; /* the library fills the struct, and reads only its size */
 };
 
 #define ROW(field, type, last, use)                                                                \
@@ -563,7 +563,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* --- Tests ---------------------------------------------------------------------------------- */
 
-/* Uses a copy of the struct with this size, followed by zeros, of which one byte may be set. */
+/* Uses a copy of the struct with this size, followed by zeros; one of these bytes may be set. */
 static attnkit_status use_with(const struct row *r, size_t size, size_t set, char *message)
 {
     static struct fixture f;

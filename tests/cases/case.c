@@ -122,8 +122,7 @@ struct placed {
 
 static struct placed placed[TENSORS];
 
-/* Lays out head-major, or token-major if `tokens`, with gaps of so many bytes after rows and
- * heads. */
+/* Lays out head-major, or token-major if `tokens`, with gaps in bytes after rows and heads. */
 static void place_in_arena(struct placed *p, int tensor, bool tokens, int row_gap, int head_gap,
                            int start)
 {
@@ -187,7 +186,7 @@ static char *row_at(const struct placed *p, int64_t b, int64_t h, int64_t i)
     return p->first + b * p->stride[0] + h * p->stride[1] + i * p->stride[2];
 }
 
-/* The page of a row in a slot. */
+/* Returns the page of a row in a slot. */
 static char *slot_of(const struct placed *p, int64_t b, int64_t h, int64_t i)
 {
     return p->memory + (row_at(p, b, h, i) - p->first);
@@ -195,8 +194,8 @@ static char *slot_of(const struct placed *p, int64_t b, int64_t h, int64_t i)
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
-/* Doubles the filled part by memcpy: filling whole pages word by word would take most of a test's
- * time, above all in emulators and sanitizers. */
+/* Fills memory by memcpy, which doubles the filled part at each step. To fill whole pages word by
+ * word would take most of a test's time, above all in emulators and sanitizers. */
 static void fill_words(char *memory, size_t size, uint32_t word)
 {
     const size_t end = size / sizeof word * sizeof word;
@@ -380,7 +379,8 @@ void setting_make(struct setting *s, const struct test_case *c, enum layout_kind
     fill_inputs(s, c);
 }
 
-/* memcmp of the memory with itself shifted by one byte: faster than a loop wherever tests run. */
+/* Returns whether all bytes are the pattern. memcmp compares the memory with itself, shifted by one
+ * byte, which is faster than a loop wherever tests run. */
 static bool all_pattern(const char *memory, size_t size)
 {
     return size == 0 || ((unsigned char)memory[0] == OUTPUT_PATTERN &&
@@ -475,7 +475,7 @@ void result_print_difference(const struct result *expected, const struct result 
     print_first("lse", expected->lse, got->lse, expected->lse_count);
 }
 
-/* FNV-1a, 64 bits. */
+/* Adds floats to a hash: FNV-1a, 64 bits. */
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A test case: the shape and options of one attention call and how its tensors lie in memory, as
- * a row of small indices into lists of values, so that cases can be drawn, covered pair by pair,
- * printed and run again. The tensors of a case are made from its seed, with the same bits on every
- * machine.
+ * A test case: the shape and options of one attention call and the layout of its tensors. It is a
+ * list of values, one for each axis, so that cases can be drawn, covered pair by pair, printed and
+ * run again. The tensors of a case are made from its seed, with the same bits on every machine.
  */
 #ifndef ATTNKIT_TEST_CASE_H
 #define ATTNKIT_TEST_CASE_H
@@ -16,7 +15,7 @@
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
 
-/* How rows lie: every tensor of a case has the same kind. */
+/* The layout of rows. All tensors of a case have the same kind. */
 enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
@@ -40,7 +39,7 @@ enum mask_kind {
 
 enum data_kind {
     DATA_UNIFORM,  /* in [-1, 1) */
-    DATA_PEAKED,   /* q so large that few keys count, maxima that move */
+    DATA_PEAKED,   /* q so large that few keys have nearly all the weight; maxima that move */
     DATA_TINY,     /* subnormal v, products that underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many equal scores, exact sums */
@@ -67,16 +66,16 @@ enum axis {
 
 struct test_case {
     int value[AXES]; /* values, not indices: 128 for head_dim 128 */
-    uint64_t seed;   /* of the data, the offsets, the lengths */
+    uint64_t seed;   /* seed of the data, the offsets and the lengths */
 };
 
-/* The values of an axis. */
+/* Returns the values of an axis. */
 int axis_values(enum axis axis, const int **values);
 
-/* About how many multiply-adds the reference takes for this case. */
+/* Returns about how many multiply-adds the reference takes for this case. */
 double case_cost(const struct test_case *c);
 
-/* Whether the rows of every tensor fit the guarded slots. */
+/* Returns whether the rows of every tensor fit the guarded slots. */
 bool case_fits_guards(const struct test_case *c);
 
 void case_print(const struct test_case *c);
@@ -97,8 +96,8 @@ struct setting {
  * row sees, hold signalling NaN. The outputs hold a pattern. */
 void setting_make(struct setting *s, const struct test_case *c, enum layout_kind layout);
 
-/* Takes the result out of the outputs' rows and puts the pattern back. True if no other byte of
- * the outputs' memory has changed. */
+/* Takes the result out of the outputs' rows and puts the pattern back. Returns true if no other
+ * byte of the outputs' memory has changed. */
 struct result;
 bool setting_take_result(const struct setting *s, struct result *result);
 
@@ -118,10 +117,10 @@ struct result {
 struct result result_new(const attnkit_attention_args *args);
 void result_free(struct result *r);
 
-/* The result of the scalar reference. */
+/* Computes the result of the scalar reference. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* Compares bits, as results must be compared: a NaN has the same bits, too. */
+/* Compares bits, as results must be compared: NaN must have the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
 /* Compares numbers on which results depend: any NaN equals any NaN. */
@@ -134,20 +133,20 @@ uint64_t result_hash(const struct result *r);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* How a case is run: through the public call, on an instruction set by its name, with one share for
- * each of `threads` threads; or, for kernels that are in no list, by a table of kernels. */
+/* The way to run a case: by the public call, on a named instruction set, with one share for each of
+ * `threads` threads; or by a table of kernels, for kernels that are in no list. */
 struct runner {
     const char *isa;
     int threads;
-    const struct kernels *kernels; /* or NULL */
+    const struct kernels *kernels; /* NULL: by the public call */
 };
 
 /* Fails the test on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out, runs and compares: with the expected result, or, if that is NULL, with its hash.
- * Returns NULL or what is wrong. Then calls `then`, unless it is NULL, which may check the setting
- * and the result further and also returns NULL or what is wrong. */
+/* Lays out and runs a case, and compares the result with the expected one, or, if there is none,
+ * with its hash. Then calls `then`, unless it is NULL, for further checks of the setting and the
+ * result. Returns NULL or a text that says what is wrong, as `then` does. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

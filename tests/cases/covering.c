@@ -4,11 +4,11 @@
 #include <stdlib.h>
 
 enum {
-    MAX_VALUES = 160, /* of one axis */
-    CANDIDATES = 12,  /* draws, of which the one with most new pairs is taken */
+    MAX_VALUES = 160, /* most values of an axis */
+    CANDIDATES = 12,  /* draws for a case; the draw with the most new pairs is taken */
 };
 
-/* Which pairs have occurred: [axis a][axis b > a][value of a][value of b]. */
+/* The pairs that have occurred: [axis a][axis b > a][value of a][value of b]. */
 struct pairs {
     struct axes axes;
     bool *seen[AXES][AXES];
@@ -153,8 +153,8 @@ struct cases covering_cases(uint64_t seed, int least, double cost_limit)
     struct cases cases = {NULL, 0};
     const struct axes axes = all_axes();
     struct pairs *p = pairs_new(&axes);
-    /* The two widest axes first: their pairs need most of the cases, which cover the other pairs on
-     * the way. */
+    /* The two widest axes come first: their pairs need most of the cases, and these cases cover the
+     * other pairs on the way. */
     for (int a = 0; a < p->axes.count; a++)
         for (int b = a + 1; b < p->axes.count; b++)
             cover_pairs_of(&cases, p, a, b, cost_limit, &seed);

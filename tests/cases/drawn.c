@@ -28,7 +28,7 @@ static bool one_in(struct drawn *c, int64_t n)
     return below(c, n) == 0;
 }
 
-/* Memory that ends at an unmapped page. */
+/* Allocates memory that ends at an unmapped page. */
 static void *take(struct drawn *c, size_t size)
 {
     struct guarded *const m = &c->piece[c->pieces++];
@@ -61,7 +61,8 @@ static attnkit_type draw_type(struct drawn *c, int types)
     return one_in(c, 2) ? ATTNKIT_F32 : all[below(c, types)];
 }
 
-/* Batch entries of a tensor of query rows; then, of a tensor of keys. Packed tensors have one. */
+/* Returns the batch entries of a tensor of query rows, and then of a tensor of keys. Packed tensors
+ * have one. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;
@@ -101,7 +102,7 @@ static void draw_shape(struct drawn *c)
     } while (cost(c) > 2e6);
 }
 
-/* Where sequences begin in `total` rows. */
+/* Draws where sequences begin in `total` rows. */
 static void draw_starts(struct drawn *c, int64_t total, int64_t *starts)
 {
     for (int64_t b = 1; b <= c->args.batch; b++)
@@ -162,7 +163,7 @@ static bool can_have_cells(const struct drawn *c)
            !c->groups.storage.cu_seqlens_kv.data;
 }
 
-/* The keys of an entry from `first` on, in the order of a ring, or in any order. */
+/* Draws the order of the keys of an entry from `first` on: a ring, or any order. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);
@@ -181,8 +182,8 @@ static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *
             index[cell] = -1;
 }
 
-/* Puts the keys into cells and moves the positions with them. It has random numbers of its own, so
- * that everything else is drawn as without cells. */
+/* Puts the keys into cells and moves the positions with the keys. The function has random numbers
+ * of its own, so that everything else is drawn as without cells. */
 static void draw_cells(struct drawn *c, int number)
 {
     attnkit_attention_args *const a = &c->args;
@@ -258,7 +259,7 @@ static int64_t draw_columns(struct drawn *c)
     return one_in(c, 4) && kv_len > 1 ? 1 + below(c, kv_len - 1) : kv_len;
 }
 
-/* Bytes, of which some regions are all true, all false, or anything. */
+/* Draws bytes in regions that are all true, all false, or random. */
 static void *draw_bytes(struct drawn *c, size_t size)
 {
     unsigned char *const bytes = take(c, size);
@@ -365,7 +366,7 @@ static void draw_functions(struct drawn *c)
     }
 }
 
-/* Factors of a bias, if there is one. */
+/* Draws the factors of a bias, if there is one. */
 static void draw_bias_scales(struct drawn *c)
 {
     static const float specials[] = {0.0f,     NAN,    INFINITY, -INFINITY,
@@ -411,7 +412,7 @@ static void take_outputs(struct drawn *c)
     c->groups.weights.weights.data = c->weights = take(c, c->weights_bytes);
 }
 
-/* K or V as attnkit_append writes it. */
+/* K or V in the form that attnkit_append writes. */
 struct store {
     attnkit_append_args append; /* of its tensors only types and layouts */
     attnkit_tensor *rows, *scales;
@@ -495,7 +496,7 @@ static void set_strides(struct drawn *c)
     }
 }
 
-/* Whether a row of the KV head sees each key, by entry, head and key. */
+/* Returns whether a row of the KV head sees each key, by entry, head and key. */
 static bool *seen_rows(const struct attention *a, const attnkit_attention_args *args)
 {
     const int64_t heads = args->kv_heads, keys = args->kv_len;
@@ -518,7 +519,7 @@ static bool *seen_rows(const struct attention *a, const attnkit_attention_args *
     return seen;
 }
 
-/* Whether a row of the KV head sees the key of each cell, by entry, head and cell. */
+/* Returns whether a row of the KV head sees the key of each cell, by entry, head and cell. */
 static bool *seen_cells(struct attention *a, const attnkit_attention_args *args)
 {
     const int64_t heads = args->kv_heads, cells = args->kv_len;
@@ -547,7 +548,7 @@ static bool *seen_keys(struct attention *a, const attnkit_attention_args *args)
     return has_cells(a) && args->kv_len > 0 ? seen_cells(a, args) : seen_rows(a, args);
 }
 
-/* Whether the call reads keys that no row sees: some kinds of weights are of all keys. */
+/* Returns whether the call reads keys that no row sees: some kinds of weights are of all keys. */
 static bool reads_all_keys(const struct drawn *c)
 {
     return c->groups.weights.kind == ATTNKIT_WEIGHTS_CAPPED ||
@@ -628,7 +629,7 @@ static void draw_keys(struct drawn *c)
     free(seen);
 }
 
-/* NULL: the call cannot have cells. */
+/* Draws a call. Returns NULL if the call should have cells and cannot. */
 static struct drawn *new_drawn(int number, bool in_cells)
 {
     struct drawn *const c = calloc(1, sizeof *c);

@@ -15,7 +15,7 @@
 #include "tests/support/memory.h"
 
 enum {
-    DRAWN_BATCH = 3,  /* at most */
+    DRAWN_BATCH = 3,  /* batch entries, at most */
     DRAWN_HEADS = 24, /* query heads, at most */
     DRAWN_PIECES = 20,
 };
@@ -26,7 +26,7 @@ struct drawn {
     struct groups groups;
     char *out; /* the outputs of args */
     float *lse, *weights;
-    size_t out_bytes, lse_bytes, weights_bytes; /* 0: there are no weights */
+    size_t out_bytes, lse_bytes, weights_bytes; /* weights_bytes is 0 without weights */
     int threads;
 
     uint64_t random;
@@ -40,15 +40,16 @@ struct drawn {
     struct guarded piece[DRAWN_PIECES];
 };
 
-/* A call whose tensors each end at an unmapped page. */
+/* Draws a call whose tensors each end at an unmapped page. */
 struct drawn *drawn_new(int number);
 void drawn_free(struct drawn *c);
 
-/* The same call with its keys in cells of any order, some of them empty. NULL if the call has
- * tiles, pages or packed keys, which do not go with cells. */
+/* Draws the same call with its keys in cells of any order, some of them empty. Returns NULL if the
+ * call has tiles, pages or packed keys, which cannot be combined with cells. */
 struct drawn *drawn_in_cells(int number);
 
-/* Gives the call integers of 32 bits in place of 64. False: it has none, or they do not fit. */
+/* Gives the call integers of 32 bits in place of 64. Returns false if the call has no integers, or
+ * if they do not fit. */
 bool drawn_narrow(struct drawn *c);
 
 /* Fills the outputs with a pattern. */

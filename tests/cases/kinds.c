@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A number for each place, independent of its neighbours. */
+/* Returns a number for each place, independent of its neighbours. */
 static uint32_t hash(struct at at, uint32_t salt)
 {
     uint64_t x = salt + 1;
@@ -16,7 +16,7 @@ static uint32_t hash(struct at at, uint32_t salt)
     return (uint32_t)(x >> 20);
 }
 
-/* True in a third of all places; some regions of 40 keys are true or false as a whole. */
+/* Returns true in a third of all places; some regions of 40 keys are true or false as a whole. */
 static bool is_true(struct at at, uint32_t salt)
 {
     const struct at region = {at.b, at.h, at.i / 3, at.j / 40};
@@ -131,7 +131,7 @@ static void new_mask(struct call *c, attnkit_tensor *mask, int64_t row_bytes)
     mask->data = call_memory(c, (size_t)(mask->strides[0] * a->batch));
 }
 
-/* A row of the mask, writable. */
+/* Returns a row of the mask, writable. */
 static char *mask_row(const attnkit_tensor *mask, struct at at)
 {
     return (char *)(uintptr_t)mask->data + at.b * mask->strides[0] + at.h * mask->strides[1] +
@@ -235,7 +235,7 @@ static int64_t bias_bytes(const struct call *c)
 
 static const float floats[] = {0.0f, 2.0f, -2.0f};
 
-/* The index in floats of the number that is added. */
+/* Returns the index in floats of the number that is added. */
 static int added(struct at at)
 {
     return (int)(hash(at, SALT_VALUE) % 3);
@@ -249,7 +249,7 @@ double kinds_bias(const struct call *c, struct at at)
 /* Stores -infinity if masked, else number n of floats. */
 static void put_bias(const struct call *c, char *to, bool masked, int n)
 {
-    static const uint16_t halves[] = {0, 0x4000, 0xc000}; /* the same in binary16 and bfloat16 */
+    static const uint16_t halves[] = {0, 0x4000, 0xc000}; /* in binary16 and bfloat16 */
     const float x = masked ? -INFINITY : floats[n];
     const attnkit_type type = c->groups.scores.bias.type;
     uint16_t half = halves[n];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every kind of mask: how a call gets it, and, worked out without the library, which keys a row
- * sees. Two kinds go together unless they take the same field of the arguments.
+ * Every kind of mask: a function that gives it to a call, and a function that says, without the
+ * library, which keys a row sees. Two kinds can be combined unless they take the same field of the
+ * arguments.
  */
 #ifndef ATTNKIT_TEST_KINDS_H
 #define ATTNKIT_TEST_KINDS_H
@@ -22,7 +23,7 @@ extern const struct kind kinds[KINDS];
 /* Replaces the zeros of a bias by numbers. */
 void kinds_vary_bias(struct call *c);
 
-/* The number that the bias adds to a score that is seen; 0 without a bias. */
+/* Returns the number that the bias adds to a score that is seen; 0 without a bias. */
 double kinds_bias(const struct call *c, struct at at);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans of attention in tests. They are made without any address, and run in a workspace that has
- * exactly the bytes that they ask for. At the end a plan must have the bytes that it had when it
- * was written.
+ * Plans of attention in tests. They are made without any address, and run in a workspace of exactly
+ * the bytes that the plan asks for. At the end, a plan must have the bytes that it had when it was
+ * written.
  */
 #ifndef ATTNKIT_TEST_PLANNED_H
 #define ATTNKIT_TEST_PLANNED_H
@@ -29,16 +29,16 @@ struct plan {
     size_t size;
 };
 
-/* Memory for a plan that is not made yet. */
+/* Allocates memory for a plan that is not made yet. */
 struct plan plan_new(void);
 
-/* The plan of a call; fails the test if it is refused. */
+/* Returns the plan of a call; fails the test if it is refused. */
 struct plan plan_call(const attnkit_attention_args *args, const char *isa, int64_t threads);
 
 /* Frees the plan. Fails the test if it has changed since it was written. */
 void plan_free(const struct plan *p);
 
-/* Bytes that a run needs. */
+/* Returns the bytes that a run needs. */
 size_t plan_workspace(const void *plan);
 
 /* Fails the test on any status but ATTNKIT_OK. Tasks run backwards. */

@@ -19,10 +19,10 @@
 
 enum { MAX_HEADER = 4096 };
 
-/* The page that the headers end at. */
+/* The page at whose end the headers end. */
 static struct guarded page;
 
-/* Parses a header. Returns what is wrong with it, or NULL. */
+/* Parses a header. Returns NULL, or a text that says what is wrong with the header. */
 static const char *parse(const char *header, size_t size, uint64_t data, struct safetensors *file)
 {
     static char why[SAFETENSORS_WHY];
@@ -82,7 +82,7 @@ static void there_may_be_nothing(void **state)
     }
 }
 
-/* A scalar, and tensors without elements, some at the place of other tensors. */
+/* The file has a scalar, and tensors without elements, some at the place of other tensors. */
 static void shapes_of_all_ranks_are_read(void **state)
 {
     (void)state;
@@ -231,8 +231,8 @@ static void bad_tensors_are_refused(void **state)
                    "a shape that no memory has: 'a'");
 }
 
-/* Tensors of bytes, the first one called "a", the next one "b" and so on, and the bytes after the
- * header. */
+/* Fails the test unless tensors of bytes at these places, called "a", "b" and so on, are refused
+ * with the message `why`. `data` bytes follow the header. */
 static void assert_places(const char *why, uint64_t data, size_t count, const uint64_t (*places)[2])
 {
     char header[MAX_HEADER] = "{";
@@ -247,7 +247,7 @@ static void assert_places(const char *why, uint64_t data, size_t count, const ui
     assert_refused(header, data, why);
 }
 
-/* Even with gaps before or around the tensors, and with an end beyond the file. */
+/* The tensors are named even with gaps before or around them, and with an end beyond the file. */
 static void tensors_that_overlap_are_named(void **state)
 {
     (void)state;
@@ -323,8 +323,8 @@ static void a_long_name_is_cut(void **state)
 /* -------------------------------------------------------------------------------------- strings
  */
 
-/* Fails the test unless a tensor's name that is written like this is read as `name`; NULL:
- * refused. */
+/* Fails the test unless a tensor's name that is written in this form is read as `name`. NULL means
+ * that it must be refused. */
 static void assert_name(const char *written, const char *name)
 {
     static const char tensor[] = "\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";

@@ -40,14 +40,15 @@ DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": to_bf16}
 
 
 def stored(array, dtype):
-    """The bytes of an array in a safetensors file."""
+    """Returns the bytes of an array in a safetensors file."""
     if dtype == "BF16":
         return (to_bf16(array).view(np.uint32) >> 16).astype("<u2").tobytes()
     return array.astype({"F32": "<f4", "F16": "<f2", "F64": "<f8", "I32": "<i4"}[dtype]).tobytes()
 
 
 def safetensors(tensors, dtype="F32", pad=0):
-    """The bytes of a file with these arrays, one after the other; dtype is one for all, or a dict."""
+    """Returns the bytes of a file with these arrays, one after the other. dtype is one type for all, or a
+    dict."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
         kind = dtype if isinstance(dtype, str) else dtype.get(name, "F32")
@@ -61,7 +62,7 @@ def safetensors(tensors, dtype="F32", pad=0):
 
 def make_weights(d_model=D_MODEL, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, value_dim=None,
                  d_key=None, d_out=None, biases="qkvo", seed=10):
-    """q_proj.weight and so on, with values that bf16 represents exactly."""
+    """Draws q_proj.weight and so on, with values that bf16 represents exactly."""
     value_dim, d_key = value_dim or head_dim, d_key or d_model
     shapes = {"q": (heads * head_dim, d_model), "k": (kv_heads * head_dim, d_key),
               "v": (kv_heads * value_dim, d_key), "o": (d_out or d_model, heads * value_dim)}
@@ -74,7 +75,7 @@ def make_weights(d_model=D_MODEL, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_
 
 
 def fused(weights):
-    """The weights in the form of PyTorch's MultiheadAttention."""
+    """Returns the weights in the form of PyTorch's MultiheadAttention."""
     parts = {kind: [weights[f"{name}_proj.{kind}"] for name in "qkv"]
              for kind in ("weight", "bias")}
     return {"in_proj_weight": np.concatenate(parts["weight"]),
@@ -83,7 +84,7 @@ def fused(weights):
 
 
 def rotate(heads, form, base=10000.0, dim=None):
-    """RoPE of [batch, heads, rows, dim], row i at position i."""
+    """Applies RoPE to [batch, heads, rows, dim], with row i at position i."""
     dim = dim or heads.shape[-1]
     angles = np.arange(heads.shape[-2])[:, None] / base ** (np.arange(0, dim, 2) / dim)
     first, second = ((slice(0, dim, 2), slice(1, dim, 2)) if form == "interleaved"
@@ -95,7 +96,7 @@ def rotate(heads, form, base=10000.0, dim=None):
 
 
 def layer(x, weights, heads=HEADS, kv_heads=KV_HEADS, context=None, rope=None, **more):
-    """The layer in float64: out, and all results of attention."""
+    """Computes the layer in float64: out, and all results of attention."""
     x = np.asarray(x, np.float64)
     context = x if context is None else np.asarray(context, np.float64)
     weights = {name: np.asarray(array, np.float64) for name, array in weights.items()}
@@ -205,7 +206,7 @@ class Weights(LayerTest):
             self.check(("--kv-heads", KV_HEADS))
 
     def test_separate_matrices_of_multihead_attention(self):
-        """If keys have another length than queries, it has three matrices but one bias."""
+        """If keys have another length than queries, MultiheadAttention has three matrices but one bias."""
         weights = make_weights(d_key=24, kv_heads=HEADS)
         saved = fused({**weights, **{f"{n}_proj.weight": np.zeros((1, 1)) for n in "qkv"}})
         del saved["in_proj_weight"]
@@ -244,7 +245,7 @@ class Weights(LayerTest):
                 self.assertRegex(self.summary, f"(?m)^layer .*, {dtype.lower()}{tail}$")
 
     def test_prefixes(self):
-        """A single layer is found without --prefix; of several, one must be named."""
+        """A single layer is found without --prefix. If there are several, one must be named."""
         other = make_weights(seed=30)
         both = {f"model.{i}.attn.{name}": array for i, part in enumerate((self.weights, other))
                 for name, array in part.items()}
@@ -390,7 +391,7 @@ class Options(LayerTest):
 
 
 def lightness(colour):
-    """CIE L*."""
+    """Returns the CIE L* of a colour."""
     part = np.asarray(colour) / 255
     linear = np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
     return 116 * np.cbrt(linear @ [0.2126, 0.7152, 0.0722]) - 16
@@ -421,7 +422,7 @@ class Picture(LayerTest):
         return pixels, weights[0] if weights.ndim == 4 else weights
 
     def panels(self, pixels, heads, across):
-        """The pixels of each head's panel, and of its number."""
+        """Returns the pixels of each head's panel, and of its number."""
         height, width = pixels.shape[:2]
         down = -(-heads // across)
         x, y = (width - GAP) // across - GAP, (height - GAP) // down - GAP - NUMBER
@@ -433,7 +434,7 @@ class Picture(LayerTest):
                 [pixels[t:t + NUMBER, l:l + x] for t, l in corners])
 
     def cells(self, panel, rows, keys):
-        """The colour of each weight of a panel that shows all weights."""
+        """Returns the colour of each weight of a panel that shows all weights."""
         zoom_y, zoom_x = panel.shape[0] // rows, panel.shape[1] // keys
         self.assertEqual(panel.shape, (rows * zoom_y, keys * zoom_x, 3))
         cells = panel[::zoom_y, ::zoom_x]
@@ -516,7 +517,7 @@ class Picture(LayerTest):
             self.assertTrue(np.isnan(head[2:]).any() and (cells[0, 0] == BRIGHTEST).all())
 
     def test_large_ones_are_averaged(self):
-        """Every other key is masked: pairs of weights have the same mean."""
+        """Every other key is masked, so that pairs of weights have the same mean."""
         self.heads, keys = 1, 2500
         self.store_file(make_weights(heads=1, kv_heads=1, biases=""))
         self.store("x", np.zeros((4, D_MODEL), np.float32))

@@ -4,8 +4,7 @@ names of one file.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_names.py
 
-As in test_tools.py. Needs NumPy.
-"""
+ATTNKIT_COMMAND is as in test_tools.py. Needs NumPy."""
 
 import os
 import re
@@ -25,7 +24,7 @@ READABLE = ("größe", "注意", "\U0001f600", "c\u0327", "a b", r"back\slash", 
 
 
 def unreadable(text):
-    """The characters of a text that a terminal does not show, except for ends of lines."""
+    """Returns the characters of a text that a terminal does not show, except for ends of lines."""
     return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
 
 
@@ -116,13 +115,13 @@ class Layers(LayerTest):
 
 
 def options_with_files(command):
-    """The options of a command with files, from its help."""
+    """Returns the options of a command with files, from its help."""
     text = attnkit(command, "--help").stdout
     return re.findall(r"^  (-\S+) (?:FILE|PLACE)\b", text, re.MULTILINE)
 
 
 class OneFile(ToolTest):
-    """An input and a result, or two results: nothing is written, and nothing read."""
+    """An input and a result, or two results, are one file: nothing is written, and nothing is read."""
 
     RESULTS = ("-o", "--lse", "--weights")
     FILES = {"--q": "q.npy", "--k": "k.npy", "--v": "v.npy", "-o": "out.npy"}
@@ -146,7 +145,7 @@ class OneFile(ToolTest):
                     self.refuse_pair(first, second, {first: "some.npy", second: "some.npy"})
 
     def test_spellings_and_links(self):
-        """From either side."""
+        """The other name of the file may be given to either option."""
         (self.folder / "symbolic.npy").symlink_to("q.npy")
         (self.folder / "twice.npy").symlink_to("symbolic.npy")
         os.link(self.folder / "q.npy", self.folder / "hard.npy")
@@ -165,7 +164,8 @@ class OneFile(ToolTest):
             self.refuse_pair("--q", "-o", {"--q": "new.npy", "-o": other})
 
     def test_other_files_are_not_refused(self):
-        """A result may replace a result of another run, beside an input, and inputs may be one."""
+        """A result may replace a result of another run, in the folder of an input, and two inputs may be one
+        file."""
         (self.folder / "copy.npy").write_bytes((self.folder / "q.npy").read_bytes())
         (self.folder / "sub").mkdir()
         for name in ("copy.npy", "sub/q.npy", "q.npy.npy"):

@@ -21,14 +21,15 @@ KINDS = ("attend", "ignore", "add")
 
 
 def positions(offsets):
-    """The position of each row, [batch, 1, rows, 1]; offsets is one number, or one for each batch entry."""
+    """Returns the position of each row, [batch, 1, rows, 1]. offsets is one number, or one for each batch
+    entry."""
     offsets = np.broadcast_to(np.asarray(offsets, np.float64), BATCH)
     return offsets[:, None, None, None] + np.arange(ROWS)[:, None]
 
 
 def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=None, offsets=0,
               sinks=None, keep=1.0):
-    """All results of attention, in float64, of [batch, heads, rows, dim]."""
+    """Computes all results of attention, in float64, from arrays [batch, heads, rows, dim]."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
     scaled = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -51,7 +52,7 @@ def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=
 
 
 def broadcast(mask, dims=None):
-    """A mask as [batch, heads, rows, keys], by the letters of its dimensions or else from the
+    """Broadcasts a mask to [batch, heads, rows, keys], by the letters of its dimensions or else from the
     right."""
     mask = np.asarray(mask)
     if dims is None:
@@ -62,7 +63,7 @@ def broadcast(mask, dims=None):
 
 
 def philox(counter, key):
-    """Philox4x32-10: four words for each counter of four words."""
+    """Computes Philox4x32-10: four words for each counter of four words."""
     low = np.uint64(0xFFFFFFFF)
     c = [np.asarray(word, np.uint64) for word in counter]
     for i in range(10):
@@ -75,7 +76,7 @@ def philox(counter, key):
 
 
 def dropout_factors(rate, seeds, offsets):
-    """The factors of the weights, [batch, heads, rows, keys]."""
+    """Returns the factors of the weights, [batch, heads, rows, keys]."""
     factors = np.empty(tuple(SIZES.values()))
     keys = np.arange(KEYS)
     for b, h, i in np.ndindex(BATCH, HEADS, ROWS):
@@ -90,7 +91,7 @@ def dropout_factors(rate, seeds, offsets):
 
 class Oracle(unittest.TestCase):
     def test_philox(self):
-        """Known answers of the authors' Random123."""
+        """The expected words are from Random123, by the authors of Philox."""
         ones = 0xFFFFFFFF
         for counter, key, answer in (
                 ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -129,7 +130,7 @@ class RunTest(ToolTest):
         return np.where(self.random.random(shape) < 0.6, bias, np.float32(-np.inf))
 
     def meaning(self, mask, kind, dims=None):
-        """The mask in the oracle's form. A masked key has no bias."""
+        """Returns the mask in the oracle's form. A masked key has no bias."""
         mask = broadcast(mask, dims)
         if kind != "add":
             return {"visible": mask != 0 if kind == "attend" else mask == 0}
@@ -237,7 +238,7 @@ class Masks(RunTest):
                    visible=visible, bias=np.where(visible, bias, 0))
 
     def test_lower_ranks(self):
-        """With q of rank 3 a mask has up to three dimensions, and more if they are 1."""
+        """With q of rank 3, a mask has up to three dimensions, and more if the others are 1."""
         arrays = {name: array[0] for name, array in self.arrays.items()}
         self.save(**arrays)
         for shape in ((KEYS,), (ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS)):
@@ -467,20 +468,20 @@ class Scores(RunTest):
 
 
 def to_bf16(array):
-    """Rounded to the nearest, ties to even, as float32."""
+    """Rounds to the nearest bf16, ties to even, and returns float32."""
     bits = np.asarray(array, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32)
 
 
 def to_bytes(array, group, scale_type):
-    """Rounded to 8 bits with a scale for each group."""
+    """Rounds to 8 bits with a scale for each group."""
     groups = array.reshape(*array.shape[:-1], -1, group)
     scale = (np.abs(groups).max(axis=-1, keepdims=True) / 127).astype(scale_type).astype(np.float32)
     return (np.rint(groups / scale) * scale).reshape(array.shape)
 
 
 def to_packed(array, zero):
-    """Rounded to integers of a block of 32, of which `zero` is 0."""
+    """Rounds to the integers of blocks of 32. The integer `zero` stands for 0."""
     blocks = array.reshape(*array.shape[:-1], -1, 32)
     largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
     scale = largest / np.float32(-zero)
@@ -564,7 +565,7 @@ class Cells(RunTest):
     ORDERS = np.array([[7, 8, 9, 3, 4, 5, 6], [3, -1, 0, 10, 5, -1, 6]])
 
     def in_cells(self, array, order, missing=np.nan):
-        """The rows of an array [batch, ..., keys, last], moved from keys to cells."""
+        """Moves the rows of an array [batch, ..., keys, last] from keys to cells."""
         cells = np.full((*array.shape[:-2], len(order[0]), array.shape[-1]), missing, array.dtype)
         for b, cell in zip(*np.nonzero(order >= 0)):
             cells[b, ..., cell, :] = array[b, ..., order[b, cell], :]
@@ -609,7 +610,8 @@ class Cells(RunTest):
                   of_cells=("--bias", self.store("of_cells", cells)))
 
     def test_summary(self):
-        """7 cells and 5 of which each row sees one more: 3 rows, 4 heads, 16 values a key."""
+        """The entries have 7 and 5 cells with keys, and a causal row sees at least the cells of the row before:
+        3 rows, 4 heads, 16 values for a key."""
         for name in "kv":
             np.save(self.folder / name, self.in_cells(self.arrays[name], self.ORDERS))
         order = self.store("order", self.ORDERS)

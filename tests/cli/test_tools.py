@@ -49,14 +49,14 @@ def normal(*shape, seed=0):
 
 
 def npy(array, version=(1, 0)):
-    """The bytes of a .npy file."""
+    """Returns the bytes of a .npy file."""
     file = io.BytesIO()
     np.lib.format.write_array(file, np.asarray(array), version=version)
     return file.getvalue()
 
 
 def with_header(header, data=b"", version=(1, 0)):
-    """The bytes of a .npy file with any header."""
+    """Returns the bytes of a .npy file with any header."""
     header = header if isinstance(header, bytes) else header.encode("latin1")
     length = struct.pack("<H" if version[0] == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes(version) + length + header + data
@@ -67,7 +67,8 @@ def header_of(shape, descr="'<f4'", fortran="False"):
 
 
 def oracle(q, k, v, scale=None, offset=None):
-    """(out, lse) in float64, of [..., heads, rows, dim]. offset: causal, row 0 is at that key."""
+    """Returns (out, lse) in float64 for arrays [..., heads, rows, dim]. With an offset, the call is causal and
+    row 0 is at this key."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     if q.ndim > 2:
         group = q.shape[-3] // k.shape[-3]
@@ -102,7 +103,7 @@ class ToolTest(unittest.TestCase):
         return np.load(self.folder / name, allow_pickle=False)
 
     def contents(self):
-        """The files of the folder and their bytes."""
+        """Returns the files of the folder and their bytes."""
         return {path.name: path.read_bytes() if path.is_file() else None
                 for path in self.folder.iterdir()}
 

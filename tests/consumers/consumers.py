@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Projects outside the tree take attnkit in by CMake, pkg-config, meson and plain lists of files. Each builds
-program.c or a copy of it in C++, runs it, and gets the same results. They see the folders of the library and
-its build files alone. What CMake builds and installs is compared with what meson does.
+"""Projects outside the tree use attnkit by CMake, pkg-config, meson and plain lists of files. Each project
+builds program.c or a copy of it in C++, runs it, and gets the same results. The projects see only the folders
+of the library and its build files. The files that CMake builds and installs are compared with meson's.
 
     tests/consumers/consumers.py BUILD_FOLDER MESON
 
@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOM = ROOT / "build-consumers"
 TREE = ROOM / "tree"
 PROJECTS = ROOM / "projects"
-PREFIX = ROOM / "prefix"  # of CMake
-STAGE = ROOM / "stage"  # of meson
+PREFIX = ROOM / "prefix"  # CMake installs here
+STAGE = ROOM / "stage"  # meson installs here
 LIBRARY = ("CMakeLists.txt", "meson.build", "meson_options.txt", "sources.txt", "cmake", "dispatch", "include",
            "kernels")
 NATIVE = {"x86_64": "avx2", "aarch64": "neon"}.get(platform.machine(), "scalar")
@@ -37,7 +37,7 @@ RESULT = re.compile(r"^attnkit \d+\.\d+\.\d+:((?: \w+)+) ([0-9a-f]{16})$")
 
 
 class Failed(Exception):
-    """What went wrong."""
+    """A step that went wrong, with its output."""
 
 
 def output_of(*command, **more):
@@ -50,7 +50,7 @@ def output_of(*command, **more):
 
 
 def copy_changed(source, target):
-    """Files that are the same keep their times, so that nothing of them is compiled again."""
+    """Copies a tree. Files that are the same keep their times, so that they are not compiled again."""
     wanted = {}
     for name in LIBRARY if source == ROOT else [path.name for path in source.iterdir()]:
         paths = [source / name] if (source / name).is_file() else (source / name).rglob("*")
@@ -65,7 +65,8 @@ def copy_changed(source, target):
 
 
 def run_program(program, *isas, **more):
-    """Its hash; it has to have run on these instruction sets, where the CPU has them."""
+    """Returns the hash that the program prints. The program has to have run on these instruction sets, as far
+    as the CPU has them."""
     text = output_of(program, **more).strip()
     match = RESULT.match(text)
     if not match:
@@ -83,7 +84,7 @@ def isas_here():
 
 
 def expected_hash():
-    """Of the library of BUILD."""
+    """Returns the hash of the program with the library of BUILD."""
     program = ROOM / "program"
     library = BUILD / "dispatch" / "libattnkit.a"
     output_of(*COMPILER, "-I", ROOT / "include", HERE / "program.c", library, "-lm", "-o", program)
@@ -207,7 +208,7 @@ def reproducible():
 
 
 def installed(folder):
-    """Files and links, from the prefix."""
+    """Returns the files and links, as paths from the prefix."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")
             if path.is_file() or path.is_symlink()}
 
@@ -250,7 +251,7 @@ def same_installation():
 
 
 def commands(folder):
-    """{file: its flags that may change results or symbols} of the library."""
+    """Returns {file: its flags that may change results or symbols} of the library."""
     found = {}
     for entry in json.loads((folder / "compile_commands.json").read_text()):
         path = (Path(entry["directory"]) / entry["file"]).resolve()

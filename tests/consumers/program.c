@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a project does that has taken attnkit in: one call on each instruction set that can run
- * here. It is C99, C11 and C++17, prints the hash of the results, which have to be the same ones,
- * and fails where they are not.
+ * A program of a project that uses attnkit: one call on each instruction set that can run here. It
+ * is valid C99, C11 and C++17. It prints the hash of the results, and fails if the results differ.
  */
 #include <attnkit.h>
 #include <stdio.h>

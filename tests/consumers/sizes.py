@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes of the shared library, stripped, with instruction sets and parts left out: the table of
 docs/embedding.md, which no size may exceed by more than 2 %. Each library is linked from the objects of a
-build, of which those that depend on what is left out are compiled again.
+build. Objects that depend on the parts that are left out are compiled again.
 
     tests/consumers/sizes.py BUILD_FOLDER [--write]
 
@@ -36,7 +36,7 @@ def skip(why):
 
 
 def objects_of(build):
-    """{path from the top: (command, object)} of the shared library."""
+    """Returns {path from the top: (command, object)} of the shared library."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if re.search(r"/libattnkit(_\w+)?\.(a|so[\d.]*)\.p/", entry.get("output", "")):
@@ -47,7 +47,7 @@ def objects_of(build):
 
 
 def without(command, flags, target):
-    """The command, with definitions at its end and another object."""
+    """Returns the command, with definitions at its end and another object."""
     words = [word for word in command if word != "-MD"]
     words[words.index("-o") + 1] = str(target)
     for option in ("-MQ", "-MF"):
@@ -57,7 +57,7 @@ def without(command, flags, target):
 
 
 def size(build, objects, lines, folder):
-    """Of the library with these files, in bytes."""
+    """Returns the size of the library with these files, in bytes."""
     linked = []
     for path, flags in lines:
         command, compiled = objects[path]

@@ -4,10 +4,9 @@
 
     tests/emulators/bochs.py
 
-It is built once, from the source package of Debian trixie, which is known by its hash, with the corrections
-of bochs_corrections.py. It lies in ~/.cache/attnkit (or under $XDG_CACHE_HOME): nothing is installed. Debian's own
-package is not used because it is of another release, and is built with its debugger, which is slow.
-"""
+Bochs is built once, from the source package of Debian trixie, whose hash is checked, with the corrections of
+bochs_corrections.py. It lies in ~/.cache/attnkit (or under $XDG_CACHE_HOME): nothing is installed. Debian's own
+package is not used because it is another release, and is built with the debugger of Bochs, which is slow."""
 
 import contextlib
 import fcntl
@@ -25,7 +24,7 @@ NOT_AVAILABLE = 98
 SOURCE = "pool/main/b/bochs/bochs_3.0+dfsg.orig.tar.xz"
 SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
 DEBIAN = "http://deb.debian.org/debian/"
-# Where a release is still to be had once the mirrors have gone on to the next.
+# The archive still has a release after the mirrors have gone on to the next one.
 ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
 APT_HELPER = "/usr/lib/apt/apt-helper"
 # Without --disable-show-ips a timer's signal handler writes to the log, which deadlocks with a message that the
@@ -37,7 +36,7 @@ COMMANDS = ("g++", "make", "tar", "xz")
 
 
 class NotAvailable(Exception):
-    """This system lacks something the emulation needs."""
+    """This system lacks something that the emulation needs."""
 
 
 def cache_folder():
@@ -46,7 +45,7 @@ def cache_folder():
 
 
 def path_of_bochs():
-    """Where this version with these options and corrections lies, once it is built."""
+    """Returns the path of this version with these options and corrections, built or not."""
     recipe = " ".join([SHA256, FLAGS, *OPTIONS]).encode() + Path(bochs_corrections.__file__).read_bytes()
     return cache_folder() / f"bochs-3.0-{hashlib.sha256(recipe).hexdigest()[:12]}"
 
@@ -61,14 +60,15 @@ def must_run(command, folder):
 
 
 def mirrors():
-    """The system's own mirrors of Debian, then the public ones."""
+    """Returns the system's own mirrors of Debian, then the public mirrors."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"]
     own = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return list(dict.fromkeys([*own, DEBIAN, ARCHIVE]))
 
 
 def download(target):
-    """apt's helper knows the system's proxies, and refuses a file whose hash is another."""
+    """Downloads the source by apt's helper, which knows the system's proxies and refuses a file with another
+    hash."""
     if not os.access(APT_HELPER, os.X_OK):
         raise NotAvailable(f"no {APT_HELPER} (package apt) to get Bochs's source")
     said = []
@@ -101,14 +101,14 @@ def build(folder, target):
 
 @contextlib.contextmanager
 def alone(cache):
-    """Nobody else builds it meanwhile."""
+    """Holds a lock, so that no other process builds Bochs meanwhile."""
     with open(cache / "bochs.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def get_bochs():
-    """The path of the program, which is built where it is missing."""
+    """Returns the path of the program, which is built if it is missing."""
     target = path_of_bochs()
     if target.exists():
         return target

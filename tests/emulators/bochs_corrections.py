@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Bochs 3.0 computes wrongly, or does not report, and how bochs.py changes its source before building it.
-
-Each correction names a file, a place in it by two regular expressions, and which words become which there, and
-how many times. A count that is not met ends the build: a correction is never applied in part.
-"""
+"""Corrections of what Bochs 3.0 computes wrongly or does not report. bochs.py applies them to the source before
+building it. Each correction names a file, a place in it by two regular expressions, the words to replace there,
+their replacement, and how many times they occur. A count that is not met ends the build: a correction is never
+applied in part."""
 
 import re
 from typing import NamedTuple
@@ -42,7 +41,7 @@ CORRECTIONS = (
 
 
 def correct(text, correction):
-    """The text of a file, corrected."""
+    """Returns the corrected text of a file."""
     start = re.search(correction.start, text)
     end = start and re.compile(correction.end).search(text, start.end())
     found = text[start.end():end.start()].count(correction.old) if end else 0

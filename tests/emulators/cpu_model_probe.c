@@ -5,9 +5,9 @@
  *     cpu_model_probe [EXPECTED_ISA]
  *
  * Prints the choice, runs a small prefill and a decode row on it and compares the hash of the
- * results with the scalar reference's. Exit status 0 if that is right and the choice the expected
- * one, else 1. Meant for CPU models of emulators: it needs nothing beyond the baseline itself, so
- * an instruction that the model lacks can only come from a wrong choice.
+ * results with the scalar reference's. The exit status is 0 if the hash is right and the choice is
+ * the expected one, else 1. The program is for CPU models of emulators. It needs nothing beyond the
+ * baseline itself, so an instruction that the model lacks can only come from a wrong choice.
  */
 #include <attnkit.h>
 
@@ -18,7 +18,8 @@
 
 #include "tests/support/random.h"
 
-/* What attnkit_reference (kernels/scalar/reference.c) gives for the two calls below. */
+/* The hash of the results of attnkit_reference (kernels/scalar/reference.c) for the two calls
+ * below. */
 static const uint64_t REFERENCE_HASH = UINT64_C(0x67cd5e2133de48ba);
 
 enum {
@@ -43,7 +44,7 @@ static void fill(float *x, size_t bytes, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* FNV-1a over the bits, of which all NaN have the same. */
+/* Adds the bits of floats to a hash by FNV-1a. All NaN count as the same bits. */
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -56,7 +57,8 @@ static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
     return hash;
 }
 
-/* Causal attention of the last q_len rows, its result hashed into `hash`; false on any error. */
+/* Computes causal attention of the last q_len rows, and hashes the result into `hash`. Returns
+ * false on any error. */
 static bool attend(int q_len, uint64_t *hash)
 {
     const attnkit_attention_args args = {

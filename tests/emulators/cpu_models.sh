@@ -3,14 +3,14 @@
 #
 # Checks the choice of kernels on processors this machine does not have: runs a
 # probe under qemu's user mode as one processor model after the other. The probe
-# is called `PROBE EXPECTED_ISA`; it exits 0 if that is what the library chose
-# and a small attention by it came out right. Prints one TAP line per model.
+# is called `PROBE EXPECTED_ISA`; it exits 0 if the library chose this instruction set and a small attention has
+# the right result. Prints one TAP line per model.
 set -euo pipefail
 
 readonly usage_error=2 not_available=98
 readonly seconds_per_model=120
 
-# What a program sees of the telling ones:
+# The features that a program sees on the models that matter:
 #   Nehalem       no AVX and no XSAVE: XGETBV would trap
 #   SandyBridge   AVX, but neither AVX2 nor FMA
 #   Opteron_G5    AVX and FMA, no AVX2
@@ -54,7 +54,7 @@ run_arm() { # MODEL PROBE ISA
     timeout "$seconds_per_model" "$here/neon_machine" -cpu "$1" "$2" "$3"
 }
 
-# What an exit status says about a probe that failed.
+# Prints the meaning of the exit status of a failed probe.
 explain() {
     case $1 in
         124) echo "no end within $seconds_per_model s" ;;
@@ -64,8 +64,8 @@ explain() {
     esac
 }
 
-# Prints the TAP line of one model and, if it failed, all that was written:
-# also qemu's warnings of features it lacks, as one may be the cause.
+# Prints the TAP line of one model and, if it failed, the whole output, with qemu's warnings of features that it
+# lacks, because such a feature may be the cause.
 check_model() { # RUNNER PROBE MODEL ISA
     local status=0 output
     output=$("$1" "$3" "$2" "$4" 2>&1 </dev/null) || status=$?

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first and only system process of the machine that avx512_machine boots:
- * it runs one program on the serial line and reports how that program ended.
- * What to run lies in /machine, written by avx512_machine: three files of
- * NUL-terminated strings, `mark` (one string), `argv` and `envp`.
+ * The first and only system process of the machine that avx512_machine boots. It runs one program
+ * on the serial line and reports how the program ended. avx512_machine writes the command to
+ * /machine, in three files of NUL-terminated strings: `mark` (one string), `argv` and `envp`.
  *
- * On the serial line it writes MARK "begin\n", then comes what the program
- * writes, then MARK "end STATUS\n". The mark is random, so that nothing the
- * program prints can pass for a verdict. The machine is switched off from
- * outside once the end is seen.
+ * On the serial line it writes MARK "begin\n", then comes the output of the program, then MARK "end
+ * STATUS\n". The mark is random, so that nothing the program prints can pass for a verdict. The
+ * machine is switched off from outside once the end is seen.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -82,7 +80,7 @@ static void check_avx512(void)
         give_up("AVX-512 F, BW, DQ, VL");
 }
 
-/* Runs the program; its exit status, or 128 + the signal that ended it. */
+/* Runs the program. Returns its exit status, or 128 + the signal that ended it. */
 static int run(char **argv, char **envp)
 {
     pid_t child = fork();
@@ -107,7 +105,7 @@ int main(void)
     mount("proc", "/proc", "proc", 0, NULL);
     mkdir("/tmp", 01777);
     check_avx512();
-    /* The kernel writes on the same line: let it speak in an emergency only. */
+    /* The kernel writes on the same line, and should write only in an emergency. */
     klogctl(CONSOLE_LEVEL, NULL, 1);
 
     dprintf(1, "%sbegin\n", mark);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The file of examples/portable_state.c between two builds: one build writes it, with each of its instruction
-sets, the other one continues from it, with each of its own, and all results are the same. Files that are cut
-off, changed or of another machine are refused.
+"""Passes the file of examples/portable_state.c between two builds. One build writes it, with each of its
+instruction sets; the other build continues from it, with each of its own; and all results must be the same.
+Files that are cut off, changed or from another machine must be refused.
 
     tests/interop/portable.py EXAMPLE [WRAPPER... EXAMPLE]
 
@@ -27,14 +27,14 @@ def run(command, isa, *arguments):
 
 
 def isas(command):
-    """The instruction sets that a program can run, from its message on an unknown name."""
+    """Returns the instruction sets that a program can run, from its message on an unknown name."""
     _, output = run(command, "none", "write", os.devnull)
     found = re.search(r"possible here: (.*)", output)
     return found[1].split(", ") if found else []
 
 
 def crossings(writer, reader, folder):
-    """(instruction sets of the two, output of the second if it succeeded else None, all output)."""
+    """Yields (instruction sets of both, output of the second if it succeeded else None, all output)."""
     for written in isas(writer):
         file = folder / "state"
         status, output = run(writer, written, "write", file)
@@ -48,7 +48,7 @@ def crossings(writer, reader, folder):
 
 
 def refusals(command, folder):
-    """(the fault of a file, whether it is refused with the right message, all output)."""
+    """Yields (the fault of a file, whether it is refused with the right message, all output)."""
     good = folder / "good"
     isa = isas(command)[0]
     run(command, isa, "write", good)

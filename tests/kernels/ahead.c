@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a product prefetches: every cache line of the tiles, in their order, and no other line,
- * however the work and the lines divide.
+ * A product prefetches every cache line of the tiles, in the order of the lines, and no other line,
+ * whatever the sizes of the work and the tiles are.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ enum { ROUNDS = 2000, MAX_TILES = 4, MOST_BYTES = 1000, STEP = 1024 };
 
 static char matrix[MAX_TILES * STEP];
 
-/* The position of r: how many lines of the tiles have been prefetched. */
+/* Returns how many lines of the tiles have been prefetched. */
 static int64_t lines_asked(const struct requests *r)
 {
     const int64_t lines = (r->tile_bytes + CACHE_LINE - 1) / CACHE_LINE;

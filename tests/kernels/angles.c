@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The functions behind the angles of a rotation, kernels/cache/angles.h: each is within its bound
- * of long double's function and has the same bits on every machine. sin and cos are also checked at
- * the angles that are hardest to reduce. If long double is no wider than double, the bounds are not
- * checked.
+ * of the function in long double and has the same bits on every machine. sin and cos are also
+ * checked at the angles that are hardest to reduce. If long double is no wider than double, the
+ * bounds are not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static int samples(void)
     return sampled(1000000, 50);
 }
 
-/* A number of [low, high), both positive, whose exponents are equally likely. */
+/* Returns a number of [low, high), both positive, whose exponents are equally likely. */
 static double random_double(uint64_t *state, double low, double high)
 {
     const uint64_t first = bits_from_double(low);
@@ -40,7 +40,7 @@ static void skip_without_long_double(void)
         skip();
 }
 
-/* How far a result is from the truth, in u of the truth. */
+/* Returns the error of a result, in u of the true value. */
 static long double error_of(double got, long double truth)
 {
     return truth == 0 ? (got == 0 ? 0 : INFINITY) : fabsl((got - truth) / truth) / U;
@@ -99,8 +99,8 @@ static void expect_sin_and_cos(double x, long double *worst)
     *worst = fmaxl(*worst, error_of(got.cos, cosl(x)));
 }
 
-/* Up to the largest position, and near angles where sin or cos is nearly 0 or both are nearly
- * equal. */
+/* The angles reach to the largest position. Some are near angles where sin or cos is nearly 0 or
+ * both are nearly equal. */
 static void sin_and_cos_are_within_5_u(void **state)
 {
     (void)state;
@@ -200,7 +200,8 @@ static void sin_and_cos_near_multiples_are_within_5_u(void **state)
     }
 }
 
-/* Results of binary32. The truth is taken of the rounded product of position and frequency. */
+/* The results are binary32. The true value is computed from the rounded product of position and
+ * frequency. */
 static void cos_and_sin_of_any_position_are_right(void **state)
 {
     (void)state;

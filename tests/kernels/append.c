@@ -60,7 +60,7 @@ struct call {
     uint64_t random;
 };
 
-/* What is fixed in a case; everything else is drawn. */
+/* The fixed part of a case; everything else is drawn. */
 struct kind {
     attnkit_type src_type, dst_type;
     attnkit_rope rope;
@@ -110,8 +110,8 @@ static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbe
     ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
 }
 
-/* By memcpy, because gcc 12 for 64-bit ARM otherwise loses the 32-bit integers when it
- * vectorises. */
+/* Sets a number by memcpy, because gcc 12 for 64-bit ARM otherwise loses the 32-bit integers when
+ * it vectorises. */
 static void set_number(struct numbers *numbers, int b, int64_t value)
 {
     const int32_t narrow = (int32_t)value;
@@ -269,7 +269,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     set_strided(&a->dst_scales, c->scales.strides);
 }
 
-/* A new call. It takes over the memory of the call before. */
+/* Makes a new call. It takes over the memory of the call before. */
 static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -317,8 +317,8 @@ static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* Runs the call on so many threads: up to 2 by a parallel-for, more by a call for each thread. The
- * workspace has exactly the bytes that are asked for. */
+/* Runs the call on `threads` threads: up to 2 by a parallel-for, more by a call for each thread.
+ * The workspace has exactly the bytes that the query returns. */
 static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -422,7 +422,7 @@ static const char *check_call(const struct call *c, const char *isa, int64_t thr
     return wrong;
 }
 
-/* The seed of a draw, different for every kind. */
+/* Returns the seed of a draw, different for every kind. */
 static uint64_t seed_of(const struct kind *k, uint64_t draw)
 {
     const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope,
@@ -433,7 +433,7 @@ static uint64_t seed_of(const struct kind *k, uint64_t draw)
     return seed;
 }
 
-/* The number of draws that differ. */
+/* Returns the number of draws that differ. */
 static int check_kind(const struct kind *k, const char *isa)
 {
     int differ = 0;
@@ -482,7 +482,7 @@ static void isa_writes_tiles_as_a_plain_loop_does(void **state)
 
 /* --- Rotation ----------------------------------------------------------------------------- */
 
-/* An array that ends at an unmapped page. */
+/* Returns an array that ends at an unmapped page. */
 static float *guarded(int slot, int64_t count)
 {
     return (float *)(memory_slots(slot, 1) + SLOT_BYTES) - count;
@@ -521,7 +521,7 @@ static attnkit_rotation small_rotation(attnkit_rope kind)
     return (attnkit_rotation){.size = sizeof(attnkit_rotation), .kind = kind};
 }
 
-/* A small dense call on floats. */
+/* Makes a small dense call on floats. */
 static attnkit_append_args small_args(const attnkit_rotation *rotation, const void *src,
                                       const void *dst)
 {
@@ -542,7 +542,7 @@ static void fill(float *x, int64_t count, uint64_t seed)
         x[i] = random_normal(&seed);
 }
 
-/* Element j of the interleaved row is element order[j] of the halved one. */
+/* Returns the element of the halved row that is element j of the interleaved row. */
 static int order(int j)
 {
     return j % 2 == 0 ? j / 2 : DIM / 2 + j / 2;
@@ -666,7 +666,7 @@ static void rotation_in_place_has_the_same_result(void **state)
         }
 }
 
-/* As for Q in a token-major tensor that has Q, K and V side by side. */
+/* The rows are strided like Q in a token-major tensor that has Q, K and V side by side. */
 static void rotation_in_place_may_be_strided(void **state)
 {
     const struct isa *isa = *state;
@@ -727,7 +727,7 @@ static void check_row_at_a_time(const struct kind *k, const char *isa)
     }
 }
 
-/* Even for rows that share a tile. */
+/* The rows may share a tile. */
 static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
 {
     const struct isa *isa = *state;
@@ -741,7 +741,7 @@ static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
                                         isa->name);
 }
 
-/* The caller's rounding mode does not matter, and is restored. */
+/* The caller's rounding mode changes no bit, and is restored. */
 static void rounding_modes_do_not_matter(void **state)
 {
     const struct isa *isa = *state;

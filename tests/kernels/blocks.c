@@ -2,8 +2,8 @@
  *
  * Conversions of blocks with less than a byte for an element, and of 8-bit floating point, to
  * binary32, and back for types that can be written, by every instruction set or the one that is
- * named. They are compared with the definitions of the formats (tests/support/blocks.h), with the
- * bytes and numbers of ggml's reference, and, by memcmp, with the scalar conversions.
+ * named. The conversions are compared with the definitions of the formats (tests/support/blocks.h),
+ * with the bytes and numbers of ggml's reference, and, by memcmp, with the scalar conversions.
  *
  * `blocks [ISA]`.
  */
@@ -40,7 +40,7 @@ static const enum type written[] = {TYPE_Q4_0, TYPE_Q5_0};
 
 static const struct kernels *scalar;
 
-/* Whether both have equal bits, or are NaN. */
+/* Returns whether both numbers have the same bits, or both are NaN. */
 static bool is_same(float a, float b)
 {
     return bits_from_float(a) == bits_from_float(b) || (isnan(a) && isnan(b));
@@ -229,7 +229,7 @@ static void rows_are_written_as_in_ggml(const struct kernels *kernels)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* The integer of x in a block with this largest element, by the contract of `narrow`. */
+/* Returns the integer of x in a block with this largest element, by the contract of `narrow`. */
 static int model_integer(const struct block_format *f, float x, float largest)
 {
     const float factor = 1.0f / (largest / (float)-f->zero);
@@ -270,7 +270,7 @@ static void expect_block(const struct block_format *f, const float *x, const cha
     }
 }
 
-/* What a block's elements are like. */
+/* Kinds of elements of a block. */
 enum data { NORMAL, WIDE, TINY, HUGE_VALUES, SPECIAL, HALVES, SAME_SIZE, ANY_BITS, DATA };
 
 static float draw(uint64_t *random, enum data data)
@@ -320,7 +320,7 @@ static void random_rows_are_written(const struct kernels *kernels)
 
 /* --- Bounds: rows of every length at every place, beside an unmapped page --------------------- */
 
-/* A row in a slot, `offset` bytes from the slot's end or beginning. */
+/* Returns the place of a row in a slot, `offset` bytes from the slot's end or beginning. */
 static unsigned char *place(int slot, bool at_end, int64_t offset, int64_t size)
 {
     unsigned char *const bytes = (unsigned char *)memory_slots(slot, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A cache whose cells hold keys in any order gives the bits of a dense one in which each key lies
- * in its place, with every kind of mask and every type. Some keys have no cell; cells without a key
+ * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
+ * at its index, with every kind of mask and every type. Some keys have no cell; cells without a key
  * may lie in unmapped memory; several sequences may share a cache. On every instruction set, or on
  * the one that is named.
  */
@@ -39,7 +39,7 @@ enum {
     KIND_LENGTHS = 3,
 };
 
-/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)
@@ -47,7 +47,7 @@ static int case_step(void)
     return is_sampled_run() ? 4 : 1;
 }
 
-/* Whether a sampled run leaves out case n: it takes every third. */
+/* Returns whether a sampled run leaves out case n. A sampled run takes every third case. */
 static bool is_left_out(int n)
 {
     return is_sampled_run() && n % 3 != 0;
@@ -58,7 +58,8 @@ static bool is_left_out(int n)
  * The index of the key of a cell of entry b, or -1.
  */
 
-/* A ring: the last CELLS keys, each in the cell of its index modulo CELLS. */
+/* The cells are a ring of the last CELLS keys: each key is in the cell of its index modulo
+ * CELLS. */
 static int64_t ring(int64_t b, int64_t cell)
 {
     (void)b;
@@ -66,7 +67,7 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* A ring that is not full yet: cells in the order of keys. Entry 1 has fewer. */
+/* The ring is not full yet, so that cells are in the order of keys. Entry 1 has fewer keys. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -77,7 +78,7 @@ static int64_t backwards(int64_t b, int64_t cell)
     return FIRST - 5 * b + CELLS - 1 - cell;
 }
 
-/* Keys in shuffled cells. A tenth of the keys have no cell. */
+/* The cells of keys are shuffled. A tenth of the keys have no cell. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
     const int64_t place = (cell * 293 + 17 * b) % CELLS; /* 293 has no divisor in common */
@@ -90,7 +91,7 @@ static int64_t one_of_several(int64_t b, int64_t cell)
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
 }
 
-/* Two runs of keys, with an empty chunk between them. */
+/* There are two runs of keys, with an empty chunk between them. */
 static int64_t two_runs(int64_t b, int64_t cell)
 {
     if (cell >= 200 + 10 * b)
@@ -163,7 +164,7 @@ static void find_cells(const struct order *order, struct cells *cells)
     }
 }
 
-/* A row of a tensor, writable. */
+/* Returns a row of a tensor, writable. */
 static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
 {
     return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
@@ -190,7 +191,7 @@ static void mask_absent(struct call *c, const struct kind *kind, const struct ce
 /* --- The cache of cells ------------------------------------------------------------------------
  */
 
-/* Moves rows of keys to rows of cells. Rows without a key are NaN, or their scales are. */
+/* Moves rows of keys to rows of cells. Rows without a key are NaN, or have scales of NaN. */
 static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                       const struct cells *cells)
 {
@@ -209,7 +210,7 @@ static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                            (size_t)row_bytes);
 }
 
-/* Moves columns of keys to columns of cells, of so many bits each. */
+/* Moves columns of keys to columns of cells. A column has `bits` bits. */
 static void move_columns(struct call *c, attnkit_tensor *t, int64_t *columns, int bits,
                          const struct cells *cells)
 {
@@ -287,7 +288,7 @@ static int64_t row_bytes_of(attnkit_type type, int64_t dim)
     return bytes_of((enum type)type, dim);
 }
 
-/* The call with its keys in cells. */
+/* Makes the call with its keys in cells. */
 static struct call *in_cells(const struct call *dense, struct cells *cells)
 {
     struct call *const c = call_like(dense);

@@ -4,9 +4,9 @@
  * one that is named: against the scalar conversions by memcmp, and against the definitions of the
  * formats (tests/support/formats.h).
  *
- * `convert [ISA [few]]`: of the 2^32 patterns of a binary32 every 1021st is narrowed, with
- * ATTNKIT_TEST_LONG in the environment every one, which takes minutes. `few` narrows every
- * 100,003rd, because a whole emulated machine is slow.
+ * `convert [ISA [few]]`: every 1021st of the 2^32 patterns of a binary32 is narrowed. With
+ * ATTNKIT_TEST_LONG in the environment every pattern is narrowed, which takes minutes. `few`
+ * narrows every 100,003rd pattern, because a whole emulated machine is slow.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* The position of the first element that differs, or `count`. */
+/* Returns the position of the first element that differs, or `count`. */
 static int64_t first_difference(const void *a, const void *b, size_t size, int64_t count)
 {
     if (memcmp(a, b, size * (size_t)count) == 0)
@@ -211,8 +211,8 @@ static void every_binary32_narrows(const struct kernels *kernels)
 
 /* --- Quantised rows --------------------------------------------------------------------------- */
 
-/* Fails the test unless each x is its byte times the scale, which is exact in binary64, rounded
- * once, or NaN like it. */
+/* Fails the test unless each x is its byte times the scale, rounded once, or NaN if the product is.
+ * The product is exact in binary64. */
 static void expect_products(const int8_t *bytes, float scale, int64_t n, const float *got)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -253,7 +253,7 @@ static void every_block_scale_is_exact(const struct kernels *kernels)
     }
 }
 
-/* What a row's values are like. */
+/* Kinds of values of a row. */
 enum data { NORMAL, WIDE, TINY, HUGE_VALUES, SPECIAL, ZERO, ANY_BITS, DATA };
 
 static float draw(uint64_t *random, enum data data)
@@ -285,7 +285,7 @@ static void draw_row(uint64_t *random, float *x, int64_t n)
         x[i] = draw(random, data);
 }
 
-/* The largest magnitude / 127, or 0x7fc00000. */
+/* Returns the largest magnitude / 127, or 0x7fc00000. */
 static float model_scale(const float *x, int64_t n)
 {
     float most = 0.0f;
@@ -313,7 +313,7 @@ static void expect_group(const float *x, int64_t n, float scale, const int8_t *b
         if (isfinite(scale) != isfinite(again[i]))
             fail_msg("%a by a scale of %a comes back as %a", (double)x[i], (double)scale,
                      (double)again[i]);
-        /* Within half a step, plus the roundings of scale and quotient. */
+        /* The error is at most half a step, plus the roundings of scale and quotient. */
         if (scale >= 0x1p-14f && fabsf(x[i]) <= 127.0f * scale && isfinite(scale) &&
             fabs((double)x[i] - (double)again[i]) > 0.50002 * (double)scale)
             fail_msg("%a by a scale of %a comes back as %a", (double)x[i], (double)scale,
@@ -435,7 +435,7 @@ struct bounded {
     const struct kernels *kernels;
     enum type type;
     int64_t n, group;
-    int elements; /* from the slot's edge */
+    int elements; /* elements from the slot's edge */
     bool at_end;
 };
 
@@ -463,7 +463,7 @@ static void keeps_bounds(const struct bounded *b, uint64_t *random)
     expect_window(row, expected_row, "row to widen");
 }
 
-/* A divisor of n. */
+/* Draws a divisor of n. */
 static int64_t draw_group(uint64_t *random, int64_t n)
 {
     int64_t group = 1 + random_below(random, n);
@@ -498,7 +498,7 @@ enum {
     TILE_ROUNDS = 12,  /* rounds for each type and dim */
 };
 
-/* All patterns as a tile, whose 16 keys have every 16th of them. */
+/* The tile holds all patterns: each of its 16 keys has every 16th pattern. */
 static void every_pattern_of_a_tile_widens(const struct kernels *kernels)
 {
     list_patterns();
@@ -536,7 +536,7 @@ static void gather_row(enum type type, const char *tile, int key, int64_t n, cha
     }
 }
 
-/* Draws a tile of any bits. Its scales have any bits too, or are numbers that keep every byte
+/* Draws a tile of any bits. Its scales have any bits as well, or are numbers that keep every byte
  * exact. */
 static void draw_tile(uint64_t *random, struct window tile, struct window scales)
 {
@@ -549,7 +549,7 @@ static void draw_tile(uint64_t *random, struct window tile, struct window scales
     }
 }
 
-/* A place for a part of a tile, up to a vector from the slot's edge. */
+/* Draws a place for a part of a tile, up to a vector from the slot's edge. */
 static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
 {
     const int64_t room = (SLOT_BYTES - size) / align;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three elementary functions of the canonical order: exp2 and log in plain C against SLEEF's,
- * which define their bits, if SLEEF is installed; all three of every instruction set against plain
- * C; and against binary64; and the fma of plain C against fmaf. The arguments of exp2 are the ones
- * that attention can reach, 0 and below; tanh gets all arguments.
+ * The three elementary functions of the canonical order: exp2 and log in plain C are compared with
+ * the functions of SLEEF, which define their bits, if SLEEF is installed. The three functions of
+ * every instruction set are compared with plain C, and with binary64. The fma in plain C is compared
+ * with fmaf. The arguments of exp2 are the ones that attention can reach, 0 and below; tanh gets all
+ * arguments.
  *
- * By default every 61st argument, which takes 8 seconds natively, in emulators and with sanitizers
- * every 613th; with ATTNKIT_TEST_LONG in the environment all of them, 1.1e9 for exp2, 3.5e8 for log
- * and 2.1e9 for tanh, which takes 8 minutes on one core with FMA.
+ * By default the test takes every 61st argument, in 8 seconds natively. In emulators and with
+ * sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
+ * arguments, 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with FMA.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +28,8 @@
 typedef float function(float x);
 
 #if HAS_SLEEF
-/* Declared as in sleef.h, which hides them from code that is compiled for CPUs without FMA, such as
- * this file. */
+/* These declarations are copies from sleef.h, which hides the functions from code that is compiled
+ * for CPUs without FMA, such as this file. */
 float Sleef_finz_exp2f1_u10purecfma(float x);
 float Sleef_finz_logf1_u10purecfma(float x);
 static function *const sleef_exp2 = Sleef_finz_exp2f1_u10purecfma;
@@ -49,7 +50,7 @@ static uint32_t bits_of(float f)
     return bits;
 }
 
-/* Whether two numbers have the same bits. Any NaN equals any NaN. */
+/* Returns whether two numbers have the same bits. Any NaN equals any NaN. */
 static bool same(float a, float b)
 {
     return bits_of(a) == bits_of(b) || (isnan(a) && isnan(b));
@@ -72,25 +73,25 @@ static uint32_t default_stride(void)
 /* The least x with a 2^x above 0: the tie rounds to LEAST_POWER, which is even. */
 static const float least_exponent = (float)LEAST_POWER - 0.5f;
 
-/* From -0 to least_exponent. */
+/* Walks from -0 to least_exponent. */
 static struct walk exponents(void)
 {
     return (struct walk){bits_of(-0.0f), bits_of(least_exponent) + 1, default_stride()};
 }
 
-/* From least_exponent to -infinity, where 2^x is 0. */
+/* Walks from least_exponent to -infinity, where 2^x is 0. */
 static struct walk far_exponents(void)
 {
     return (struct walk){bits_of(least_exponent) + 1, bits_of(-INFINITY) + 1, 997};
 }
 
-/* Around least_exponent. */
+/* Walks around least_exponent. */
 static struct walk around_the_least_exponent(void)
 {
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* The range of denominators of a softmax, of which the largest weight is over 1/2. */
+/* Walks over the denominators of a softmax, in which the largest weight is over 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
@@ -101,7 +102,7 @@ static struct walk normal_numbers(void)
     return (struct walk){bits_of(0x1p-126f), bits_of(INFINITY), 997};
 }
 
-/* Numbers that are not negative, and infinity. */
+/* Walks over the numbers that are not negative, and infinity. */
 static struct walk positive_numbers(void)
 {
     return (struct walk){0, bits_of(INFINITY) + 1, default_stride()};
@@ -112,8 +113,8 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Fewer arguments of the same range, for checks that already follow from the bits of scalar_tanh or
- * of SLEEF. */
+/* Takes fewer arguments of the same range, for checks that already follow from the bits of
+ * scalar_tanh or of SLEEF. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;
@@ -155,7 +156,7 @@ static float our_tanh(float x)
     return scalar_tanh(x);
 }
 
-/* The number of arguments at which two arrays differ; prints the first. */
+/* Returns the number of arguments at which two arrays differ; prints the first. */
 static size_t count_different(const char *name, size_t n, const float *x, const float *expected,
                               const float *got)
 {
@@ -304,7 +305,7 @@ static void isa_has_the_bits_of_scalar(void **state)
 
 /* --- Accuracy -------------------------------------------------------------------------------- */
 
-/* The error of a result in ulp of the true value. */
+/* Returns the error of a result in ulp of the true value. */
 static double ulp_error(float got, double truth)
 {
     return fabs(got - truth) / ldexp(1.0, ilogb(truth) - 23);
@@ -348,8 +349,8 @@ static void log_is_within_an_ulp(void **state)
     assert_true(isnan(scalar_log(NAN)));
 }
 
-/* From 0 to infinity. Below 2^-25, tanh x is x; from 9.011 on it is 1. It rises up to rounding: no
- * result is more than two units below an earlier one. */
+/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x; from 9.011 on it is 1. tanh rises
+ * except for roundings: no result is more than two units below an earlier result. */
 static void tanh_is_within_three_ulp(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of few keys and rows and many heads, which share vectors: the bits of the reference in
+ * Calls of few keys and rows and many heads, which share vectors, have the bits of the reference in
  * every layout, with rows that see different numbers of keys, or none. A case is drawn from its
  * number.
  *

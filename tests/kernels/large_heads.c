@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decoding from heads that are larger than L2, for which kernels have loops of their own that
- * prefetch differently. Head-major and token-major, every instruction set has the bits of the
- * scalar kernels on dense binary32 copies of the same numbers.
+ * prefetch differently. In head-major and token-major layouts, every instruction set has the bits
+ * of the scalar kernels on dense binary32 copies of the same numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -108,7 +108,7 @@ static void types_and_layouts_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* Kinds for which the loops take different branches. */
+/* Kinds of maps for which the loops take different branches. */
 static const struct linear_kind ways[] = {
     {.bias = true},
     {.y_type = ATTNKIT_BF16},
@@ -130,7 +130,7 @@ static void shapes_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* More than one block of rows, panel and block of inputs. */
+/* The shapes have more than one block of rows, panel and block of inputs. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {
@@ -232,7 +232,7 @@ static void packing_is_the_same_for_any_threads(void **state)
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* y of one row and one output, with many rows and outputs beside it. */
+/* Computes y of one row and one output, with many rows and outputs beside it. */
 static float value(const float *x, const float *w, int64_t in_dim, const float *bias, bool many,
                    const char *isa)
 {

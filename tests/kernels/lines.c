@@ -47,8 +47,8 @@ static void expect_floats(const char *what, const float *got, const float *expec
     fail();
 }
 
-/* Memory for `count` elements of so many bytes. Half of the time it ends some elements before the
- * unmapped page, so that it is aligned to no more than an element. */
+/* Allocates memory for `count` elements of `bytes` bytes. Half of the time it ends some elements
+ * before the unmapped page, so that it is aligned to no more than an element. */
 static struct guarded new_elements(uint64_t *random, size_t count, size_t bytes)
 {
     const size_t apart = random_below(random, 2) ? bytes * (size_t)random_below(random, 16) : 0;
@@ -64,7 +64,7 @@ static struct guarded new_line(uint64_t *random)
     return new_elements(random, KEY_BLOCK, sizeof(float));
 }
 
-/* Whether only the first `bytes` bytes have been written. Overwrites them. */
+/* Returns whether only the first `bytes` bytes have been written. Overwrites them. */
 static bool is_all_else_untouched(struct guarded *memory, size_t bytes)
 {
     const char *const first = memory->mapping + SLOT_BYTES;
@@ -201,7 +201,7 @@ static void bits_are_the_numbers_that_mask_nothing(void **state)
 
 /* --- Lines of a bias -------------------------------------------------------------------------- */
 
-/* Step 3 of the canonical order in kernels/README.md. */
+/* Computes step 3 of the canonical order in kernels/README.md. */
 static float model_bias(const struct bias_line *what, const float *numbers, int i)
 {
     float b = 0.0f;
@@ -275,7 +275,7 @@ static void bias_lines_are_as_the_canonical_order_has_them(void **state)
     }
 }
 
-/* Distances around the largest integers of binary32, of 32 bits and of 64 bits. */
+/* The distances are around the largest integers of binary32, of 32 bits and of 64 bits. */
 static void slopes_times_any_distance_are_rounded_once(void **state)
 {
     static const int64_t edges[] = {0,         1 << 24,   INT32_MAX,        INT32_MIN,
@@ -330,7 +330,7 @@ static void check_keep(const struct kernels *kernels, const struct keep_line *wh
     end_line(&line);
 }
 
-/* Positions and keys beyond 32 bits and beyond 48 bits. */
+/* Positions and keys reach beyond 32 bits and beyond 48 bits. */
 static void factors_are_kept_by_seed_head_position_and_key(void **state)
 {
     static const uint64_t positions[] = {0,
@@ -442,7 +442,7 @@ static void numbers_of_some_keys_go_back_to_their_places(void **state)
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* Memory with `count` random numbers. */
+/* Allocates memory with `count` random numbers. */
 static struct guarded new_numbers(uint64_t *random, int count)
 {
     struct guarded memory = new_elements(random, (size_t)count, sizeof(float));

@@ -31,7 +31,7 @@ enum {
     WORKSPACE = 1 << 20,
 };
 
-/* Bits of a scale, and the factor that makes scores with it a few units. */
+/* Bits of a scale, and the factor with which scores are a few units large. */
 struct scale {
     uint32_t bits;
     float factor;
@@ -76,8 +76,9 @@ static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
     }
 }
 
-/* Some keys whose bytes are negative have the scale. If it is infinite, only rows whose q is
- * negative become NaN. Other keys have a scale that gives scores of about the same size. */
+/* Returns the scale of a key. Some keys whose bytes are negative have the tested scale. If this
+ * scale is infinite, only rows whose q is negative become NaN. Other keys have a scale that gives
+ * scores of about the same size. */
 static uint32_t scale_of(enum type type, const struct scale *scale, int key)
 {
     const float ordinary = 0x1p-17f / scale->factor;
@@ -87,7 +88,7 @@ static uint32_t scale_of(enum type type, const struct scale *scale, int key)
     return key % 12 == 1 ? scale->bits : bits;
 }
 
-/* Draws a key: its row, the same in its tile, and the numbers to which it widens. */
+/* Draws a key: its row, the same elements in its tile, and the numbers to which they widen. */
 static void draw_key(uint64_t *random, enum type type, const struct scale *scale, int dim, int key)
 {
     char *const row = rows + key * bytes_of(type, dim);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The harness must catch a wrong kernel. Each mutant is the best table of this machine with one
- * entry that makes one small mistake; a few dozen cases, as same_bits runs them, must find it.
- * The mutants run in a child process, because an access outside a row ends in a signal.
+ * entry that makes one small mistake; a few dozen cases, run as in same_bits, must find the
+ * mistake. The mutants run in a child process, because an access outside a row ends in a signal.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -202,8 +202,8 @@ static void widen_matrix_swaps_outputs(enum type type, const void *tile, int64_t
 /* --- Running them ------------------------------------------------------------------------------
  */
 
-/* Linear maps of few rows and many, of f32 and of a type that has to be widened, next to unmapped
- * pages. */
+/* Returns whether any linear map has other bits: maps of few rows and many, of f32 and of a type
+ * that has to be widened, next to unmapped pages. */
 static bool any_linear_difference(struct runner runner)
 {
     static const struct linear_shape linear_shapes[] = {{3, 40, 70}, {40, 300, 70}};
@@ -241,7 +241,8 @@ static bool any_difference(const struct kernels *kernels)
     return false;
 }
 
-/* Whether a child process sees a difference. Its output and core dump are discarded. */
+/* Returns whether a child process sees a difference. The output and the core dump of the child are
+ * discarded. */
 static bool caught(const struct kernels *kernels)
 {
     fflush(stdout);

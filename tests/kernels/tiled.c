@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on tiled K: the same keys, appended as rows and as tiles, give the same bits, which are
- * those of the scalar reference on either. A case is drawn from its number: types, groups of
- * scales, dims, lengths, pages, strides, threads; the keys as a whole and in two parts. Tiles are
- * NaN past the last key, and lie next to unmapped pages.
+ * Attention on tiled K: the same keys, appended as rows and as tiles, give the same bits, and both
+ * have the bits of the scalar reference. A case is drawn from its number: types, groups of scales,
+ * dims, lengths, pages, strides, threads; the keys as a whole and in two parts. Tiles are NaN past
+ * the last key, and lie next to unmapped pages.
  *
  * `tiled [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
  */
@@ -32,7 +32,7 @@ enum {
     MAX_BATCH = 3,
     MAX_KV_LEN = 1500,
     MAX_TABLE = MAX_BATCH * (MAX_KV_LEN / ATTNKIT_TILE_KEYS + 2),
-    NOT_WRITTEN = 0xff, /* a byte; a NaN in every type that has one */
+    NOT_WRITTEN = 0xff, /* a byte that makes NaN in every type that has NaN */
 };
 
 static struct {
@@ -97,7 +97,7 @@ static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
     return dims[below(c, 16)];
 }
 
-/* How many multiply-adds the reference takes. */
+/* Returns how many multiply-adds the reference takes. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
@@ -170,7 +170,7 @@ static int64_t group_of(int64_t group, int64_t dim)
     return group ? group : dim;
 }
 
-/* Bytes of a row of each of the tensors. */
+/* Returns the bytes of a row of a tensor. */
 static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -190,8 +190,8 @@ static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
     }
 }
 
-/* Rows or tiles in memory of a head. They end with the last one that has a key, although kv_len is
- * larger. */
+/* Returns the rows or tiles of a head in memory. They end with the last row or tile that has a key,
+ * although kv_len is larger. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
     const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;
@@ -199,7 +199,7 @@ static int64_t rows_there(const struct drawn *c, enum tensor_index t)
     return !is_one ? c->tensors[t].count[2] : is_tiled(t) ? (keys + 15) / 16 : keys;
 }
 
-/* Bytes up to the end of the last of `rows` rows or tiles. */
+/* Returns the bytes up to the end of the last of `rows` rows or tiles. */
 static size_t size_with(const struct placed *p, int64_t rows)
 {
     if (p->count[0] == 0 || rows == 0 || p->bytes == 0)
@@ -290,7 +290,7 @@ static struct drawn *new_case(int number)
     a->size = sizeof *a;
     groups_init(&c->groups);
     a->k.type = number % TYPES;
-    a->v.type = number / TYPES % (TYPES + 1) % TYPES; /* often the type of prefill */
+    a->v.type = number / TYPES % (TYPES + 1) % TYPES; /* often the type that prefill takes */
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);
@@ -394,7 +394,7 @@ static void skip_rows(attnkit_tensor *t, int64_t rows)
         t->data = (const char *)t->data + rows * t->strides[2];
 }
 
-/* Makes a call with strides begin at key `first`, at the edge of a chunk and of a page. */
+/* Lets a call with strides begin at key `first`, at the edge of a chunk and of a page. */
 static void skip_keys(const struct drawn *c, int64_t first, struct request *r,
                       int64_t kv_lens[MAX_BATCH])
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every entry of the table of every instruction set, or of the named one, by itself against the
- * contract of kernels.h in plain C, so that a failure names the tile. A round draws a shape and
- * data from its number, and the dims go through all values. Rows of the caller lie in guarded
- * slots; scratch of the library lies between canaries.
+ * Every entry of the kernel table of every instruction set, or of the named one, is compared by
+ * itself with the contract of kernels.h in plain C, so that a failure names the tile. A round draws
+ * a shape and data from its number, and the dims go through all values. Rows of the caller lie in
+ * guarded slots; scratch of the library lies between canaries.
  *
  * `tiles [ISA [SEED]]`
  */
@@ -29,7 +29,7 @@ enum {
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
 };
 
-/* What values are like; all but SPECIAL are finite. */
+/* Kinds of values; all but SPECIAL are finite. */
 enum data {
     UNIFORM, /* in [-1, 1) */
     WIDE,    /* of exponents far apart */
@@ -43,8 +43,8 @@ struct round {
     uint64_t random;
     int number;
     int head_dim, value_dim, keys;
-    int rows;  /* in decode; in a panel, the lanes that are in use */
-    int lanes; /* in a panel */
+    int rows;  /* rows of decode; in a panel, the lanes that are in use */
+    int lanes; /* lanes of a panel */
     int head;  /* in decode, the head whose operands are drawn: 0 or 1 */
     enum data data;
     int64_t compared; /* values compared in all rounds so far */
@@ -77,7 +77,7 @@ static bool is_untouched(const void *memory, size_t size)
     return true;
 }
 
-/* Memory for `count` floats, `misalignment` floats behind an aligned address. */
+/* Allocates memory for `count` floats, `misalignment` floats behind an aligned address. */
 static float *take(size_t count, size_t misalignment)
 {
     const size_t before = pool.used;
@@ -132,7 +132,7 @@ enum {
     REGION_SLOTS = MAX_REGION_ROWS + 2,
 };
 
-/* `count` rows of so many bytes. */
+/* Places `count` rows of `bytes` bytes each. */
 static struct rows place_bytes(struct round *w, enum region region, int count, int64_t bytes)
 {
     const int slot = (int)region * REGION_SLOTS + 1;
@@ -160,7 +160,7 @@ static float *row_at(struct rows rows, int i)
     return (float *)(rows.first + i * rows.stride);
 }
 
-/* Whether the slot of a row is untouched outside the row. Puts the pattern over the row. */
+/* Returns whether the slot of a row is untouched outside the row. Puts the pattern over the row. */
 static bool is_all_else_untouched(float *row, int64_t dim)
 {
     const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
@@ -192,7 +192,7 @@ static void map_places(void)
             0);
 }
 
-/* Memory of so many bytes in a place, sometimes a few elements of `align` bytes from its edge. The
+/* Takes `bytes` bytes of a place, sometimes a few elements of `align` bytes from its edge. The
  * place is filled with NaN of every type. */
 static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
 {
@@ -320,8 +320,8 @@ static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
     }
 }
 
-/* Draws states. A NaN weight makes every column NaN; a weight of 0 only columns in which V is not
- * finite. */
+/* Draws states. A weight of NaN makes every column NaN; a weight of 0 makes only those columns NaN
+ * in which V is not finite. */
 static void draw_states(struct round *w, struct states *s)
 {
     for (int r = 0; r < s->rows; r++) {
@@ -344,7 +344,8 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Whether to draw a single value that is not finite among finite ones, which the tile must find. */
+/* Returns whether to draw a single value that is not finite among finite ones, which the tile must
+ * find. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
@@ -390,7 +391,8 @@ static struct total take_total(const struct round *w)
                           take_doubles(lanes * (size_t)w->value_dim)};
 }
 
-/* A number near x with more bits than binary32 has, sometimes far beyond the range of binary32. */
+/* Draws a number near x with more bits than binary32 has, sometimes far beyond the range of
+ * binary32. */
 static double draw_wide(struct round *w, float x)
 {
     static const double far[] = {0x1p130, 0x1p900, 0x1p-140, 0x1p-1000};
@@ -496,7 +498,7 @@ static float chain(const float *a, int64_t a_step, const float *b, int64_t b_ste
     return sum;
 }
 
-/* The chain over the keys of weights, which lie `step` apart, times a column of V. */
+/* Computes the chain over the keys: weights, which lie `step` apart, times a column of V. */
 static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
 {
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
@@ -666,7 +668,7 @@ static void check_scores(struct round *w)
     expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
 }
 
-/* NULL, or how many keys each lane sees. */
+/* Draws how many keys each lane sees, or returns NULL. */
 static const int32_t *draw_visible_lanes(struct round *w)
 {
     if (random_below(&w->random, 3) == 0)
@@ -880,7 +882,7 @@ static void check_finish(struct round *w)
 }
 
 /* Divides again in binary64 if a value is not finite, as the callers of finish do. Returns whether
- * there was one. */
+ * a value was not finite. */
 static bool divide_again(const double *o, int64_t step, double divisor, int64_t n, float *out)
 {
     bool found = false;
@@ -893,7 +895,7 @@ static bool divide_again(const double *o, int64_t step, double divisor, int64_t 
     return found;
 }
 
-/* Draws an o of binary32, with which finish does not read the total's o. */
+/* Draws an o of binary32, which finish reads instead of the total's o. */
 static const float *draw_chunk_out(struct round *w, const struct total *total, double *model_out)
 {
     struct states s = take_panel_states(w);
@@ -968,7 +970,7 @@ static void repeat_row(struct stored *s, int key, int from)
     set_row(s, key, (struct key_row){s->row[from], s->scales[from]});
 }
 
-/* A type that rows of so many elements can have. */
+/* Draws a type that rows of so many elements can have. */
 static enum type draw_type(struct round *w, int64_t dim)
 {
     const enum type type = (enum type)random_below(&w->random, 5);
@@ -1078,7 +1080,7 @@ static int64_t draw_tile_group(struct round *w, int64_t dim)
     return group;
 }
 
-/* The address of a key's sixteenth of its tile, which the library takes for its row. */
+/* Returns the address of a key's sixteenth of its tile, which the library takes for its row. */
 static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
 {
     const int64_t in_tile = key % TILE_KEYS;
@@ -1229,7 +1231,7 @@ static void check_decode_finish(struct round *w)
     expect_bits("rows not finite in place", found, expected);
 }
 
-/* A line of a total between unmapped pages, drawn, and a copy of it. */
+/* Draws a line of a total between unmapped pages, and a copy of it. */
 static struct guarded draw_guarded_doubles(struct round *w, double *copy)
 {
     const size_t count = (size_t)w->value_dim;
@@ -1244,7 +1246,7 @@ static struct guarded draw_guarded_doubles(struct round *w, double *copy)
     return line;
 }
 
-/* A power of two or 0, NaN, or such a power times the l of a part. */
+/* Draws a power of two or 0, NaN, or such a power times the l of a part. */
 static double draw_factor(struct round *w)
 {
     const float power = scalar_exp2(-(float)random_below(&w->random, 110));
@@ -1308,7 +1310,7 @@ static void check_quotient_row(struct round *w)
     assert_true(is_all_else_untouched(out, w->value_dim));
 }
 
-/* Lanes are heads; each row has a vector of heads. */
+/* Lanes are heads here, and each row has a vector of heads. */
 static void check_head_scores(struct round *w)
 {
     const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
@@ -1391,7 +1393,7 @@ struct matrix {
     float *wide;
 };
 
-/* A matrix of w->value_dim outputs and w->head_dim inputs. */
+/* Makes a matrix of w->value_dim outputs and w->head_dim inputs. */
 static struct matrix new_matrix(const struct round *w, enum type type)
 {
     return (struct matrix){.type = type,
@@ -1412,7 +1414,7 @@ static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, pt
     }
 }
 
-/* Element o of a row of y. */
+/* Returns element o of a row of y. */
 static float model_product(const struct round *w, const float *x, const struct matrix *m, int o,
                            float y, const float *bias)
 {
@@ -1437,8 +1439,8 @@ static void check_widen_matrix(struct round *w)
     expect(w, "out", got, expected, count, EXACT_ZEROS);
 }
 
-/* x in the groups of struct product, in memory that ends at an unmapped page. Lanes without a row
- * are NaN. */
+/* Puts x into the groups of struct product, in memory that ends at an unmapped page. Lanes without
+ * a row are NaN. */
 static struct guarded grouped(const struct round *w, struct rows x)
 {
     const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
@@ -1469,7 +1471,7 @@ static void check_product(struct round *w)
     const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
     const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
     const int64_t from = random_below(
-        &w->random, 3); /* what the chain begins with: +0, y itself, or numbers elsewhere */
+        &w->random, 3); /* first number of the chain: +0, y itself, or numbers elsewhere */
     const struct rows sums = from == 1 ? y : apart;
     const struct next_tiles ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
                                      random_below(&w->random, m.tiles + 1), m.tile_bytes};
@@ -1580,8 +1582,8 @@ static int whole_blocks(int dim)
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
-/* Both dims go through all values. In decode, where both count and cost, they do so by turns, and
- * some are made longer so that they can be TYPE_Q8_0. A matrix has them as its inputs and
+/* Both dims go through all values. In decode, where both dims matter and cost time, they take
+ * turns, and some are made longer to allow TYPE_Q8_0. A matrix has the dims as its inputs and
  * outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {

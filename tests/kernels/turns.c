@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches, and each
- * prefetches a part of the next block for all: together the parts cover it once, in the order of
- * memory, and results have the bits of the same heads one after the other.
+ * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches. Each head
+ * prefetches a part of the next block for all heads. Together the parts cover the next block once,
+ * in the order of memory, and results have the bits of the same heads one after the other.
  *
  * `turns [ISA]`
  */
@@ -47,7 +47,7 @@ enum {
 
 static char k[1], v[1]; /* only their addresses are used */
 
-/* Attention of `turns` heads, with a gap in bytes after the rows of a token. */
+/* Makes an attention of `turns` heads, with a gap in bytes after the rows of a token. */
 static struct attention heads_side_by_side(int turns, int gap)
 {
     const struct strides strides = {.head = BYTES, .row = turns * BYTES + gap};
@@ -55,7 +55,7 @@ static struct attention heads_side_by_side(int turns, int gap)
                               .v = {.type = TYPE_BF16, .first = v, .stride = strides, .dim = DIM}};
 }
 
-/* The scalar kernels, which are first in the list and run everywhere. */
+/* Returns the scalar kernels, which are first in the list and run everywhere. */
 static const struct kernels *plain_c(void)
 {
     const struct isa *isas;
@@ -63,8 +63,8 @@ static const struct kernels *plain_c(void)
     return isas[0].kernels;
 }
 
-/* The block that head `turn` works on: it has `keys` keys, and the next block, which is prefetched,
- * has `next_keys`. */
+/* Makes the block that head `turn` works on. It has `keys` keys, and the next block, which is
+ * prefetched, has `next_keys` keys. */
 static struct decode_block point(const struct attention *a, struct row_room *room, int turn,
                                  int keys, int next_keys)
 {
@@ -122,8 +122,8 @@ static void parts_of_all_turns_are_the_next_block(void **state)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* A call, with K and V twice: as [keys][heads][dim] with a gap after each token, and as
- * [heads][keys][dim] without. */
+/* A call that has K and V twice: as [keys][heads][dim] with a gap after each token, and as
+ * [heads][keys][dim] without gaps. */
 struct call {
     attnkit_attention_args args;
     char *tokens[2], *heads[2];
@@ -137,7 +137,7 @@ static void *must_have(size_t bytes)
     return memory;
 }
 
-/* The bits of a number of [-2, 2], in either type. */
+/* Draws the bits of a number of [-2, 2], in either type. */
 static uint16_t draw_number(uint64_t *random, attnkit_type type)
 {
     const uint16_t sign = (uint16_t)(random_below(random, 2) << 15);

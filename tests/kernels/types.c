@@ -65,13 +65,13 @@ static struct {
     int only; /* the only case, or -1 for all */
 } options = {.only = -1};
 
-/* The running test: how many cases differ, and the number of the current case. */
+/* State of the running test: how many cases differ, and the number of the current case. */
 static int differing;
 static int number_in_work = -1;
 
 /* --- A case: shape, types, options and the stored rows ---------------------------------------- */
 
-/* What the elements, or the scales, of a tensor are like. */
+/* Kinds of elements, or of scales, of a tensor. */
 enum data { PLAIN, TINY, SPECIAL, DATA };
 
 struct sample {
@@ -108,7 +108,7 @@ static int64_t group_of(const struct sample *s, enum tensor_index t)
     return storage->v_scale_group ? storage->v_scale_group : s->args.value_dim;
 }
 
-/* Elements of a row; 0 if the case has no such tensor. */
+/* Returns the elements of a row; 0 if the case has no tensor t. */
 static int64_t dim_of(const struct sample *s, enum tensor_index t)
 {
     switch (t) {
@@ -162,7 +162,7 @@ static int64_t q_offset_of(const struct sample *s, int64_t b)
     return s->args.align == ATTNKIT_ALIGN_OFFSETS ? s->q_offsets[b] : 0;
 }
 
-/* The keys that row i of a batch entry sees. */
+/* Returns the keys that row i of a batch entry sees. */
 static int64_t keys_seen(const struct sample *s, int64_t b, int64_t i)
 {
     const int64_t keys = kv_len_of(s, b), position = q_offset_of(s, b) + i;
@@ -194,7 +194,7 @@ static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
     return dims[below(s, 20)];
 }
 
-/* How many multiply-adds the reference takes. */
+/* Returns how many multiply-adds the reference takes. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
@@ -254,7 +254,7 @@ static bool is_special(struct source from)
     return from.data == SPECIAL && random_below(from.random, from.one_in) == 0;
 }
 
-/* A number below 2^-shift, or a special one. */
+/* Draws a number below 2^-shift, or a special one. */
 static float draw_float(struct source from, int shift)
 {
     static const uint32_t specials[] = {0x7fc00000, 0xffa00001, 0x7f800000, 0xff800000,
@@ -339,7 +339,7 @@ static void draw_tensor(struct sample *s, enum tensor_index t)
 
 /* --- What is expected ------------------------------------------------------------------------- */
 
-/* Dense binary32 copies of a tensor's rows. */
+/* Returns dense binary32 copies of a tensor's rows. */
 static float *widened(const struct sample *s, enum tensor_index t)
 {
     const int64_t dim = dim_of(s, t), heads = heads_of(s, t), rows = rows_of(s, t);
@@ -378,8 +378,8 @@ static void expect_reference(struct sample *s)
     free(v);
 }
 
-/* A case by its number. Successive numbers go through the types of K and V, and, at other paces,
- * through the other types, layouts and page sizes. */
+/* Makes a case from its number. Successive numbers go through the types of K and V, and, at other
+ * paces, through the other types, layouts and page sizes. */
 static struct sample *new_sample(int number, bool shared)
 {
     struct sample *s = calloc(1, sizeof *s);
@@ -448,7 +448,7 @@ static char *row_at(const struct tensor *t, int64_t outer, int64_t head, int64_t
     return t->first + outer * t->strides[0] + head * t->strides[1] + row * t->strides[2];
 }
 
-/* A row of a tensor of the call, in its page if there are pages. */
+/* Returns a row of a tensor of the call, in its page if there are pages. */
 static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_t h, int64_t i)
 {
     const attnkit_pages *const p = &c->groups.pages;
@@ -549,7 +549,7 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 
 /* --- Filling them ----------------------------------------------------------------------------- */
 
-/* 16 bits that make a signalling NaN of an element or of its scale. */
+/* Returns 16 bits that make a signalling NaN of an element or of its scale. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)
@@ -618,7 +618,7 @@ static void set_tensors(struct call *c, enum rows_layout layout)
     }
 }
 
-/* Whether there are about enough slots for all rows. */
+/* Returns whether there are about enough slots for all rows. */
 static bool fits_slots(const struct sample *s, int64_t page_size)
 {
     const attnkit_attention_args *a = &s->args;
@@ -626,7 +626,8 @@ static bool fits_slots(const struct sample *s, int64_t page_size)
     return 3 * a->batch * a->q_heads * a->q_len + 4 * kv_rows <= MOST_GUARDED;
 }
 
-/* Lays the case out, as near to the layout asked for as it allows. page_size 0: no pages. */
+/* Lays the case out in the given layout, or in the nearest one that the case allows. A page_size of
+ * 0 means no pages. */
 static struct call *lay_out(const struct sample *s, enum rows_layout layout, int64_t page_size)
 {
     struct call *c = &call;
@@ -720,7 +721,7 @@ static bool row_is_right(const struct call *c, int64_t b, int64_t h, int64_t i)
            same_bits(s->expected.lse + row, (const float *)row_in(c, LSE, b, h, i), 1);
 }
 
-/* Compares the rows. Returns NULL or what is wrong. Puts the outputs back. */
+/* Compares the rows, and puts the outputs back. Returns NULL, or a text that says what is wrong. */
 static const char *check_rows(const struct call *c, const struct row_run *rows, const char *isa,
                               int threads)
 {
@@ -757,7 +758,8 @@ static void check_whole(const struct call *c)
         report(c, "the call", options.isa[i], check_rows(c, &all, options.isa[i], c->s->threads));
 }
 
-/* One row of each head is a decoding step, a few are a chunk of a prefill. */
+/* Runs parts of the case: one row of each head is a decoding step, a few rows are a chunk of a
+ * prefill. */
 static void check_parts(const struct call *c)
 {
     uint64_t random = c->s->random;
@@ -774,7 +776,7 @@ static void check_parts(const struct call *c)
 
 /* --- Tests ------------------------------------------------------------------------------------ */
 
-/* The numbers of a test's cases, `step` apart; or only the one that was asked for. */
+/* The numbers of a test's cases, `step` apart; or only the requested number. */
 struct numbers {
     int first, end, step;
 };
@@ -831,8 +833,8 @@ static void check_every_layout(int number, bool shared)
     free_sample(s);
 }
 
-/* Each number has other types of K and of V than the one before. A sampled run takes half of the
- * cases: with rows of their own and shared ones in turn. */
+/* Each number has other types of K and of V than the number before. A sampled run takes half of the
+ * cases; their rows are shared and not shared by turns. */
 static void every_layout_and_page_size_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -857,8 +859,8 @@ static void poison_unseen(const struct call *c, enum tensor_index t, int64_t las
                 fill_halves(row_in(c, t, b, h, key), (size_t)c->tensors[t].row_bytes, half);
 }
 
-/* Whether row `last` masks keys that the last row sees. Not if batch entries or heads share K and
- * V, because one may see what another masks. */
+/* Returns whether row `last` masks keys that the last row sees. Returns false if batch entries or
+ * heads share K and V, because one entry or head may see a key that another masks. */
 static bool has_masked_keys(const struct sample *s, int64_t last)
 {
     bool any = false;

@@ -23,7 +23,7 @@ static int64_t position_of_row_0(const struct query *q, int64_t rows)
     }
 }
 
-/* The length of packed entry b. */
+/* Returns the length of packed entry b. */
 static int64_t length_of(attnkit_ints cu_seqlens, int64_t b)
 {
     return ints_at(cu_seqlens, b + 1) - ints_at(cu_seqlens, b);
@@ -61,7 +61,7 @@ struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t
 
 /* --- Rows as they are stored ------------------------------------------------------------------ */
 
-/* The address of index {outer, head, row} of a tensor, which is dense unless it is
+/* Returns the address of index {outer, head, row} of a tensor. The tensor is dense unless it is
  * ATTNKIT_STRIDED. */
 static const char *element_at(const attnkit_tensor *tensor, const int64_t count[2],
                               int64_t row_bytes, const int64_t index[3])
@@ -110,7 +110,7 @@ static struct stored stored_v(const struct query *q)
                            .group = storage->v_scale_group ? storage->v_scale_group : q->value_dim};
 }
 
-/* Copies row `at` out of a tile: its elements and, for TYPE_I8, its scales. */
+/* Copies row `at` out of a tile: the elements and, for TYPE_I8, the scales. */
 static void take_out_of_tile(const struct stored *s, const char *tile, const float *tile_scales,
                              int64_t at, char *row, float *scales)
 {
@@ -129,7 +129,7 @@ static void take_out_of_tile(const struct stored *s, const char *tile, const flo
     }
 }
 
-/* The indices of the row of a key: in pages, packed or neither. */
+/* Finds the indices of the row of a key, in pages, packed, or neither. */
 static void locate(const struct query *q, int64_t key, int64_t index[3])
 {
     const attnkit_pages *const pages = &q->groups.pages;
@@ -188,7 +188,7 @@ void query_v(const struct query *q, int64_t key, float *out)
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* The row's line of a mask, or NULL if the mask has no column for the key. */
+/* Returns the row's line of a mask, or NULL if the mask has no column for the key. */
 static const char *mask_line(const struct query *q, const attnkit_tensor *mask, int64_t columns,
                              int64_t line_bytes, int64_t key)
 {
@@ -276,7 +276,7 @@ bool query_sees(const struct query *q, int64_t key)
 
 /* --- Dropout ---------------------------------------------------------------------------------- */
 
-/* One of the ten rounds of Philox4x32. */
+/* Computes one of the ten rounds of Philox4x32. */
 static void philox_round(uint32_t w[4], uint32_t key_0, uint32_t key_1)
 {
     const uint64_t a = (uint64_t)w[0] * 0xd2511f53, b = (uint64_t)w[2] * 0xcd9e8d57;

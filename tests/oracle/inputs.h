@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The meaning of attention's arguments for one query row, by attnkit.h and without code of the
- * library. It covers the elements of q, k and v as binary32, the keys that the row sees, the
- * numbers that are added to their scores, and the weights that are dropped. For tests.
+ * library. The file covers the elements of q, k and v as binary32, the keys that the row sees, the
+ * numbers that are added to their scores, and the weights that dropout drops.
  */
 #ifndef ATTNKIT_TEST_INPUTS_H
 #define ATTNKIT_TEST_INPUTS_H
@@ -19,11 +19,11 @@ struct query {
     int64_t batch, head, kv_head;
     int64_t outer, row; /* indices in tensors of query rows; packed: 0 and the row among all rows */
     int64_t keys;       /* keys of the entry, seen or not */
-    int64_t value_dim;  /* with its default filled in */
+    int64_t value_dim;  /* of args, or the default */
     __int128_t position; /* the row's position, if it has one */
 };
 
-/* Row `row` of query head `head` of batch entry `batch`. */
+/* Returns row `row` of query head `head` of batch entry `batch`. */
 struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t head, int64_t row);
 
 /* Rows as binary32, of head_dim or value_dim elements. */
@@ -33,10 +33,10 @@ void query_v(const struct query *q, int64_t key, float *out);
 
 bool query_sees(const struct query *q, int64_t key);
 
-/* The bias of a key that the row sees; 0 without a bias. */
+/* Returns the bias of a key that the row sees; 0 without a bias. */
 float query_bias(const struct query *q, int64_t key);
 
-/* Key minus position, which ALiBi multiplies. */
+/* Returns key index minus position, which ALiBi multiplies by its slope. */
 __int128_t query_distance(const struct query *q, int64_t key);
 
 bool query_drops(const struct query *q, int64_t key);

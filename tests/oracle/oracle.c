@@ -1,72 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound, step by step of the canonical order. Computed values have a hat: s^. One rounding is
- * a factor in [1/(1+u), 1+u] with u = 2^-24, so n of them are one in [exp(-nu), exp(nu)]; where the
- * result is subnormal it also loses at most e = 2^-150.
+ * The bound, step by step of the canonical order. Computed values have a hat: s^. One rounding is a
+ * factor in [1/(1+u), 1+u] with u = 2^-24, so n roundings are a factor in [exp(-nu), exp(nu)]. A
+ * subnormal result also loses at most e = 2^-150.
  *
  * Scores. A chain of D has D roundings: |s^ - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du).
- * A factor c has u, and a few 2^-53 from binary64; s c is off by |s^ - s| |c^| + |s| |c^ - c|, and
- * rounded once. With a softcap that is y, and z = tanh y, off by
- *   - what y's error moves it: tanh rises, so at most to tanh(|y| +- |y^ - y|),
+ * A factor c has a relative error of u, and a few 2^-53 from binary64. s c is off by |s^ - s| |c^|
+ * + |s| |c^ - c|, and rounded once. With a softcap this product is y, and z = tanh y is off by
+ *   - the effect of y's error: tanh rises, so z moves at most to tanh(|y| +- |y^ - y|),
  *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e,
- * and z has the factor cap c. A bias is rounded once for its unit and its head's factor (whose
- * product has u, and is infinite beyond binary32); a maximum with the least bias, which has u in
- * log2, adds nothing to that. ALiBi's slope is rounded once, too, its distance once, from 2^24 on,
- * and their product once; their sum once, if there are both. Score and bias are added in one go
- * with the product, in its rounding. In all, t_j is off by at most dt_j.
+ * and z has the factor cap c. A bias is rounded once for the product of its unit and its head's
+ * factor; this product has a relative error of u, and is infinite beyond binary32. The maximum with
+ * the least bias, which has an error of u in log2, adds no further error. ALiBi's slope is rounded
+ * once, the distance once, from 2^24 on, and the product of both once. If there are a bias and a
+ * slope, their sum is rounded once. A fused multiply-add adds the bias to the product of score and
+ * factor, without a further rounding. In all, t_j is off by at most dt_j.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No maximum on the way is above it: t^_j - M' is off by at most u (top + 1 - t_j + dt_j).
  * exp2 is off by 1 ulp, a factor of 1 +- 2u. So a weight is W_j = 2^(t_j - M) times a factor
  * 1 + a_j in [exp(-H_j), exp(H_j)],
  *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
- * or 0: where the argument of exp2 was below -100.5, or a rescale was 0, because that was at most
- * 2^-101 and the weight at most 1 + 2u. What it lost then is all of it, and at most 2^-100.5 (1 +
- * 2u). The sink is one of the weights: its t has the u of log2 e and of its rounding from binary64,
- * its v is 0.
+ * or it is 0, if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale counts as
+ * 0 from 2^-101 down, and the weight is at most 1 + 2u. Then the loss is the whole weight, which is
+ * at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u of log2 e and of
+ * the rounding from binary64, and its v is 0.
  *
- * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, their products are exact but for e.
- * A weight goes into l through the additions of its block except the first, which is to 0, and
- * through those of the blocks of its chunk except the first: h_l roundings, of what the row sees,
- * and never more than 127 + 3. Into o a weight goes through the product with v besides: h_o = h_l +
- * 1. Each product with v and each block can lose e, which later rescales only make smaller.
+ * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact but
+ * for e. A weight goes into l through the additions of its block except the first, which adds to 0,
+ * and through the additions of the blocks of its chunk except the first. These are h_l roundings.
+ * Only keys that the row sees count, and h_l is at most 127 + 3. Into o a weight also goes through
+ * the product with v: h_o = h_l + 1. Each product with v and each block can lose e, and later
+ * rescales only make this loss smaller.
  *
- * Chunks, in binary64. The first one is the total as it is. Each other one is multiplied by a power
- * of 2, which is exact: it has 24 bits, none below 2^-149, and the factor is 0 or at least 2^-100.
- * Its sum with the rescaled total is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. So is
- * that of the sink with l, while what it adds to o is 0. This is all that the number of keys
- * changes: 2^-40 for 2^22 keys, and u is 2^-24. A total that is rescaled again and again can become
+ * Chunks, in binary64. The state of the first chunk becomes the total unchanged. The state of each
+ * other chunk is multiplied by a power of 2. This product is exact: the state has 24 bits, none
+ * below 2^-149, and the factor is 0 or at least 2^-100. The sum of the state and the rescaled total
+ * is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. The sum of the sink and l is rounded once
+ * as well; to o the sink adds 0. Only these roundings grow in number with the keys: their error is
+ * 2^-40 for 2^22 keys, and u is 2^-24. A total that is rescaled again and again can become
  * subnormal and lose 2^-1075 with each chunk and the sink.
  *
- * A chunk's element that is not finite, though its l is, is l P / W with P and W in binary64. They
- * are sums of the same weights, so that it has the h_l roundings of l, and less than 4 * 512 of
- * 2^-53, for which the rounding of the product with v in h_o has room.
+ * If an element of a chunk is not finite, although its l is, the element is l P / W with P and W in
+ * binary64. P and W are sums of the same weights, so that the element has the h_l roundings of l,
+ * and fewer than 4 * 512 roundings of 2^-53. The rounding of the product with v, which h_o counts,
+ * covers these.
  *
- * Dropout. A weight is on its way into o multiplied by a factor that has u and is at least 1, and
- * rounded: as if v were v times the factor, and two more roundings in h_o. A dropped one is 0.
+ * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
+ * relative error of u, and the product is rounded. This is as if v were v times the factor, with
+ * two more roundings in h_o. A dropped weight is 0.
  *
  * Quotient. With W = sum_j W_j, w_j = W_j / W, o = sum_j w_j v_j, and 1 + f_j, 1 + g_j the factors
  * of the roundings in the two sums (a_j is the same in both),
  *     (o^ - o l^) / W = sum_j w_j a_j (v_j - o) + sum_j w_j (1 + a_j) (f_j v_j - g_j o)
  *                       + lost_o - o lost_l,
  * because sum_j w_j (v_j - o) = 0; and l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) - lost_l (h_l and
- * h_o with the roundings of binary64). Their quotient is the error of o^ / l^, which is rounded to
- * binary64 and then to binary32. What is lost is the above, times exp(h_o u), over W; and W >=
- * 2^(t_b - top - 1) sum_j exp(x_j - x_b) for the best key b.
+ * h_o with the roundings of binary64). The quotient of these two is the error of o^ / l^, which is
+ * rounded to binary64 and then to binary32. lost_o and lost_l are the losses from above, times
+ * exp(h_o u), over W; and W >= 2^(t_b - top - 1) sum_j exp(x_j - x_b) for the best key b.
  *
- * Logarithm. l^ is rounded to binary32 where it is a sum in binary64. ln l^ has the error of l^,
- * then 1 ulp of its own; two fused roundings add M ln 2, and LN2_HI + LN2_LO is not quite ln 2. M
- * is between t_b - dt_b and top + 1.
+ * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
+ * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2, and LN2_HI +
+ * LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
- * Weights out. Scores are as above, with factors that are not in log2: bias and slope are then what
- * the caller gave. A weight of the softmax is the quotient of W_j (1 + a_j), or 0, and l^, which is
- * rounded as for the logarithm.
+ * Weights out. Scores are as above, with factors that are not in log2: bias and slope are then the
+ * numbers that the caller gave. A weight of the softmax is W_j (1 + a_j), or 0, divided by l^,
+ * which is rounded as for the logarithm.
  *
- * Out of range. A t_j beyond binary32 counts as infinite: below as a weight of 0, above as a row of
- * NaN. Errors of scores near there have no bound.
+ * Out of range. A t_j beyond binary32 counts as infinite: a negative one makes a weight of 0, a
+ * positive one a row of NaN. Errors of scores near the ends of binary32 have no bound.
  *
- * The oracle's own roundings are to all of this as 2^-53, or 2^-64, to u; a factor at the end is
- * for them.
+ * The oracle's own roundings, of 2^-53 or 2^-64, are tiny beside u; a factor at the end covers
+ * them.
  */
 #include "tests/oracle/oracle.h"
 
@@ -81,7 +86,7 @@ typedef long double real;
 
 static const real U = 0x1p-24L;
 static const real LOSS = 0x1p-150L;
-static const real U_64 = 0x1p-53L; /* the same of binary64 */
+static const real U_64 = 0x1p-53L; /* u of binary64 */
 static const real LOSS_64 = 0x1p-1075L;
 static const real TANH_ULPS = 3;
 static const real EXP2_ERROR = 0x1.000004p-23L;   /* at least -ln (1 - 2u) */
@@ -93,18 +98,18 @@ static const real LEAST_BIAS = -0x1p126L;
 
 /* --- Scores ---------------------------------------------------------------------------------- */
 
-/* A true value, and how far the computed one can be from it. */
+/* A true value, and the largest error of the computed value. */
 struct value {
     real x, error;
 };
 
-/* A value after one rounding, of a product, a fused multiply-add or a sum. */
+/* Returns a value after one rounding, of a product, a fused multiply-add or a sum. */
 static struct value rounded(struct value v)
 {
     return (struct value){v.x, v.error + U * (fabsl(v.x) + v.error) + LOSS};
 }
 
-/* A value times a constant that has been rounded from binary64. */
+/* Multiplies a value by a constant that has been rounded from binary64. */
 static struct value scaled(struct value v, real constant)
 {
     const real c = fabsl(constant), dc = c * C_ERROR + LOSS;
@@ -116,7 +121,7 @@ static struct value sum(struct value a, struct value b)
     return (struct value){a.x + b.x, a.error + b.error};
 }
 
-/* The tanh of a value. An infinite y has no error. */
+/* Computes the tanh of a value. An infinite y has no error. */
 static struct value tanh_of(struct value y)
 {
     const real distance = fabsl(y.x), error = isinf(y.x) ? 0 : y.error;
@@ -125,18 +130,18 @@ static struct value tanh_of(struct value y)
     return (struct value){copysignl(z, y.x), moved + TANH_ULPS * 2 * (U * most + LOSS)};
 }
 
-/* The common numbers of all scores of a row. */
+/* Numbers that all scores of a row share. */
 struct scoring {
     struct query query;
     real scale, cap;  /* cap: 0 for none */
     real chain, loss; /* exp(Du) - 1, D e exp(Du) */
-    float *q, *k;     /* a row each, as binary32 */
+    float *q, *k;     /* a row of each, as binary32 */
 };
 
 /* Steps from the products to the scores that the softmax takes. */
 enum step { SCALED, CAPPED, BIASED };
 
-/* The product s. *magnitude is sum_d |q_d k_d|. */
+/* Computes the product s. *magnitude is sum_d |q_d k_d|. */
 static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
 {
     const int64_t dim = s->query.args->head_dim;
@@ -151,7 +156,7 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss : 0};
 }
 
-/* The bias times the factor of its head, in log2 or natural units. */
+/* Computes the bias times the factor of its head, in log2 or natural units. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -186,7 +191,7 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* The score of a key after a step, in log2 or natural units. */
+/* Computes the score of a key after a step, in log2 or natural units. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -202,7 +207,7 @@ static struct value score(const struct scoring *s, struct value dot_product, int
     return rounded(x);
 }
 
-/* The magnitudes of a score's terms: |scale| sum_d |q_d k_d| + |bias| + |slope * distance|. */
+/* Sums the magnitudes of a score's terms: |scale| sum_d |q_d k_d| + |bias| + |slope * distance|. */
 static real score_magnitude(const struct scoring *s, int64_t key, real dot_magnitude)
 {
     const attnkit_score_mods *const mods = &s->query.groups.scores;
@@ -232,17 +237,17 @@ static struct scoring new_scoring(const attnkit_attention_args *args, struct que
 /* A visible key, or the sink. */
 struct key {
     int64_t index;
-    real x, magnitude; /* the score, and the magnitudes of its terms */
-    real t, dt;        /* x / ln 2, and how far t^ can be from it */
+    real x, magnitude; /* the score, and the sum of the magnitudes of its terms */
+    real t, dt;        /* x / ln 2, and the largest error of t^ */
     real weight;       /* w */
     real low, high;    /* w exp(-H), w exp(H) */
     real lost;         /* the most that w can lose */
     real keep;         /* factor of its weight by dropout */
 };
 
-/* The keys that a row sees, and the common numbers of its columns. Sums are in units of W. */
+/* The keys that a row sees, and the numbers that all its columns share. Sums are in units of W. */
 struct row {
-    struct key *keys; /* `count` of them, then the sink if there is one */
+    struct key *keys; /* `count` keys, then the sink if there is one */
     int64_t count, terms;
     float *v; /* [terms][value_dim]; 0 for the sink */
     int64_t value_dim;
@@ -255,7 +260,7 @@ struct row {
     bool is_folded;            /* folded in binary64: more than one chunk, or a chunk and a sink */
     real loss_unit;            /* the most that a loss of 1 is in units of W */
     real lost_l;
-    real l_low, l_high; /* l^ is between them */
+    real l_low, l_high; /* l^ is between these two */
     bool is_nan;
 };
 
@@ -305,7 +310,7 @@ static void add_sink(struct row *r, real sink)
 static struct row see_keys(const struct scoring *s)
 {
     const attnkit_score_mods *const mods = &s->query.groups.scores;
-    const int64_t room = s->query.keys + 1; /* for a sink too */
+    const int64_t room = s->query.keys + 1; /* one more for a sink */
     struct row r = {.value_dim = s->query.value_dim, .drops = mods->dropout > 0.0};
     r.keys = malloc((size_t)room * sizeof *r.keys);
     r.v = malloc((size_t)(room * r.value_dim) * sizeof *r.v);
@@ -319,14 +324,15 @@ static struct row see_keys(const struct scoring *s)
     return r;
 }
 
-/* expl to 2^-52, in a tenth of its time where binary64 has the range. */
+/* Computes expl to 2^-52. In the range of binary64 it takes a tenth of the time of expl. */
 static real exp_of(real x)
 {
     const double nearest = (double)x;
     return fabs(nearest) < 700.0 ? exp(nearest) * (1 + (x - nearest)) : expl(x);
 }
 
-/* w exp(-h) and w exp(h), or a little further off: exp(h) < 1 + h + h^2 up to 1. */
+/* Sets `low` and `high` to w exp(-h) and w exp(h), or a little further apart: exp(h) < 1 + h + h^2
+ * for h up to 1. */
 static void widen_weight(struct key *key, real log_weight, real h)
 {
     const real factor = 1 + h + h * h;
@@ -386,7 +392,8 @@ static void count_roundings(struct row *r)
     r->is_folded = folds > 0;
 }
 
-/* The most that a weight can lose: all of it, if it may be so small that it counts as 0. */
+/* Returns the most that a weight can lose: the whole weight, if it may be so small that it counts
+ * as 0. */
 static real lost_weight(const struct row *r, const struct key *key)
 {
     const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
@@ -432,7 +439,8 @@ struct column {
     real error, lost;
 };
 
-/* Binary64 sums up PIECE keys with an error of 2^-46, in a fifth of the time of `real`. */
+/* PIECE keys are summed in binary64, with an error of 2^-46, which takes a fifth of the time of
+ * `real`. */
 enum { PIECE = 128 };
 
 static double clamped(real x)
@@ -507,8 +515,8 @@ static void sum_columns(const struct row *r, struct column *columns)
     free(sums);
 }
 
-/* The element of a column. An infinity in V makes an infinity, or NaN together with another
- * infinity or with a lost weight. */
+/* Computes the element of a column. An infinity in V makes it infinite; together with another
+ * infinity, or with a lost weight, it may be NaN. */
 static struct oracle_element element_of(const struct row *r, const struct column *column)
 {
     if (r->is_nan || isnan(column->v_sum))
@@ -527,13 +535,13 @@ static struct oracle_element element_of(const struct row *r, const struct column
     return e;
 }
 
-/* The largest error of l^ from its rounding from binary64 to binary32. */
+/* Returns the largest error that the rounding of l^ from binary64 to binary32 makes. */
 static real narrowing(const struct row *r)
 {
     return r->is_folded ? U : 0;
 }
 
-/* The largest error of ln l^ and of the two roundings after it. */
+/* Returns the largest error of ln l^ with the two roundings after it. */
 static double bound_lse(const struct row *r, real lse)
 {
     const real most_m = fmaxl(fabsl(r->top + 1), fabsl(r->best_x / LN_2 - r->best_dt));
@@ -642,7 +650,7 @@ double oracle_unit(const struct oracle_row *row, const struct oracle_element *el
            (double)(row->keys + 4) * 0x1p-149;
 }
 
-/* The further error of rounding to the type of the result. */
+/* The further error of the rounding to the type of the result. */
 struct last_rounding {
     double unit, loss;
     double overflow; /* from here on the result is infinite */

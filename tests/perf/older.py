@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`attnkit compare` of a build with a revision that has no worker, other structs and another tree. The command
-builds the revision with today's worker. Every point must be compared; the times decide nothing.
+"""Tests `attnkit compare` of a build with a revision that has no worker, other structs and another tree. The
+command builds the revision with today's worker. Every point must be compared; the times decide nothing.
 
     tests/perf/older.py BUILD
 
@@ -25,7 +25,7 @@ TIMED = ("same", "slower", "faster", "unclear")  # both sides make the call, wit
 
 
 def points(build):
-    """The exit status, the output, and the points by name."""
+    """Returns the exit status, the output, and the points by name."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "compare.json"
         done = subprocess.run([build / "tools" / "attnkit", "compare", REVISION, build, "--repository", ROOT,

@@ -6,7 +6,7 @@ import pathlib
 
 
 def marked(name, mark):
-    """Processes in whose environment the variable has this value."""
+    """Returns the processes in whose environment the variable has this value."""
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
         try:

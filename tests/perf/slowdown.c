@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The delay of -Dslowdown on made-up clocks: an item is late by its share of processor time, not of
- * wall time, and is computed once, with the caller's arguments.
+ * Tests the delay of -Dslowdown on made-up clocks: an item is late by a share of its processor
+ * time, not of its wall time, and is computed once, with the caller's arguments.
  */
 #include "bench/slowdown/slowdown.c"
 
@@ -28,7 +28,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-/* An item during which other processes had the processor. */
+/* Stands for an item during which other processes had the processor. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

@@ -5,10 +5,10 @@ commit that it is based on, and the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-Both are reported, and neither fails because of its times: docs/ci.md. The test fails if a program could not do
-its work, or if a point's result differs from the base, unless a commit since the base says `Bits-change:
-REASON` at its end. Prints TAP. `# SKIP`: there is no commit to compare with, no program of the benches, or no
-time, as on a busy machine."""
+Both are reported, and no time makes the test fail (docs/ci.md). The test fails if a program could not do its
+work, or if a point's result differs from the base, unless a commit since the base says `Bits-change: REASON` at
+its end. Prints TAP. `# SKIP`: there is no commit to compare with, no program of the benches, or no time, as on
+a busy machine."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from base_revision import base_revision, git  # noqa: E402
 
 TIME_LIMIT = 240  # seconds of each program, which takes a minute or two
-CLEAN_UP = 30  # seconds for removing its files when time is up
+CLEAN_UP = 30  # seconds in which a program may remove its files when its time is up
 LATE = "late"  # in place of an exit status
 TRAILER = "Bits-change"
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}  # exit statuses of attnkit compare
@@ -81,7 +81,7 @@ def run(report, limit, *command):
 
 
 def meant(base):
-    """The reasons for other bits that commits since the base give."""
+    """Returns the reasons for other bits that commits since the base give."""
     return git(ROOT, "log", f"--format=%(trailers:key={TRAILER},valueonly,separator=%x20)",
                f"{base}..HEAD").strip()
 

@@ -65,8 +65,8 @@ static void few_ratios_are_counted(void **state)
     assert_true(estimate.high >= 1.05 && estimate.high <= 1.08);
 }
 
-/* 95 % of the intervals hold it; of 2000 intervals, five standard deviations are 2.5 %. One ratio
- * in twenty is far off, as if another program had run in between. */
+/* 95 % of the intervals hold the median; for 2000 intervals, five standard deviations are 2.5 %.
+ * One ratio in twenty is far off, as if another program had run in between. */
 static void intervals_hold_the_median(void **state)
 {
     enum { TRIALS = 2000, COUNT = 101 };

@@ -5,8 +5,7 @@ command. Also tests of tests/perf/speed.py and tools/base_revision.py.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/perf/test_ci.py
 
-The test of the workflow is skipped without PyYAML, all without git.
-"""
+The test of the workflow is skipped without PyYAML, and all tests without git."""
 
 import json
 import os
@@ -27,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.path.abspath(os.environ["ATTNKIT_COMMAND"])
 DOCS = ROOT / "docs" / "ci.md"
 WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
-PLACE = "third_party/attnkit"  # folder of attnkit in the project, as in recipe and workflow
+PLACE = "third_party/attnkit"  # folder of attnkit in the project, as in the recipe and the workflow
 
 # The stand-ins follow variables: FAKE_COMPARE is a list of exit statuses, taken in order; FAKE_VERDICT a
 # verdict on the point; FAKE_FLOORS a status, or that the machine is busy. Every call is logged in FAKE_LOG.
@@ -80,7 +79,7 @@ def options_of(*command):
 
 
 class ProjectTest(unittest.TestCase):
-    """A project with two commits. A branch changes attnkit in it."""
+    """A project with two commits; a branch changes its attnkit."""
 
     @classmethod
     def setUpClass(cls):

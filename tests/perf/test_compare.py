@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command attnkit compare, from outside: a build against itself; libraries with one fault each,
-compiled from compare/library.c with their workers; and repositories of these libraries. Times differ by a
-factor of two or not at all.
+compiled from compare/library.c with their workers; and repositories of these libraries. Times of the two sides
+differ by a factor of two or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -83,7 +83,7 @@ class CompareTest(unittest.TestCase):
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def results(self, *arguments):
-        """Exit code and JSON."""
+        """Returns the exit code and the JSON."""
         path = self.folder / "results.json"
         done = self.compare(*arguments, "--json", path)
         self.assertTrue(path.exists(), done.stderr)
@@ -129,7 +129,8 @@ class Verdicts(CompareTest):
         self.assertIn("BASE against itself", done.stdout)
 
     def slower(self, head):
-        """The point is slower on any machine. The verdict of the control run is left to chance."""
+        """Checks that the point is slower, as on any machine. The verdict of the control run depends on
+        chance."""
         code, results, done = self.results(self.library(), head, *ONE)
         point, = results["points"]
         self.assertEqual(point["verdict"], "slower")

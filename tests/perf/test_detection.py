@@ -98,7 +98,7 @@ class Detection(unittest.TestCase):
         return [str(TOOL), str(self.folder), "--percents", "0,3", "--runs", "3", *more]
 
     def run_tool(self, runs, *more, names=NAMES):
-        """Exit code, table, errors."""
+        """Returns exit code, table and errors."""
         self.out, self.err = io.StringIO(), io.StringIO()
         with mock.patch.dict(os.environ, self.make_up(runs, names)), \
                 mock.patch.object(sys, "argv", self.words(*more)), \

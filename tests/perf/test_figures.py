@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/static/counts.py and tools/static/loops.py: which made-up figures pass their gates, and their
-messages on files that have no figures; callgrind's totals, from a made-up valgrind; and the files that
+"""Tests of tools/static/counts.py and tools/static/loops.py: which made-up figures pass the gates, and the
+messages on files that have no figures; the totals of callgrind, from a made-up valgrind; and the files that
 tools/figures stores.
 
     python3 tests/perf/test_figures.py
@@ -42,7 +42,7 @@ DUMP = 'echo "NAME/$isa"; echo "totals: TOTAL" >"$file.NUMBER"\n'
 
 
 def said(function, *arguments):
-    """A function's output and its return value."""
+    """Returns the output of a function and its return value."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
         result = function(*arguments)
     return output.getvalue(), result

@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 import cpus  # noqa: E402
 
 # A stand-in for `attnkit`, with FIRST, SECOND and a row of another instruction set. calls.json has the
-# measurements of each row for each call; the last ones repeat.
+# measurements of each row for each call; the last measurements repeat.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -65,7 +65,7 @@ class FloorsTest(unittest.TestCase):
         (self.folder / "floors").write_text(text)
 
     def results(self, name, percents, share=1.0, cpu_model=""):
-        """A file with five measurements of each row."""
+        """Writes a file with five measurements of each row."""
         entries = [entry(row, percent + i - 2, share) for row, percent in percents.items()
                    for i in range(5)]
         path = self.folder / name
@@ -80,7 +80,7 @@ class FloorsTest(unittest.TestCase):
         return done.stdout + done.stderr
 
     def made_up(self, calls):
-        """A build whose command gives these measurements: name -> entries of each call."""
+        """Makes a build whose command gives these measurements: name -> entries of each call."""
         tools = self.folder / "build" / "tools"
         tools.mkdir(parents=True)
         (tools / "calls.json").write_text(json.dumps(calls))

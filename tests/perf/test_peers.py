@@ -237,7 +237,7 @@ class Parts(unittest.TestCase):
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
 
     def test_masks(self):
-        """Row by row and key by key, by the rules of bench/rows/masks.c."""
+        """Masks are checked row by row and key by key, by the rules of bench/rows/masks.c."""
         def tree(row, key, first):
             if key < first:
                 return True
@@ -285,7 +285,7 @@ class Parts(unittest.TestCase):
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
 
     def test_the_oracle_of_a_layer(self):
-        """Row by row over the keys that the row sees."""
+        """The oracle is checked row by row over the keys that the row sees."""
         for q_len in (5, 1):
             attention = workloads.Workload("", 1, 4, 2, q_len, 5, 8, causal=q_len == 5)
             workload = workloads.Layer("test", attention, 24)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/report.py: changes of made-up series are found where they are and nowhere else; the page of a
+"""Tests of tools/report.py: changes in made-up series are found at their places and nowhere else; the page of a
 made-up history has its contents, and shows them in a real browser, headless Chromium, at the width of a desktop
 and of a phone; bad files are refused.
 
@@ -47,7 +47,7 @@ CPUS = {"Old Xeon": "family 6, model 85, stepping 7", "AMD EPYC": "family 25, mo
 
 
 def made_up_rows():
-    """Name -> (percent, FLOP for a byte): some of the rows of bench/results/zen4.json."""
+    """Returns name -> (percent, FLOP for a byte) of some rows of bench/results/zen4.json."""
     content = json.loads((ROOT / "bench" / "results" / "zen4.json").read_text())
     rows = {entry["name"]: entry["roof_pct"] for entry in content["benchmarks"] if "roof_pct" in entry
             and entry["run_type"] == "iteration"
@@ -67,7 +67,7 @@ def commit(run):
 
 
 def made_up_run(cpu, run, rows, lots):
-    """The entry of each row. In a busy run, all rows are disturbed and a fifth too slow."""
+    """Returns the entry of each row. In a busy run, all rows are disturbed and a fifth too slow."""
     busy, entries = run == 5, []
     for name, (percent, flops_of_a_byte) in rows.items():
         level = percent * (FALL if name == FELL and run >= FALL_AT else 1) \
@@ -88,7 +88,7 @@ def made_up_run(cpu, run, rows, lots):
 
 
 def make_history(folder, runs=RUNS, cpus=tuple(CPUS)):
-    """The older machine has fewer runs, too few to judge."""
+    """Writes a history. The older machine has fewer runs, too few to judge."""
     folder.mkdir()
     rows, lots = made_up_rows(), random.Random(3)
     for cpu in cpus:
@@ -111,8 +111,8 @@ class Changes(unittest.TestCase):
         self.assertGreaterEqual(found, 54)
 
     def test_noise_has_no_steps(self):
-        """By design one series in a hundred has a step. More than 10 of 400 have one with a probability of 0.3
-        %."""
+        """By design, a step is found in one series of noise in a hundred. The probability that more than 10 of
+        400 have a step is 0.3 %."""
         lots = random.Random(6)
         false = sum(bool(changes.find([lots.gauss(80, 0.8) for _ in range(40)])) for _ in range(400))
         self.assertLessEqual(false, 10)
@@ -246,7 +246,7 @@ class Page(WithFolder):
         self.assertTrue("<b>&amp;\" & Sons" in page.text)
 
     def mutations(self, content, *places):
-        """Copies of the content, each with one value of the dictionaries at these places removed or made
+        """Yields copies of the content, each with one value of the dictionaries at these places removed or made
         invalid."""
         for place in places:
             for key in place(content):
@@ -328,7 +328,7 @@ document.getElementById("look").textContent = JSON.stringify({
 
 
 def browse(page, folder, width, height, picture=None):
-    """The layout of a page in the browser. The picture shows its first `height` pixels."""
+    """Returns the layout of a page in the browser. The picture shows the first `height` pixels of the page."""
     command = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", "--disable-dev-shm-usage",
                "--hide-scrollbars", "--force-device-scale-factor=1", f"--user-data-dir={folder / 'profile'}",
                f"--window-size={width},{height}", "--virtual-time-budget=2000"]

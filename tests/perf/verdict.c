@@ -31,9 +31,9 @@ static struct point outcome(enum outcome outcome)
     return (struct point){.wanted = true, .outcome = outcome};
 }
 
-static const struct point none; /* the second process did not measure it */
+static const struct point none; /* a point that the second process did not measure */
 
-/* The verdict on a job of a point without change and this point. */
+/* Returns the verdict on a job with an unchanged point and this point. */
 static enum verdict verdict_of(struct point first, struct point second,
                                const struct control *control)
 {

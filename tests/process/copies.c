@@ -3,7 +3,7 @@
  * The shared library more than once in a process, as if a program and its plugins each brought one:
  * copies in files of their own, one of them with global symbols, and one in another namespace of
  * the loader, beside the static library. All have the same bits, and each makes its own choice of
- * an instruction set. Loaded and unloaded a thousand times, it leaves nothing behind.
+ * an instruction set. Loaded and unloaded a thousand times, the library leaves nothing behind.
  *
  *   copies SHARED_LIBRARY
  */
@@ -35,7 +35,7 @@ static const char *shared_library;
 
 /* A copy of the library in this process. */
 struct copy {
-    char folder[64], file[96]; /* empty if it has no file of its own */
+    char folder[64], file[96]; /* empty if the copy has no file of its own */
     void *library;
     __typeof__(attnkit_attention) *attention;
     __typeof__(attnkit_isa_choose) *choose;
@@ -152,8 +152,8 @@ enum { COPIES = 4 };
 static void begin_copies(struct copy copies[COPIES])
 {
     copies[0] = linked_copy();
-    copies[1] =
-        copy_from_a_file(RTLD_GLOBAL); /* before the next one, which might take its symbols */
+    copies[1] = copy_from_a_file(
+        RTLD_GLOBAL); /* before the next copy, which might take the symbols of this one */
     copies[2] = copy_from_a_file(RTLD_LOCAL);
     copies[3] = copy_in_a_namespace();
     for (int i = 0; i < COPIES; i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls that are interrupted: by a signal whose handler makes a call of its own on the same thread,
- * and by a fork, in the middle of a call or while another thread is in one. All calls have the bits
- * that they have alone.
+ * and by a fork, in the middle of a call or while another thread is in a call. All calls have the
+ * bits that they have alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,8 +52,8 @@ enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 struct ready {
     struct call *call;
     attnkit_exec exec;
-    float *expected; /* of out */
-    size_t bytes;    /* of out */
+    float *expected; /* the expected out */
+    size_t bytes;    /* bytes of out */
 };
 
 static bool run(const struct ready *r)
@@ -88,11 +88,11 @@ static void ready_free(struct ready *r)
 /* --- Signals ---------------------------------------------------------------------------------- */
 
 static struct {
-    const struct ready *call; /* of the handler */
+    const struct ready *call; /* call that the handler makes */
     atomic_bool in_call;      /* the thread is in the call that is to be interrupted */
     atomic_bool sent;         /* a signal was sent and is not handled yet */
     atomic_bool stop;
-    atomic_int calls, wrong; /* of the handler */
+    atomic_int calls, wrong; /* calls that the handler has made; calls with other bits */
     pthread_t target;
 } signals;
 
@@ -201,8 +201,9 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     for (int i = 0; i < sampled(FORKS, 5); i++) {
         const pid_t child = fork_in_a_call();
         if (child == 0)
-            _exit(run(&ours) && run(&theirs) ? 0
-                                             : 1); /* in the child, no other thread uses theirs */
+            _exit(run(&ours) && run(&theirs)
+                      ? 0
+                      : 1); /* in the child, no other thread uses this memory */
         expect_success(child);
     }
     atomic_store(&other.stop, true);
@@ -212,7 +213,8 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     ready_free(&ours);
 }
 
-/* A parallel-for that forks before the second task. Both processes finish the call. */
+/* Runs tasks as a parallel-for that forks before the second task. Both processes finish the
+ * call. */
 static void fork_between_tasks(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     for (int64_t i = 0; i < n; i++) {

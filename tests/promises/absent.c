@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Masked means absent, for each kind of mask: K and V of a key that a row does not see change no
- * bit of the row, and a key that no row sees may lie in unmapped memory. On every instruction set,
- * or on the one that is named, for few rows and many, K in rows and in tiles, with pages and
- * without.
+ * bit of the row, and a key that no row sees may lie in unmapped memory. The tests run on every
+ * instruction set, or on the named one, for few rows and many, K in rows and in tiles, with pages
+ * and without.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
 
-/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* How K and V are stored. */
@@ -38,7 +38,8 @@ static const uint32_t poisons[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f80000
 
 enum { POISONS = sizeof poisons / sizeof poisons[0] };
 
-/* A call with one row has one query head for each KV head, so that whole tiles are not seen. */
+/* Makes a call. With one row it has one query head for each KV head, so that some whole tiles are
+ * not seen. */
 static struct call *new_call(const struct kind *kind, int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 2,
@@ -54,7 +55,7 @@ static struct call *new_call(const struct kind *kind, int64_t rows)
     return c;
 }
 
-/* The same call, with K and V of its own. */
+/* Makes the same call, with K and V of its own. */
 static struct call *copy_of(const struct call *c)
 {
     struct call *const d = call_like(c);
@@ -122,7 +123,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
 
 /* --- Keys that no row sees -------------------------------------------------------------------- */
 
-/* Whether a row sees one of `count` keys of a KV head. */
+/* Returns whether a row sees one of `count` keys of a KV head. */
 static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, int64_t kv_head,
                      int64_t first, int64_t count)
 {
@@ -222,7 +223,7 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     }
 }
 
-/* The groups of scales are of a length that no tile reads, so that rows are widened first. */
+/* The groups of scales have a length that no tile reads, so that rows are widened first. */
 static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)
@@ -283,7 +284,7 @@ static void pages_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Copies so many bytes to memory that ends at an unmapped page. */
+/* Copies the bytes of a tensor to memory that ends at an unmapped page. */
 static const void *at_a_guard(struct guarded *memory, const void *tensor, int64_t bytes)
 {
     *memory = memory_guarded(tensor ? (size_t)bytes : 0, 0, true);

@@ -30,11 +30,11 @@ enum {
     CASES = 2 * KINDS, /* each kind again with a V whose sums overflow in some columns */
 };
 
-/* Twice as many rows of a KV head: few and more than a panel of any instruction set. */
+/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
-/* A run that takes only a part of the cases takes every fourth: 4 kinds, and 4 other kinds with
- * sums that overflow. */
+/* Returns the step from case to case. A sampled run takes every fourth case: 4 kinds, and 4 other
+ * kinds with sums that overflow. */
 static int case_step(void)
 {
     return is_sampled_run() ? 4 : 1;
@@ -149,8 +149,8 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* A call over the keys from `first` to `end` of c, which has a single entry. Its masks have columns
- * for these keys alone. */
+/* Makes a call over the keys from `first` to `end` of c, which has a single entry. Its masks have
+ * columns for these keys alone. */
 static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 {
     struct call *const part = call_like(c);
@@ -208,8 +208,8 @@ static void parts_of_the_keys_make_the_whole(void **state)
 
 /* --- Pages of one key ------------------------------------------------------------------------- */
 
-/* K and V in buffers of `room` rows for each entry and head, filled with NaN. A page is a row of
- * all heads of an entry. */
+/* Puts K and V into buffers of `room` rows for each entry and head, filled with NaN. A page is a
+ * row of all heads of an entry. */
 static void set_buffers(struct call *c, int64_t room, int32_t *table)
 {
     attnkit_attention_args *const a = &c->args;
@@ -229,13 +229,13 @@ static void set_buffers(struct call *c, int64_t room, int32_t *table)
     c->groups.pages.pages = (a->batch - 1) * KV_HEADS * room + room;
 }
 
-/* The number of the page that is a row of an entry's buffer. */
+/* Returns the number of the page that is a row of an entry's buffer. */
 static int32_t page_of(int64_t b, int64_t room, int64_t row)
 {
     return (int32_t)(b * KV_HEADS * room + row);
 }
 
-/* A row of a page, writable. */
+/* Returns a row of a page, writable. */
 static char *row_of_page(const attnkit_tensor *t, int32_t page, int64_t head)
 {
     return (char *)(uintptr_t)t->data + page * t->strides[0] + head * t->strides[1];
@@ -279,7 +279,7 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
         }
 }
 
-/* A call with a window of 22 keys together with the given kind. */
+/* Makes a call with a window of 22 keys together with the given kind. */
 static struct call *new_windowed_call(int kind, int64_t rows)
 {
     struct call *const c = new_call(kind, 1, rows);
@@ -321,7 +321,7 @@ enum { NODES = 8 };
 /* The parent of each draft, or -1 if it follows the prefix. */
 static const int parents[NODES] = {-1, 0, 0, 1, 1, 2, 5, -1};
 
-/* The drafts from the root to a node, both included. Returns how many there are. */
+/* Lists the drafts from the root to a node, both included. Returns how many there are. */
 static int path_to(int node, int *path)
 {
     int reversed[NODES], count = 0;
@@ -332,7 +332,7 @@ static int path_to(int node, int *path)
     return count;
 }
 
-/* All drafts in one call. A draft sees the prefix, itself and its ancestors. */
+/* Makes one call of all drafts. A draft sees the prefix, itself and its ancestors. */
 static struct call *new_tree(int64_t prefix)
 {
     struct call *const c = call_new((struct shape){.kv_heads = KV_HEADS,
@@ -357,7 +357,7 @@ static struct call *new_tree(int64_t prefix)
     return c;
 }
 
-/* The prefix and one path as a sequence, causal. */
+/* Makes a call over the prefix and one path as a sequence, causal. */
 static struct call *new_branch(const struct call *tree, int64_t prefix, const int *path, int count)
 {
     struct call *const c = call_new((struct shape){.kv_heads = KV_HEADS,

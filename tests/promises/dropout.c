@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which weights dropout drops: a test for each sentence, on every instruction set, or on the one
- * that is named, against the Philox4x32-10 of tests/support. Every score is 0 and V is the unit
- * matrix, so that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all
- * others.
+ * Which weights dropout drops: a test for each sentence of docs/semantics.md, on every instruction
+ * set, or on the named one, against the Philox4x32-10 of tests/support. Every score is 0 and V is
+ * the unit matrix, so that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at
+ * all others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static void philox_gives_the_published_words(void **state)
     }
 }
 
-/* The random word of a key, by its absolute index. */
+/* Returns the random word of a key, by its absolute index. */
 static uint32_t random_word(uint64_t seed, int64_t head, int64_t position, int64_t key)
 {
     const uint64_t four = (uint64_t)key / 4, at = (uint64_t)position;
@@ -152,7 +152,7 @@ static void keys_count_from_the_first_of_the_sequence(void **state)
         }
 }
 
-/* A rate just above the word of a key. */
+/* The rate is just above the word of a key. */
 static void word_just_below_the_rate_drops_its_key(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++)

@@ -90,7 +90,7 @@ static void a_mean_of_the_largest_number_is_finite(void **state)
     }
 }
 
-/* Every pair of columns, so that some pairs lie in one vector and some in two. */
+/* The test takes every pair of columns, so that some pairs lie in one vector and some in two. */
 static void other_columns_keep_their_bits(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -158,7 +158,7 @@ static void what_a_masked_key_holds_is_absent(void **state)
     }
 }
 
-/* Dropout scales the values that are left up, perhaps beyond binary32. */
+/* Dropout makes the remaining values larger, perhaps beyond binary32. */
 static void dropout_may_leave_the_range(void **state)
 {
     uint64_t seed = 1;

@@ -220,7 +220,8 @@ enum {
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
 static float k_scales[FLOATS], v_scales[FLOATS];
 
-/* make_args with all rows in the types of `as`, and the groups of options that describe them. */
+/* Makes the arguments of make_args with all rows in the types of `as`, and the groups of options
+ * that describe these types. */
 static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r,
                                           struct groups *groups)
 {
@@ -276,7 +277,7 @@ static void no_mode_changes_a_bit_of_stored_types(void **state)
         }
 }
 
-/* A plan of the call in a mode, and a run of it in another. */
+/* Plans the call in a mode, and runs the plan in another. */
 static attnkit_status run_planned(int planning, int running, const attnkit_attention_args *args,
                                   const attnkit_exec *exec)
 {
@@ -321,7 +322,8 @@ static void no_mode_changes_a_bit_of_a_planned_run(void **state)
         }
 }
 
-/* Two parts whose product with their weights, sum or quotient is subnormal, or rounds. */
+/* Merges two parts whose products with their weights, sum or quotient are subnormal, or are
+ * rounded. */
 static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
 {
     static float parts[2][VALUE_DIM];
@@ -370,7 +372,7 @@ enum { IN_DIM = 70, OUT_DIM = 33, LINEAR_VALUES = MOST_ROWS * OUT_DIM };
 
 _Static_assert((int)LINEAR_VALUES <= (int)ALL_ROWS * (int)VALUE_DIM, "there is room");
 
-/* A linear map whose products, sums and conversions round and are subnormal. y goes to out,
+/* Runs a linear map whose products, sums and conversions are rounded and subnormal. y goes to out,
  * embeddings to lse.
  */
 static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struct result *r)
@@ -505,7 +507,8 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     }
 }
 
-/* A pool checks the mode in which it is called, and has threads in other modes. */
+/* Runs tasks as a pool whose threads are in other modes. Checks the mode in which the pool is
+ * called. */
 static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     *(uint64_t *)pool = get_modes();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden hashes: the bits of thousands of calls of every kind as they have always been. The
- * reference and every instruction set must still give them, here and on any other machine. Under an
- * emulator the reference would take too long, so that the hashes alone check the instruction set.
- * golden/kind.h says what a case is.
+ * Golden hashes: the bits of thousands of calls of every kind, which never change. The reference
+ * and every instruction set must give these bits, here and on any other machine. Under an emulator
+ * the reference would take too long, so only the hashes check the instruction set. golden/kind.h
+ * says what a case is.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N]
- *   golden FILE --write    makes the file anew, from the reference; what then differs is a change
- * of the format (docs/format.md), and CHANGES.md has its reason
+ *   golden FILE --write    makes the file anew, from the reference; a line that then differs is a
+ * change of the format (docs/format.md), and CHANGES.md has its reason
  *
  * --isa names an instruction set, or "reference"; without it all are checked that can run. --every
  * takes a sample, every Nth case of each kind; N is odd, so that it meets every sort of case. With

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The layer is what its parts are: the same bits as linear maps, appends and one attention call for
- * each head, one after the other, on every instruction set and any number of threads, for any of
- * the attention's options. With a cache each step of a sequence has the bits of the whole. Heads
+ * The layer has the bits of its parts: of linear maps, appends and one attention call for each
+ * head, one after the other, on every instruction set and any number of threads, with any options
+ * of attention. With a cache, each step of a sequence has the bits of the whole sequence. Heads
  * that are repeated in memory give the bits of heads that are shared. A case is drawn from its
  * number.
  */
@@ -41,7 +41,7 @@ static void *workspace(size_t bytes)
     return bytes ? malloc(bytes) : NULL;
 }
 
-/* y [rows][out] = x wᵀ + b, on the scalar tiles. */
+/* Computes y [rows][out] = x wᵀ + b, on the scalar tiles. */
 static float *linear(const void *w, const void *b, const float *x, int64_t rows, int64_t in,
                      int64_t out)
 {
@@ -80,7 +80,8 @@ static void append(attnkit_append_args args)
     free(exec.workspace);
 }
 
-/* [batch][rows][heads][dim] to [batch][heads][rows][dim], rotated if there is a rotation. */
+/* Turns [batch][rows][heads][dim] into [batch][heads][rows][dim], rotated if there is a
+ * rotation. */
 static float *by_heads(float *tokens, int64_t batch, int64_t rows, int64_t heads, int64_t dim,
                        const attnkit_rotation *rotation)
 {
@@ -114,7 +115,8 @@ static void attend(attnkit_attention_args args)
     free(exec.workspace);
 }
 
-/* One attention call for head h of entry b, with tensors that begin with them. */
+/* Makes one attention call for head h of entry b, with tensors that begin at this head and
+ * entry. */
 static void attend_head(const struct layer_call *c, int64_t b, int64_t h, const float *q,
                         const float *k, const float *v, const struct layer_results *want,
                         float *result)
@@ -163,7 +165,7 @@ static void average(const struct layer_call *c, struct layer_results *want)
         }
 }
 
-/* The results of a layer, computed by hand, a head at a time. */
+/* Computes the results of a layer from its parts, a head at a time. */
 static struct layer_results by_hand(const struct layer_call *c)
 {
     const attnkit_layer_args *const a = &c->args;
@@ -297,7 +299,7 @@ static void entries_have_their_own_lengths(void **state)
     sequences_end(&s);
 }
 
-/* Keys of an encoder, projected once and then used by several calls. */
+/* The keys of an encoder are projected once and then used by several calls. */
 static void a_cache_can_be_left_as_it_is(void **state)
 {
     (void)state;
@@ -413,7 +415,8 @@ static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **s
     repeated.v.data = all_v;
     repeated.out.data = out[1];
     attend(repeated);
-    /* The call has a batch entry for each KV head, and a head for each of its query heads. */
+    /* The call has a batch entry for each KV head, and a head for each query head of this KV
+     * head. */
     const attnkit_tensor rows = {.strides = {GROUP * L * D * 4, L * D * 4, D * 4},
                                  .layout = ATTNKIT_STRIDED};
     const attnkit_tensor keys = {.strides = {L * D * 4, 0, D * 4}, .layout = ATTNKIT_STRIDED};
@@ -519,7 +522,7 @@ static void strides_change_no_bit(void **state)
     sequences_end(&s);
 }
 
-/* One matrix of Q, K and V as PyTorch has it, and one bias. */
+/* Q, K and V have one matrix and one bias, as in PyTorch. */
 static void joined_weights_are_packed_as_lone_ones(void **state)
 {
     (void)state;
@@ -583,8 +586,9 @@ static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[
     }
 }
 
-/* The numbers of cached keys have no divisor in common with 3, so that 3 * i takes in all cells.
- * Mean weights are left out, because their columns are cells. */
+/* Makes a layer whose cells are in the order of the keys. The numbers of cached keys have no
+ * divisor in common with 3, so that 3 * i takes in all cells. Mean weights are left out, because
+ * their columns are cells. */
 static struct small_layer *layer_in_order(void)
 {
     struct small_layer *const c = small_layer();

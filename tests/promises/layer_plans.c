@@ -77,7 +77,8 @@ static void runs_have_the_bits_of_the_call(void **state)
 
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
-/* Makes the strides of a dense tensor literal, so that a shorter one can have the same. */
+/* Makes the strides of a dense tensor literal, so that a shorter tensor can have the same
+ * strides. */
 static void say_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
     if (!t->data)
@@ -113,7 +114,7 @@ static void place_means(const struct layer_call *c, int64_t keys, int64_t rows, 
             memcpy(to + (b * rows + i) * c->keys, mean, (size_t)keys * FLOAT);
 }
 
-/* Makes the call a shorter one. Returns its keys. */
+/* Makes the call shorter. Returns the number of its keys. */
 static int64_t shorten(struct layer_call *c, uint64_t *random)
 {
     attnkit_layer_args *const a = &c->args;
@@ -394,7 +395,7 @@ static void a_planned_cache_can_be_left_as_it_is(void **state)
 
 enum { PACKED_ROWS = 60 };
 
-/* Out, and the mean weights, as a call leaves them. */
+/* Out and the mean weights after a call. */
 struct packed_results {
     float out[PACKED_ROWS * ROW_FLOATS], mean[PACKED_ROWS * PACKED_ROWS];
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masked means absent, and NaN and infinity where they are seen: a test for each sentence, on
- * every instruction set, or on the one that is named, in prefill (many rows) and decode (one row).
+ * Masked keys are absent, and NaN and infinity in visible keys are not lost: a test for each
+ * sentence of docs/semantics.md, on every instruction set, or on the named one, in prefill (many
+ * rows) and decode (one row).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +126,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
         for (size_t i = 0; i < sizeof poison / sizeof poison[0]; i++) {
             struct problem_data *p = new_problem(rows, offset, true);
             const int first_poisoned =
-                offset + rows / 2 + 1; /* rows up to rows / 2 do not see it */
+                offset + rows / 2 + 1; /* rows up to rows / 2 do not see this key */
             for (int key = first_poisoned; key < KEYS; key++) {
                 for (int d = 0; d < DIM; d++)
                     p->k[key][d] = from_bits(poison[i]);
@@ -161,7 +162,7 @@ static void keys_beyond_kv_len_are_absent(void **state)
     }
 }
 
-/* Memory that has the first `keys` rows and ends at an unmapped page. */
+/* Allocates memory that has the first `keys` rows and ends at an unmapped page. */
 static char *ending_at_a_guard(const void *rows, size_t row_bytes, size_t keys)
 {
     enum { PAGE = 4096, PAGES = 32 };
@@ -244,8 +245,7 @@ static void nan_in_q_makes_that_row_nan_and_no_other(void **state)
     }
 }
 
-/* At each place that a key can have in its block, so that no instruction for the maximum loses the
- * NaN. */
+/* The key takes each place in its block, so that no instruction for the maximum loses the NaN. */
 static void nan_in_a_visible_k_makes_the_row_nan(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++)

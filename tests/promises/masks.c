@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Masks and score mods in any combination: each instruction set against the scalar reference, bit
- * for bit, in out, lse and weights. The reference takes the longest, so it computes a case once for
+ * for bit, in out, lse and weights. The reference is the slowest, so it computes a case once for
  * all instruction sets. A case is drawn from its number (drawn.h).
  *
  * With --bound, every fifth case of the scalar reference is compared with the oracle: each element
@@ -48,7 +48,7 @@ enum {
 
 static struct {
     const char *isa; /* NULL: all */
-    bool bound;      /* instead of instruction sets */
+    bool bound;      /* compare with the oracle instead of instruction sets */
     int only;        /* a case, or -1 */
     int cases, from, every;
 } options = {.only = -1, .cases = CASES, .every = 1};
@@ -167,7 +167,7 @@ static void isa_has_the_bits_of_the_reference(void **state)
     assert_none_differs(*state);
 }
 
-/* The outputs of a call that has run. */
+/* Copies the outputs of a call that has run. */
 static struct outputs outputs_of(const struct drawn *c)
 {
     const struct outputs o = {malloc(c->out_bytes + 1), malloc(c->lse_bytes + 1),

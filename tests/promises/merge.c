@@ -170,7 +170,7 @@ static void draw_row(uint64_t *random, enum data data, int64_t parts, int64_t di
 /* --- Layouts -----------------------------------------------------------------------------------
  */
 
-/* A tensor of a call in memory: float rows at strides in bytes. */
+/* A tensor of a call in memory: rows of floats at strides in bytes. */
 struct tensor {
     char *first;
     int64_t strides[3], count[3], dim;
@@ -218,7 +218,7 @@ static void set_strides(struct tensor *t, enum layout_kind layout, bool input)
     }
 }
 
-/* Finds room for a tensor whose strides are set: slots, or a part of an arena. */
+/* Finds room for a tensor whose strides are set, in slots or in an arena. */
 static void place_tensor(struct memory *m, int arena, enum layout_kind layout, struct tensor *t)
 {
     const int64_t bytes = t->dim * (int64_t)sizeof(float);
@@ -247,7 +247,7 @@ static void begin_memory(struct memory *m)
         m->arenas[i] = memory_arena(i, ARENA_BYTES);
 }
 
-/* A copy of the memory in use, to be freed. */
+/* Returns a copy of the memory in use, to be freed. */
 static char *copy_memory(const struct memory *m, size_t *size)
 {
     *size = (size_t)m->slots * SLOT_BYTES;
@@ -446,7 +446,7 @@ static bool take_result(struct trial *s)
     return right;
 }
 
-/* Whether nothing but the outputs was written. take_result has put their old rows back. */
+/* Returns whether nothing but the outputs was written. take_result has put their old rows back. */
 static bool is_all_as_before(const struct trial *s)
 {
     size_t size;
@@ -581,8 +581,8 @@ static void fail_with(const char *what, const char *isa, const struct shape *s, 
              (int)s->q_len, (int)s->dim, (int)s->layout, (int)s->data, (int)s->in_place);
 }
 
-/* Any shape, data, layout, place, number of threads and way to run them. Rows of guarded layouts
- * fault when a byte beside them is touched. */
+/* Any shape, data, layout, place, number of threads and way to run them. In guarded layouts, an
+ * access to a byte beside a row faults. */
 static void bits_are_those_of_the_stated_order(void **state)
 {
     enum { ROUNDS = 1000 };
@@ -658,7 +658,7 @@ struct small_result {
     float out[DIM], lse;
 };
 
-/* Merges one row, of parts out[i] and lse[i]. */
+/* Merges one row from the parts out[i] and lse[i]. */
 static struct small_result merge_row(int64_t parts, float out[][DIM], float *lse)
 {
     const float *outs[MAX_PARTS], *lses[MAX_PARTS];
@@ -728,7 +728,7 @@ static void an_absent_part_changes_no_bit(void **state)
     }
 }
 
-/* In any part, and with any weight, however small. */
+/* The part may be any, and its weight however small. */
 static void an_lse_of_nan_or_infinity_makes_the_row_nan(void **state)
 {
     (void)state;
@@ -778,7 +778,7 @@ static void finite_parts_give_a_finite_row(void **state)
     }
 }
 
-/* The larger lse has all the weight; equal ones have equal weights. */
+/* The part with the larger lse has all the weight; parts with equal lse have equal weights. */
 static void extreme_lses_are_weighed(void **state)
 {
     (void)state;

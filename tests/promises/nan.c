@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every NaN that is computed has the same bits: 0x7fc00000, or in 16 bits 0x7e00 (binary16) or
- * 0x7fc0 (bfloat16). Calls with NaN of any sign and payload and with infinities in every input, on
- * every instruction set: all bits are those of the reference, or of the scalar kernels, and every
- * NaN is that one. The NaN are counted, so that no test passes without any.
+ * 0x7fc0 (bfloat16). Calls have NaN of any sign and payload, and infinities, in every input, on
+ * every instruction set. All bits must equal the bits of the reference, or of the scalar kernels,
+ * and every NaN must be this one. The NaN are counted, so that no test passes without any.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +44,8 @@ static void expect_some(const char *isa, const char *what, enum type first, int 
 
 /* --- Scales of blocks ------------------------------------------------------------------------- */
 
-/* Counts the NaN among the scales of `count` blocks. `together` scales precede the bytes of as many
- * blocks.
+/* Counts the NaN among the scales of `count` blocks. `together` scales come before the bytes of as
+ * many blocks.
  */
 static int64_t count_scales(const char *what, enum type type, const char *blocks, int64_t count,
                             int64_t together)
@@ -62,7 +62,7 @@ static int64_t count_scales(const char *what, enum type type, const char *blocks
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Few rows and many, in_dim beyond one block, out_dim of no whole tile. */
+/* Few rows and many, an in_dim beyond one block, an out_dim that is no multiple of a tile. */
 static const struct linear_shape shapes[] = {
     {1, 64, 70}, {5, 96, 33}, {17, 544, 50}, {40, 1056, 20}, {66, 32, 130}};
 

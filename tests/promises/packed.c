@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sequences packed one after the other: each has the bits that it has in a call of its own, with
- * any lengths, none among them, rows only or keys only packed, dense and token-major, on one thread
- * and several. Also cu_seqlens that are refused. A case is drawn from its number.
+ * any lengths, 0 among them, only rows or only keys packed, dense and token-major, on one thread
+ * and several. Other tests check which cu_seqlens are refused. A case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -114,7 +114,7 @@ struct shorter {
     int32_t *q_segment_ids, *kv_segment_ids; /* ids of the remaining rows and keys, without gaps */
 };
 
-/* Makes the strides of a tensor literal, so that a shorter one can have the same. */
+/* Makes the strides of a tensor literal, so that a shorter tensor can have the same strides. */
 static void say_strides(attnkit_tensor *t, int64_t row_bytes, int64_t rows, int64_t heads)
 {
     if (!t->data || t->layout & ATTNKIT_STRIDED)
@@ -125,7 +125,7 @@ static void say_strides(attnkit_tensor *t, int64_t row_bytes, int64_t rows, int6
     t->strides[0] = row_bytes * rows * heads;
 }
 
-/* Makes the strides of K or V, and of its scales, literal. */
+/* Makes the strides of K or V, and of their scales, literal. */
 static void say_strides_of_keys(const struct drawn *c, attnkit_tensor *t, attnkit_tensor *scales,
                                 int64_t dim, int64_t group)
 {
@@ -154,7 +154,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Where `batch` sequences begin in `total` rows; `room` has space for one more. */
+/* Draws where `batch` sequences begin in `total` rows. `room` has space for one more number. */
 static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int64_t total,
                         uint64_t *random)
 {
@@ -166,7 +166,7 @@ static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int6
     *starts = (attnkit_ints){.data = room};
 }
 
-/* The first `count` ids of each entry, which has `room`. */
+/* Returns the first `count` ids of each entry, which has `room` ids. */
 static int32_t *pack_ids(const int32_t *ids, int64_t entries, int64_t room, int64_t count)
 {
     int32_t *const packed = malloc((size_t)(entries * count + 1) * sizeof *packed);
@@ -212,14 +212,14 @@ static void shorten(const struct drawn *c, uint64_t *random, struct shorter *s)
     shorten_visibility(c, s);
 }
 
-/* The shorter call has the strides of the plan, and its segment ids without gaps. */
+/* The shorter call has the strides of the plan, but its segment ids lie without gaps. */
 static void check_shorter_runs_of_a_case(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);
     const struct plan plan = plan_call(&c->args, isa, c->threads);
     uint64_t random = (uint64_t)number;
-    /* Not with slots: they lack the keys that no row of the whole call sees, which a shorter call
-     * may see. */
+    /* Slots do not work here: they lack the keys that no row of the whole call sees, but a shorter
+     * call may see these keys. */
     for (int i = 0; i < 3 && !c->slots; i++) {
         struct shorter s;
         struct brought brought;
@@ -306,7 +306,8 @@ static attnkit_state drawn_state(struct call *c, uint64_t random)
     return s;
 }
 
-/* States are dense: those of a run in the planned shape, those of the call in its own. */
+/* States are dense: the states of a run in the planned shape, the states of the call in its own
+ * shape. */
 static void check_shorter_states(int64_t rows, const char *isa)
 {
     struct call *const c = full_calls[1](ROOM);

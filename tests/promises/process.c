@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a process may rely on: a call makes no system call, so that it cannot allocate from the
- * system, lock, print or start a thread. A thread that has nothing to do until another one has made
- * progress makes none either. ATTNKIT_ISA is not read in a set-uid program.
+ * A call makes no system call, so that it cannot allocate from the system, lock, print or start a
+ * thread. A thread that waits for another thread makes no system call either. ATTNKIT_ISA is not
+ * read in a set-uid program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -190,8 +190,8 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
     return status == ATTNKIT_OK ? attnkit_embed(&embed, &exec, NULL) : status;
 }
 
-/* From now on the kernel ends this process by SIGSYS at any system call except exit. False: the
- * kernel has no such filters, or this is an emulator. */
+/* Lets the kernel end this process by SIGSYS at any further system call except exit. Returns false
+ * if the kernel has no such filters, or this is an emulator. */
 static bool forbid_system_calls(void)
 {
     struct sock_filter allow_exit[] = {
@@ -219,8 +219,8 @@ static void run_without_system_calls(const char *isa)
     static char workspace[1 << 20];
     struct layer_call layer;
     layer_call_draw(&layer, 1);
-    /* Called once before, because the loader binds functions of the C library at their first
-     * call. */
+    /* The call is made once before, because the loader binds functions of the C library at their
+     * first call. */
     attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = append(ROWS, isa, workspace, sizeof workspace);
@@ -288,16 +288,16 @@ enum {
     WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,
 };
 
-/* Two processes are the two threads of a call. The first block of the first one takes until the
- * second one has returned. They are processes because only the end of a process shows whether it
- * made a system call. */
+/* Two processes are the two threads of a call. The first block of the first process takes until the
+ * second process has returned. Processes stand for threads here because only the end of a process
+ * shows whether it made a system call. */
 static struct held_up {
     struct attention problem;
     const struct kernels *real;
     struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
     struct schedule schedule;
     struct steal steal;
-    char *shared; /* the memory that the processes share, followed by that of each */
+    char *shared; /* the memory that the processes share, followed by the memory of each */
     int blocks;   /* blocks that this process has worked on */
     int status;   /* exit status of the other process */
 } held_up;
@@ -392,7 +392,8 @@ static void nor_does_a_thread_that_waits(void **state)
         if (held_up.status == 77)
             skip(); /* no seccomp in this kernel or emulator */
         assert_int_equal(held_up.status, 0);
-        /* The second one ran out of room for states, and left most of the work to the first. */
+        /* The second process ran out of room for states, and left most of the work to the first
+         * process. */
         assert_in_range(held_up.blocks, WAIT_CHUNKS / 2 * blocks_of_chunk,
                         (WAIT_CHUNKS - 1) * blocks_of_chunk);
     }
@@ -400,7 +401,7 @@ static void nor_does_a_thread_that_waits(void **state)
 
 /* --- Others ----------------------------------------------------------------------------------- */
 
-/* Makes a copy of this program that runs as nobody, whoever starts it. */
+/* Makes a copy of this program that runs as the user nobody, whoever starts it. */
 static void copy_as_nobody(const char *copy)
 {
     static char bytes[1 << 16];

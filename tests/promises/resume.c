@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention over the keys in parts: each call continues from the state of the call before it. The
- * last one, or one more call without keys, gives the result. The bits are those of a single call,
- * for few rows and many, causal or not, rows that see nothing of a part, every type of element, on
- * one thread and several. A case is drawn from its number.
+ * last call, or one more call without keys, gives the result. It has the bits of a single call, for
+ * few rows and many, causal or not, rows that see no key of a part, every type of element, on one
+ * thread and several. A case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,7 +82,7 @@ static void draw_case(struct drawn *c, int number)
         if (a->align == ATTNKIT_ALIGN_OFFSETS)
             a->q_offsets.data = c->q_offsets;
     }
-    /* Dense rows, of which every part of the keys is one piece. */
+    /* The rows are dense, so that every part of the keys is one piece of memory. */
     const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
     c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
     const bool special = number % 5 == 0;
@@ -140,7 +140,7 @@ static void attend(const attnkit_attention_args *args, const char *isa, int thre
     free(exec.workspace);
 }
 
-/* Bytes of `n` elements of a row. For types in blocks, n is a multiple of the block. */
+/* Returns the bytes of `n` elements of a row. For types in blocks, n is a multiple of the block. */
 static int64_t row_bytes(attnkit_type type, int64_t n)
 {
     return type == ATTNKIT_F32 ? 4 * n : type == ATTNKIT_Q8_0 ? n / 32 * 34 : 2 * n;
@@ -246,8 +246,8 @@ static void parts_have_the_bits_of_the_whole(void **state)
     }
 }
 
-/* The maximum is the ceiling of a number above -1, o a sum of products that underflow: both are
- * zeros, of either sign before the state is written. */
+/* The maximum is the ceiling of a number above -1, and o is a sum of products that underflow. Both
+ * are zeros, of either sign before the state is written. */
 static void a_zero_in_a_state_is_positive(void **state)
 {
     const struct isa *isa = *state;
@@ -285,8 +285,8 @@ static void a_zero_in_a_state_is_positive(void **state)
     }
 }
 
-/* Causal rows in one call, and each row by itself, continue from the same state. No call needs to
- * have given this state. Only the last row sees the NaN in V. */
+/* Causal rows in one call, and each row by itself, continue from the same state. It need not be a
+ * state that a call has written. Only the last row sees the NaN in V. */
 static void go_on_from(const char *isa, float max_in, double sum_in, bool *nan_in_o)
 {
     enum { ROWS = 35 };

@@ -6,7 +6,7 @@
  * is a decoding step, and some rows, which is a chunk of a prefill. Some cases are run with a V
  * whose sums overflow, too.
  *
- * The reference takes the longest, so it computes a case once for all instruction sets.
+ * The reference is the slowest, so it computes a case once for all instruction sets.
  *
  *   same_bits [--isa NAME] [--case INDEX] [--from INDEX] [--every N]
  */
@@ -39,14 +39,15 @@ enum {
 static struct {
     const char *isa; /* NULL: all */
     int only;        /* the only case, or -1 for all */
-    int from, every; /* the first case, and only each n-th: for slow builds, and side by side */
+    int from, every; /* the first case, and the step from case to case: for slow builds, and for
+                        runs side by side */
 } options = {.only = -1, .every = 1};
 
 static struct cases cases;
 
 static struct tallies tallies;
 
-/* A tensor of one batch entry. */
+/* Returns a tensor of one batch entry. */
 static attnkit_tensor strided(const void *data, int64_t head, int64_t row)
 {
     return (attnkit_tensor){.data = data, .strides = {0, head, row}, .layout = ATTNKIT_STRIDED};
@@ -81,7 +82,7 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
     run_attention(&part, (struct runner){.isa = isa, .threads = 1});
 }
 
-/* Whether these rows have the same bits in a call of their own. */
+/* Returns whether these rows have the same bits in a call of their own. */
 static bool part_agrees(const struct setting *s, const struct result *whole, int64_t b,
                         int64_t first, int64_t count, const char *isa)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Score mods, sinks and weights out: a test for each sentence, on every instruction set, or on the
- * one that is named. Scores are small integers where the result must be exact.
+ * Score mods, sinks and weights out: a test for each sentence of docs/semantics.md, on every
+ * instruction set, or on the named one. Scores are small integers where the result must be exact.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ enum { KEYS = 9, ROW_COUNTS = 3 };
 /* One row and three, for decode, and many, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
-/* A call over KEYS keys. Key j has the score `scores[j]` in every row. */
+/* Makes a call over KEYS keys. Key j has the score `scores[j]` in every row. */
 static struct call *call_with_scores(int64_t rows, const float *scores)
 {
     struct call *const c = call_new((struct shape){
@@ -44,7 +44,7 @@ static bool is_close(double x, double y)
 }
 
 /* Compares a row with the softmax of x and a sink; -infinity is no sink. The tolerance grows with
- * the scores, because their roundings cost the weights digits. */
+ * the scores, because weights are less exact for large scores. */
 static void check_softmax(const struct call *c, struct at at, const double *x, double sink)
 {
     double max = sink, sum, lse;
@@ -67,7 +67,7 @@ static void check_softmax(const struct call *c, struct at at, const double *x, d
     }
 }
 
-/* The entry of weights out for a score. */
+/* Returns the entry of weights out for a score. */
 static float weight(const struct call *c, struct at at)
 {
     const int64_t row = (at.b * c->args.q_heads + at.h) * c->args.q_len + at.i;
@@ -206,7 +206,7 @@ static void bias_is_added_to_the_score_of_its_head_row_and_key(void **state)
     }
 }
 
-/* One row of all that go through a tile together. */
+/* A single row of the rows that go through a tile together has a bias. */
 static void bias_of_one_row_alone_is_added_to_it_alone(void **state)
 {
     const float scores[KEYS] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
@@ -259,7 +259,7 @@ static void bias_of_16_bits_is_that_of_32(void **state)
     }
 }
 
-/* Positions from far below the keys to far beyond them. */
+/* Positions reach from far below the keys to far beyond them. */
 static void alibi_is_slope_times_key_minus_position(void **state)
 {
     static const float slopes[] = {1.0f, -0.25f, 0x1p-7f};
@@ -423,8 +423,8 @@ static void bias_scales_multiply_the_bias_of_their_head(void **state)
 
 enum { MANY_KEYS = 530 }; /* more than a chunk */
 
-/* A call of two groups of heads with random scores and a random bias, with special numbers here and
- * there. All heads share the bias. */
+/* Makes a call of two groups of heads with random scores and a random bias, with special numbers
+ * here and there. All heads share the bias. */
 static struct call *call_with_bias(int64_t rows, attnkit_type type, attnkit_weights_kind kind)
 {
     static const float specials[] = {-INFINITY, -INFINITY, 0.0f, -0.0f, -65504.0f, 1e-7f};
@@ -554,7 +554,7 @@ static void bias_of_minus_infinity_masks_whatever_its_scale(void **state)
         }
 }
 
-/* A row that sees nothing stays one that sees nothing, even with a scale of NaN. */
+/* A row that sees no key keeps its result, even with a scale of NaN. */
 static void bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan(void **state)
 {
     static const float scales[] = {NAN, INFINITY, -1.0f};
@@ -599,8 +599,8 @@ static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **
             }
 }
 
-/* A finite bias masks no key, so a row of which every product is below the least bias is the mean
- * of V. */
+/* A finite bias masks no key. So if every product of a row is below the least bias, the row is the
+ * mean of V. */
 static void product_below_the_least_bias_counts_as_it(void **state)
 {
     static const float products[][2] = {
@@ -714,7 +714,7 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* A call with random scores and every score mod, over more than a chunk of keys. */
+/* Makes a call with random scores and every score mod, over more than a chunk of keys. */
 static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
 {
     static const float slopes[] = {0.01f, -0.02f, 0.05f, 0.001f}, sinks[] = {1, -2, 0.5f, 3};
@@ -736,7 +736,7 @@ static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
     return c;
 }
 
-/* Whether a row sees a key by the four kinds of masks that the call has. */
+/* Returns whether a row sees a key by the four kinds of masks that the call has. */
 static bool sees(const struct call *c, struct at at)
 {
     for (int i = 0; i < KINDS; i++)
@@ -830,7 +830,7 @@ static void weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v(void **stat
     }
 }
 
-/* Weights SOFTMAX are exp(x - lse) of the scores x that weights BIASED gives. */
+/* The weights SOFTMAX are exp(x - lse) of the scores x, which are the weights BIASED. */
 static void weights_softmax_are_those_of_the_biased(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
@@ -849,8 +849,8 @@ static void weights_softmax_are_those_of_the_biased(void **state)
     }
 }
 
-/* Scores are in units of ln 2, so that weights are powers of two. Under a weight of 0, V leaves no
- * trace, however large it is. */
+/* Scores are in units of ln 2, so that weights are powers of two. A V whose weight is 0 changes
+ * nothing, however large it is. */
 static void weights_below_2_to_the_minus_100_are_0(void **state)
 {
     const float scores[KEYS] = {-101, -1000, -100, 0, -102, -126, -149, -99, -FLT_MAX};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call needs at most 64 KB of stack: each public call, its workspace query, its plan and a run of
- * it, on a thread whose stack is that large and ends at an unmapped page, with every option, in
- * prefill and decode, on every instruction set, or on the one that is named. The most bytes in use
- * are printed, including those of the thread itself.
+ * A call needs at most 64 KB of stack. Each public call, its workspace query, its plan and a run of
+ * the plan are made on a thread with a stack of 64 KB, which ends at an unmapped page, with every
+ * option, in prefill and decode, on every instruction set, or on the named one. The most bytes in
+ * use are printed, including those of the thread itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,8 +33,8 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread: the last STACK bytes of the least size that a thread may have. The rest,
- * below, is unmapped. */
+/* The stack of the thread: the last STACK bytes of the least size that a thread may have. The lower
+ * part is unmapped. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
@@ -99,7 +99,7 @@ static void print_used(const char *isa, const char *what)
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-/* The arguments of a call. Which call it is follows from the function that gets them. */
+/* The arguments of a call. The function that gets them decides which call it is. */
 struct job {
     const void *args, *data; /* arguments of the call, and of a run of its plan */
     void *plan;
@@ -245,7 +245,7 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
-/* A decoding step, few rows, and several blocks of 256 rows for each KV head. */
+/* The calls are a decoding step, few rows, and several blocks of 256 rows for each KV head. */
 static void attention_with_every_option_needs_64_kb(void **state)
 {
     static const int64_t row_counts[] = {1, 3, 35, 300};
@@ -260,9 +260,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* Wide rows, as many KV heads as decode walks through in turns, and more threads than heads. In a
- * call of many rows, some of which do not see a NaN, the rows are computed again one by one, deeper
- * in the stack. */
+/* The calls have wide rows, as many KV heads as decode walks through in turns, and more threads
+ * than heads. If some of many rows see no NaN, the rows are computed again one by one, deeper in
+ * the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();
@@ -570,7 +570,8 @@ static void *pack_layer(void *arg)
     return NULL;
 }
 
-/* With a softcap, a window and the mean of weights, over a cache of bytes with scales. */
+/* Runs a layer with a softcap, a window and the mean of weights, over a cache of bytes with
+ * scales. */
 static void run_layer(attnkit_type type, int64_t rows, const char *isa)
 {
     enum { ROOM = LEN, CACHE = BATCH * HEADS * ROOM * 32 };
@@ -698,7 +699,7 @@ static void layers_with_any_cache_need_64_kb(void **state)
 
 /* --- The rest --------------------------------------------------------------------------------- */
 
-/* Calls that fail as well, because they format messages. */
+/* Makes calls that succeed and calls that fail, because failing calls format messages. */
 static void *ask(void *arg)
 {
     struct job *const j = arg;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work stealing: if there are fewer heads than threads, or one thread is slower than another,
- * threads share items, and the chunks of keys of an item. The bits are those of one thread: with a
- * parallel-for, even one that runs tasks in sequence, twice and backwards, and with threads of the
- * caller that meet at a barrier; for few rows and many, rows that see nothing, heads that share
+ * threads share items, and the chunks of keys of an item. The result has the bits of one thread:
+ * with a parallel-for, even if it runs tasks in sequence, twice and backwards, and with threads of
+ * the caller that meet at a barrier; for few rows and many, rows that see nothing, heads that share
  * pages, and more chunks than there is room for.
  */
 #include <setjmp.h>
@@ -241,7 +241,7 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     run(c, isa->name, ONE_THREAD, 1);
     memcpy(out, c->out, c->out_bytes);
     memcpy(lse, c->lse, c->lse_bytes);
-    static const int counts[] = {2, MAX_THREADS, 3}; /* a sampled run leaves out the last */
+    static const int counts[] = {2, MAX_THREADS, 3}; /* a sampled run leaves out the last number */
     for (int n = 0; n < (is_sampled_run() ? 2 : 3); n++)
         for (int way = PARALLEL_FOR; way < WAYS; way++) {
             const int threads = counts[n];
@@ -270,8 +270,8 @@ static void meet_and_count(void *pool)
     ++*(int *)pool;
 }
 
-/* How often the first of two threads waits at the barrier. There is no second thread, so it does
- * all the work. */
+/* Returns how often the first of two threads waits at the barrier. There is no second thread, so
+ * the first one does all the work. */
 static int meetings(const struct shape *shape)
 {
     int count = 0;
@@ -376,8 +376,8 @@ static void run_held_up(const struct call *c, const struct isa *isa)
     free(h->shared);
 }
 
-/* How many blocks the delayed thread works on. Fails the test if the result is not that of one
- * thread. */
+/* Returns how many blocks the delayed thread works on. Fails the test if the result has other bits
+ * than with one thread. */
 static int blocks_held_up(const struct shape *shape, const struct isa *isa)
 {
     struct call *c = new_call(shape);

@@ -31,8 +31,8 @@ enum {
     VALUE_DIM = 12,
 };
 
-/* Bytes. AddressSanitizer gives every array of every inlined tile its own stack memory. A decode
- * tile then takes more than 90 KiB, and 8 KiB otherwise. */
+/* Bytes of stack. With AddressSanitizer, every array of every inlined tile has its own stack
+ * memory: a decode tile then takes more than 90 KiB, instead of 8 KiB. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SMALL_STACK = 256 * 1024 };
 #else
@@ -135,7 +135,7 @@ static void call_free(struct call *c)
     free(c);
 }
 
-/* Cuts the call into so many shares, and makes the workspace for them. */
+/* Cuts the call into `threads` shares, and makes the workspace for them. */
 static void set_threads(struct call *c, int threads)
 {
     c->exec.threads = threads;
@@ -162,7 +162,7 @@ static attnkit_status run(struct call *c)
     return attnkit_attention(&c->args, &c->exec, NULL);
 }
 
-/* A new call that one thread has run. */
+/* Makes a new call that one thread has run. */
 static struct call *done_call(const struct shape *s, const char *isa)
 {
     struct call *c = call_new(s, isa);
@@ -200,7 +200,7 @@ static void expect_every_item_in_one_share(const struct attention *a, const stru
 static void expect_every_row_in_one_item(const struct attention *a, const struct schedule *s)
 {
     const int64_t head_rows = a->q_len * a->group, rows = a->batch * a->kv_heads * head_rows;
-    const int64_t room = rows + ROW_BLOCK; /* room for an item that is too long */
+    const int64_t room = rows + ROW_BLOCK; /* room to notice an item that is too long */
     unsigned char *seen = calloc((size_t)room, 1);
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
@@ -337,7 +337,7 @@ static void all_and_then_all_again(void *pool, int64_t n, task_function *task, v
     in_reverse(pool, n, task, arg);
 }
 
-/* Tasks beyond the number that was asked for do nothing. */
+/* Runs tasks with numbers beyond the requested ones, which must do nothing. */
 static void with_numbers_out_of_range(void *pool, int64_t n, task_function *task, void *arg)
 {
     task(arg, -1);
@@ -371,7 +371,7 @@ static void parallel_for_in_any_order_and_twice_gives_the_bits_of_one_thread(voi
     for_each_isa_and_shape(check_parallel_for);
 }
 
-/* A pool whose threads call attention themselves must not come to a standstill. */
+/* Runs tasks on a pool whose threads call attention themselves. This must not deadlock. */
 static void nested(void *pool, int64_t n, task_function *task, void *arg)
 {
     in_order(NULL, n, task, arg);
@@ -442,7 +442,7 @@ static void *run_and_be_refused(void *arg)
     return refused && run(c) == ATTNKIT_OK ? c : NULL;
 }
 
-/* 64 KiB, or what the system demands: 128 KiB on 64-bit ARM. */
+/* Returns 64 KiB, or the least stack that the system allows: 128 KiB on 64-bit ARM. */
 static size_t small_stack(void)
 {
     const long least = sysconf(_SC_THREAD_STACK_MIN);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees: a test for each sentence, on every instruction set, or on the one that is
- * named. Every score is 0 and V is the unit matrix, so that a row that sees n keys is exactly 1 / n
- * at each of them and 0 at all others.
+ * Which keys a row sees: a test for each sentence of docs/semantics.md, on every instruction set,
+ * or on the named one. Every score is 0 and V is the unit matrix, so that a row that sees n keys is
+ * exactly 1 / n at each of them and 0 at all other keys.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include "tests/support/call.h"
 #include "tests/cases/kinds.h"
 
-/* One row and three, for decode, and many, for prefill; a few keys, and more than a block. */
+/* One and three rows, for decode, and many rows, for prefill; a few keys, and more than a block. */
 static const struct {
     int64_t rows, keys;
 } sizes[] = {{1, 10}, {3, 10}, {70, 10}, {1, 200}, {3, 200}, {70, 200}};
@@ -44,7 +44,7 @@ static bool is_close(double x, double y)
     return fabs(x - y) <= 4e-7 * (1.0 + fabs(y));
 }
 
-/* Whether a row is the mean of the keys it should see. */
+/* Returns whether a row is the mean of the keys it should see. */
 static bool is_right(const struct call *c, struct at at, const bool *expected)
 {
     const float *const out = call_out(c, at);
@@ -318,7 +318,8 @@ static void right_of_the_largest_number_is_a_bound(void **state)
     check_sizes(*state, set_largest_right, sees_first_keys);
 }
 
-/* The same from the largest positions, to the left. */
+/* The rows have positions near the largest ones. A window to the left of nearly the largest number
+ * just reaches the keys. */
 static void set_largest_left(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MAX - 70, INT64_MAX - 75};

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the package is held against: attention in float64 by NumPy, and the same call of the library that
-the build made, by ctypes."""
+"""The references of the package's tests: attention in float64 by NumPy, and the same call of the build's
+library by ctypes."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ def repeated(x, heads):
 
 
 def oracle(q, k, v, seen=None, bias=0.0, scale=None, softcap=None, sinks=None):
-    """out and lse in float64; seen is bool, and repeats to the scores, as bias does."""
+    """Returns out and lse in float64. seen is bool, and broadcasts to the scores, as bias does."""
     heads = q.shape[-3]
     q, k, v = q.astype(np.float64), repeated(k, heads), repeated(v, heads)
     x = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -48,7 +48,7 @@ def oracle(q, k, v, seen=None, bias=0.0, scale=None, softcap=None, sinks=None):
 
 
 def by_ctypes(args, isa=None):
-    """Runs attnkit_attention on one thread; its outputs are arrays of the args."""
+    """Runs attnkit_attention on one thread. The outputs are arrays of the args."""
     exec = new(Exec, isa=isa)
     message = ctypes.create_string_buffer(MESSAGE_SIZE)
     size = ctypes.c_size_t()
@@ -61,7 +61,7 @@ def by_ctypes(args, isa=None):
 
 
 def library_attention(q, k, v, **fields):
-    """(out, lse) of dense arrays; fields as those of attnkit_attention_args and its groups."""
+    """Returns (out, lse) of dense arrays. The fields are named as in attnkit_attention_args and its groups."""
     q, k, v = (np.ascontiguousarray(x) for x in (q, k, v))
     batch, q_heads, q_len, head_dim = q.shape
     out = np.empty((batch, q_heads, q_len, v.shape[3]), q.dtype)

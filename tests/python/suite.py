@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build-python"
 PYTHON = FOLDER / "venv" / "bin" / "python"
-MOST_BYTES = 1_500_000  # of a wheel
+MOST_BYTES = 1_500_000  # largest size of a wheel
 
 
 class Tap:
@@ -49,7 +49,7 @@ def run(*command, **more):
 
 
 def make_wheel(tap):
-    """Into a new environment, from a wheel that pip makes of this tree."""
+    """Makes a wheel of this tree by pip, and installs it into a new environment."""
     shutil.rmtree(FOLDER / "venv", ignore_errors=True)
     shutil.rmtree(FOLDER / "wheel", ignore_errors=True)
     ok, output = run(sys.executable, "-m", "venv", FOLDER / "venv")
@@ -65,7 +65,7 @@ def make_wheel(tap):
 
 
 def check_wheel(tap, wheel):
-    """Its size, and that it runs on other distributions."""
+    """Checks the size of the wheel, and that it runs on other distributions."""
     size = wheel.stat().st_size
     print(f"# {wheel.name}: {size} bytes")
     tap.line("the wheel is small", size < MOST_BYTES, f"{size} bytes")

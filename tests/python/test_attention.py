@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention, scaled_dot_product_attention, attention_varlen and merge: inside an error of float64, and with
-the bits of the same call by ctypes."""
+"""attention, scaled_dot_product_attention, attention_varlen and merge agree with float64 inside a bound, and
+have the bits of the same call by ctypes."""
 
 import unittest
 
@@ -8,12 +8,12 @@ import attnkit
 import ml_dtypes
 import numpy as np
 from reference import by_ctypes, drawn, library_attention, oracle
-# reference.py makes it importable.
+# reference.py makes attnkit_structs importable.
 from attnkit_structs import ATTEND, BOOL, BOTTOM_RIGHT, CAUSAL, OFFSETS, SCALE_GIVEN, SOFTMAX, UPPER_LEFT, tensor
 from attnkit_structs import AttentionArgs, new
 
 B, H, G, L, K, D, E = 2, 4, 2, 20, 150, 64, 48
-CLOSE = 2e-6  # of results of about 1
+CLOSE = 2e-6  # tolerance for results of about 1
 
 
 def inputs(q_len=L, kv_len=K, dtype=np.float32):
@@ -32,7 +32,7 @@ class Attention(unittest.TestCase):
         self.assertEqual(ours.tobytes(), theirs.tobytes())
 
     def check(self, options, fields, expected, flags=0, **more):
-        """Python's options against the fields of the C call, and the oracle's options."""
+        """Compares Python's options with the fields of the C call, and with the oracle's options."""
         q, k, v = inputs()
         out, lse = attnkit.attention(q, k, v, return_lse=True, **options)
         wanted, wanted_lse = oracle(q, k, v, **expected)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KVCache and State: the bits of attention over all keys at once, in every type and layout."""
+"""KVCache and State have the bits of attention over all keys at once, in every type and layout."""
 
 import unittest
 
@@ -18,7 +18,7 @@ def layouts():
 
 
 class KVCache(unittest.TestCase):
-    """What was appended is what is attended over."""
+    """A cache attends over the keys that were appended."""
 
     def setUp(self):
         self.q, self.k, self.v = drawn(1, B, H, K, D), drawn(2, B, G, K, D), drawn(3, B, G, K, E)
@@ -113,7 +113,7 @@ class KVCache(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "lens"):
             cache.truncate(1)
         self.assertEqual(cache.lens.tolist(), [0, 0])
-        cache.append(self.k[:, :, :40], self.v[:, :, :40], [40, 0])  # all pages are free after what failed
+        cache.append(self.k[:, :, :40], self.v[:, :, :40], [40, 0])  # all pages are free after the failed calls
         cache.truncate(0)
         cache.append(self.k[:, :, :2], self.v[:, :, :2])
         with self.assertRaisesRegex(ValueError, "^q has the shape .* batch 2"):

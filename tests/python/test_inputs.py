@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of all kinds: views that are not copied, arrays that must be, and what is refused, by a message that
-names the argument."""
+"""Arrays of all kinds: views that are not copied, arrays that must be copied, and arrays that are refused by a
+message that names the argument."""
 
 import gc
 import unittest
@@ -16,7 +16,7 @@ RESULT = attnkit.attention(Q, K, V).tobytes()
 
 
 class Foreign:
-    """An array of another library: DLPack, and nothing else."""
+    """An array of another library, which has DLPack and nothing else."""
 
     def __init__(self, array, device=(1, 0)):
         self.array, self.device = array, device
@@ -111,7 +111,7 @@ class Views(unittest.TestCase):
             self.assertEqual(result.tobytes(), RESULT)
 
     def test_many_shapes_one_after_the_other(self):
-        """More than there are plans to keep, twice: none is taken for another."""
+        """More shapes than a thread keeps plans for come twice, and no plan is taken for another shape."""
         first = {}
         for _ in range(2):
             for n in range(1, 34):

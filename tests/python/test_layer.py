@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""linear and Layer: inside an error of float64, the bits of their parts, from the state dicts of models."""
+"""linear and Layer, from the state dicts of models, agree with float64 inside a bound, and have the bits of
+their parts."""
 
 import tempfile
 import unittest
@@ -24,14 +25,14 @@ def weights(scale=0.1, dtype=np.float32):
 
 
 def turned(x, positions, base=10000.0):
-    """Llama's RoPE in float64, of [batch, heads, rows, D]."""
+    """Applies Llama's RoPE in float64 to [batch, heads, rows, D]."""
     angles = positions[:, None] / base ** (np.arange(D // 2) * 2 / D)
     x0, x1 = x[..., :D // 2], x[..., D // 2:]
     return np.concatenate([x0 * np.cos(angles) - x1 * np.sin(angles), x1 * np.cos(angles) + x0 * np.sin(angles)], -1)
 
 
 def layer_oracle(w, x, key=None, rope=False, seen=None):
-    """In float64; the arrays of w are of any type."""
+    """Computes the layer in float64. The arrays of w may have any type."""
     w = {name: array.astype(np.float64) for name, array in w.items()}
 
     def heads(rows, part):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package: what it says of itself, its types and texts, its binary, threads, forks and the global lock."""
+"""The package: its facts about itself, its types and texts, its binary, threads, forks and the global lock."""
 
 import ast
 import ctypes
@@ -104,7 +104,7 @@ class Package(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    """Of calls, and of Python."""
+    """Threads of calls, and threads of Python."""
 
     def test_any_number_has_the_same_bits(self):
         q, k = drawn(1, 1, 4, 70, 64), drawn(2, 1, 2, 3000, 64)
@@ -128,7 +128,8 @@ class Threads(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_lock_is_released(self):
-        """Another thread counts on while a call runs; with the lock held it would not come to it once."""
+        """Another thread goes on counting while a call runs. If the call held the lock, the other thread would
+        not count once."""
         q = drawn(1, 1, 8, 2000, 64)
         counts, stop = [0], threading.Event()
 

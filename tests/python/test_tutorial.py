@@ -19,7 +19,7 @@ class Tutorial(unittest.TestCase):
             self.assertEqual((kind, follows), ("python", "text"), code)
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(code, str(PAGE), "exec"), names)  # the page is of this tree
+                exec(compile(code, str(PAGE), "exec"), names)  # the page is a file of this tree
             self.assertEqual(printed.getvalue(), text, code)
         self.assertEqual(len(fences) % 2, 0)
 

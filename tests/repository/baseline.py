@@ -26,13 +26,13 @@ BEYOND_X86_64 = re.compile(
     r"\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI) + r")(\s|$)"
     r"|%[yz]mm|%k[0-7]")
 BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
-# The instructions of other folders are not restricted, only checked for at run time.
+# Other folders may use any instructions: the library checks for them at run time.
 FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2}
 
 
 def objects_of(library, folder):
-    """Extracts the members of a static library and returns their paths. Meson's library may be thin: then they
-    lie beside it."""
+    """Extracts the members of a static library and returns their paths. Meson's library may be thin: then the
+    members lie beside it."""
     names = subprocess.run(["ar", "t", library], check=True, text=True, capture_output=True,
                            cwd=library.parent).stdout.split()
     if library.read_bytes().startswith(b"!<thin>"):
@@ -42,7 +42,7 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """The instruction set that an object belongs to: a folder of kernels/ with a table.c; or None."""
+    """Returns the instruction set that an object belongs to, a folder of kernels/ with a table.c; or None."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
     return next((name for name in names if path.name.startswith(name + "_")), None)
 

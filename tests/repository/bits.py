@@ -22,12 +22,12 @@ SKIPPED = 77
 
 
 def hashes(text):
-    """{(kind, number): hash} of the lines of golden.txt."""
+    """Returns {(kind, number): hash} of the lines of golden.txt."""
     return {(kind, number): hash for kind, number, hash in map(str.split, text.splitlines())}
 
 
 def moved(old, new):
-    """{kind: how many of its hashes have changed or gone}"""
+    """Returns {kind: how many of its hashes have changed or gone}."""
     before, now = hashes(old), hashes(new)
     kinds = [kind for (kind, number), hash in before.items() if now.get((kind, number)) != hash]
     return {kind: kinds.count(kind) for kind in kinds}

@@ -23,8 +23,8 @@ FORBIDDEN = {
     "kernels": OUTSIDE | {"dispatch"},
     "dispatch": OUTSIDE,
     "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
-    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # the same
-    "examples": set(ROOMS),  # what a reader copies is compiled far from here
+    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # also a program
+    "examples": set(ROOMS),  # readers compile copies of the examples far from here
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)
 NAME = re.compile(r'([<"])([^<>"]+)[>"]')
@@ -33,13 +33,13 @@ GENERATED = re.compile(r"\w+_config\.h")
 
 
 def files(root, suffixes):
-    """The files with these suffixes, as paths from the top."""
+    """Returns the files with these suffixes, as paths from the top."""
     return sorted(path.relative_to(root) for room in ROOMS for path in (root / room).rglob("*")
                   if path.suffix in suffixes and path.is_file())
 
 
 def includes(root):
-    """(file, line, rest of the line after the word) of each include."""
+    """Yields (file, line, rest of the line after the word) of each include."""
     for path in files(root, WITH_INCLUDES):
         text = (root / path).read_text(encoding="utf-8")
         for found in INCLUDE.finditer(text):
@@ -47,7 +47,7 @@ def includes(root):
 
 
 def instruction_set(root, parts):
-    """The instruction set of a path: a folder of kernels/ with a table of tiles; else None."""
+    """Returns the instruction set of a path, a folder of kernels/ with a table of tiles; else None."""
     is_one = len(parts) > 2 and parts[0] == "kernels" and (root / "kernels" / parts[1] / "table.c").exists()
     return parts[1] if is_one else None
 
@@ -57,7 +57,7 @@ def is_by_path_from_the_top(root, name):
 
 
 def wrong(root, path, words):
-    """The fault of an include, or None."""
+    """Returns the fault of an include, or None."""
     match = NAME.match(words)
     if not match:
         return "is neither a name in quotes nor one in angle brackets"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every file of the tree keeps to .editorconfig: line lengths, blanks at the end of lines, tabs, the end of
 the file. Rows of Markdown tables may be of any length, and so may links and hashes that cannot be broken.
-C and C++ are as clang-format 14 leaves them, if it is installed.
+C and C++ files are formatted by clang-format 14, which is checked if it is installed.
 
     tests/repository/lines.py
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-# Files that programs write, or that stay as they were released.
+# Files that programs write, or that stay as released.
 EXEMPT = ("*.json", "*.svg", "*.png", "*.npy", "*.abi", "LICENSE", "bench/results/*.md", "tests/abi/0.*/include/*")
 FORMATTED = (".c", ".h", ".cc", ".cpp", ".hpp")
 WORD = 70  # characters without a blank that may make a line longer
 
 
 def files_of_tree():
-    """The files of the git repository. Ends the program in an export, which has none."""
+    """Returns the files of the git repository. Ends the program in an export, which has no repository."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, text=True, capture_output=True)
     if listed.returncode != 0:
         print("no git repository: which files are the project's is not known")

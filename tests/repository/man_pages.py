@@ -21,7 +21,7 @@ def output_of(*command):
 
 
 def text_of(page):
-    """The text of a page without requests of the formatter, fonts and escapes."""
+    """Returns the text of a page without requests of the formatter, fonts and escapes."""
     lines = [re.sub(r"^\.(SH|TH|TP|PP|EX|EE|ad|nh)\b.*", "", line) for line in page.split("\n")]
     text = re.sub(r"\\f[BIR]|\\&", "", "\n".join(lines))
     for escape, character in ((r"\-", "-"), (r"\(aq", "'"), (r"\(ha", "^"), (r"\(ti", "~"),
@@ -31,7 +31,7 @@ def text_of(page):
 
 
 def missing_words(helped, page):
-    """Paragraphs of the help whose words are not on the page in their order."""
+    """Returns the paragraphs of the help whose words are not on the page in their order."""
     words = " ".join(text_of(page).split()).lower()
     blocks = re.split(r"\n\n|\n(?=  -)", helped)
     blocks[0] = blocks[0].partition(": ")[2]

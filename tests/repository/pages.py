@@ -27,7 +27,7 @@ def pages():
 
 
 def anchors(text):
-    """The headings of a page as GitHub turns them into anchors."""
+    """Returns the headings of a page in the form of GitHub's anchors."""
     found = set()
     for heading in re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
@@ -53,15 +53,15 @@ def dead_links(page, text):
 
 
 def terms():
-    """The terms of several words in the first column of the glossary."""
+    """Returns the terms of several words in the first column of the glossary."""
     rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.M)
     found = [term.strip(" `") for row in rows for term in row.split(",")]
     return [term for term in found if re.search(r"[ -]", term) and not term.startswith("-")]
 
 
 def other_spellings(term):
-    """A pattern for other spellings of a term: its words joined in another way, or with capitals that it
-    lacks."""
+    """Returns a pattern for other spellings of a term: its words joined in another way, or with capitals that
+    the term lacks."""
     words = re.split(r"[ -]", term)
     return re.compile(rf"\b{'[ -]?'.join(map(re.escape, words))}(s?)\b", re.I)
 

@@ -28,7 +28,8 @@ REACH = 300  # characters before a bracket that are searched for its kind
 
 
 def without_texts(source):
-    """The source with comments and preprocessor lines blank and literals empty. Line numbers do not change."""
+    """Returns the source with comments and preprocessor lines blank and literals empty. Line numbers do not
+    change."""
     def blank(match):
         text = match.group()
         newlines = "\n" * text.count("\n")
@@ -37,14 +38,14 @@ def without_texts(source):
 
 
 def without_template_arguments(source):
-    """The source without template arguments of C++, whose commas separate no parameters."""
+    """Returns the source without template arguments of C++, whose commas separate no parameters."""
     while (less := re.sub(r"<[^<>;(){}]*>", " ", source)) != source:
         source = less
     return source
 
 
 def count_of(parameters):
-    """How many parameters the text between parentheses has. Nested parentheses are empty."""
+    """Returns how many parameters the text between parentheses has. Nested parentheses are empty."""
     names = [part.strip() for part in parameters.split(",")]
     return len([name for name in names if name not in ("", "void", "...")])
 
@@ -57,7 +58,7 @@ class Bracket:
 
 
 def functions(source):
-    """The (line, name, number of parameters) of every declaration outside the bodies of functions and
+    """Yields (line, name, number of parameters) of every declaration outside the bodies of functions and
     initialisers."""
     text = without_texts(source)
     opened, end, pointer = [], 0, None

@@ -21,7 +21,7 @@ LEAST = 16  # the least number of structs that must be found
 
 
 def mirrored():
-    """The structs, by their names in C."""
+    """Returns the structs, by their names in C."""
     found = [value for value in vars(attnkit_structs).values()
              if isinstance(value, type) and issubclass(value, ctypes.Structure)]
     return {struct.__doc__: struct for struct in found}
@@ -35,7 +35,7 @@ def lines_in_python(name, struct):
 
 
 def program(structs):
-    """A C program that prints the same lines."""
+    """Returns a C program that prints the same lines."""
     lines = []
     for name, struct in structs.items():
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The promises of the public headers to programs that are already compiled. The shared library exports exactly
-the functions that are declared with ATTNKIT_API, each with its version of dispatch/attnkit.map. It imports no
-function of SLEEF, which another library of the program may bring in another version. Structs have no padding at
-their end, because a later field would lie in it, and no field whose width the compiler chooses. They grow only
-at their end. Each struct with a size is in the table of tests/api/versions.c.
+the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map. It imports no
+function of SLEEF, because another library of the program may bring another version of SLEEF. Structs have no
+padding at their end, because a later field would lie in it, and no field whose width the compiler chooses. They
+grow only at their end. Each struct with a size is in the table of tests/api/versions.c.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """
@@ -22,7 +22,7 @@ SKIPPED = 77
 
 
 def code_of(include):
-    """The code of all C headers of the folder, without comments."""
+    """Returns the code of all C headers of the folder, without comments."""
     headers = [include / "attnkit.h", *sorted((include / "attnkit").glob("*.h"))]
     return "\n".join(re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in headers)
 
@@ -32,7 +32,7 @@ def declared_functions(code):
 
 
 def mapped_functions(text):
-    """{function: the version it has in the map}"""
+    """Returns {function: its version in the map}."""
     versions = {}
     for node, body in re.findall(r"^(ATTNKIT_[\d.]+) \{(.*?)^\}", text, re.M | re.S):
         for name in re.findall(r"^\s+(attnkit_\w+);", body.split("local:")[0], re.M):
@@ -41,8 +41,8 @@ def mapped_functions(text):
 
 
 def dynamic_symbols(library):
-    """{exported symbol: its version}, and the imported symbols. Version nodes, which are symbols as well, are
-    left out."""
+    """Returns {exported symbol: its version}, and the imported symbols. Version nodes, which are symbols as
+    well, are left out."""
     listing = subprocess.run(["readelf", "--dyn-syms", "--wide", library], check=True, text=True,
                              capture_output=True).stdout
     exported, imported = {}, set()
@@ -79,7 +79,7 @@ def wrong_symbols(library, code):
 
 
 def field_of(declaration):
-    """A field's type, which is "" for a pointer, and its name."""
+    """Returns the type of a field, which is "" for a pointer, and its name."""
     function = re.match(r"\w+ \(\*(\w+)\)\(", declaration)
     if function:
         return "", function[1]
@@ -88,7 +88,7 @@ def field_of(declaration):
 
 
 def structs_of(code):
-    """{name: its fields, as (type, name)} of the public structs."""
+    """Returns {name: its fields, as (type, name)} of the public structs."""
     structs = {}
     for name, body in re.findall(r"^typedef struct (attnkit_\w+) \{(.*?)^\} \1;", code, re.M | re.S):
         declarations = re.split(r";(?![^()]*\))", body)
@@ -105,7 +105,7 @@ def wrong_fields(structs, code):
 
 
 def wrong_padding(structs, compiler):
-    """Structs with padding at their end, as the compiler lays them out."""
+    """Returns the structs with padding at their end in the compiler's layout."""
     asserts = ["#include <attnkit.h>"]
     for struct, fields in structs.items():
         last = fields[-1][1]
@@ -118,13 +118,14 @@ def wrong_padding(structs, compiler):
 
 
 def wrong_growth(structs, first):
-    """Fields of the first version that are gone or have moved."""
+    """Returns the fields of the first version that are gone or have moved."""
     return [f"{struct} does not begin with its fields of {FIRST_INCLUDE.parent.name}"
             for struct, fields in first.items() if structs.get(struct, [])[:len(fields)] != fields]
 
 
 def wrong_table(structs, first):
-    """Structs that are not in the table of tests/api/versions.c with the last field of their first version."""
+    """Returns the structs that are not in the table of tests/api/versions.c with the last field of their first
+    version."""
     table = (ROOT / "tests" / "api" / "versions.c").read_text()
     lasts = {struct: first.get(struct, fields)[-1][1] for struct, fields in structs.items()}
     return [f"{struct} has a size, but no row in tests/api/versions.c with {lasts[struct]}"

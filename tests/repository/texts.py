@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that what is written twice is the same: the example of README.md and of attnkit.h is the
-one that examples/attention.c compiles, that of attnkit.hpp the one in examples/attention.cpp, the
-places that state the version agree, README.md shows where things are before any long table, every promise of
-docs/semantics.md names tests, which exist and are run, and the full name of every kernel stands in
-the folder of its instruction set."""
+"""Checks that texts of the tree agree. The example of README.md and attnkit.h is part of examples/attention.c,
+and the example of attnkit.hpp is part of examples/attention.cpp. All places that state the version agree.
+README.md shows where things are before any long table. Every promise of docs/semantics.md names tests, which
+exist and are run. The full name of every kernel stands in the folder of its instruction set."""
 
 import re
 import sys
@@ -20,7 +19,7 @@ def read(name):
 
 
 def is_test(file, name):
-    """Whether a test of this name is defined in the file and used, which means that it runs."""
+    """Returns whether a test of this name is defined in the file and used, which means that it runs."""
     definition = {".c": rf"^static void {name}\(void \*\*state\)", ".py": rf"^ *def {name}\("}
     for suffix, pattern in definition.items():
         path = ROOT / "tests" / (file + suffix)
@@ -31,7 +30,8 @@ def is_test(file, name):
 
 
 def wrong_promises(page):
-    """Promises without tests, and tests that do not exist. The items of the page's lists are promises."""
+    """Returns promises without tests, and tests that do not exist. The items of the page's lists are
+    promises."""
     promises = re.findall(r"^- (.*\n(?:  .*\n)*)", page, re.M)
     wrong = [] if len(promises) > 40 else [f"docs/semantics.md: only {len(promises)} promises found"]
     for promise in promises:
@@ -44,7 +44,7 @@ def wrong_promises(page):
 
 
 def wrong_order(readme):
-    """The page must show where things are before any long table."""
+    """Returns the fault of a page that does not show where things are before any long table."""
     before, heading, _ = readme.partition("\n## Where things are\n")
     tables = re.findall(r"(?:^\|.*\n)+", before, re.M)
     if not heading:
@@ -54,7 +54,8 @@ def wrong_order(readme):
 
 
 def unnamed_kernels():
-    """Functions of kernels/vectors/entries.h whose full name a search in kernels/ would not find."""
+    """Returns the functions of kernels/vectors/entries.h whose full name a search in kernels/ would not
+    find."""
     entries = re.findall(r"\bKERNEL\((\w+)\)\(", read("kernels/vectors/entries.h"))
     folders = [path.parent for path in (ROOT / "kernels").glob("*/table.c")]
     wrong = [] if len(entries) > 30 and len(folders) >= 3 else ["kernels/: entries or folders are missing"]

@@ -23,7 +23,8 @@ const struct block_format *block_format_of(enum type type)
     return NULL;
 }
 
-/* The byte that holds integer i; *bit is the integer's lowest bit in it. */
+/* Returns the byte that holds integer i. *bit is the place of the integer's lowest bit in this
+ * byte. */
 static int byte_of(const struct block_format *f, int i, int *bit)
 {
     if (f->bits == 4) { /* upper halves of bytes hold the second half of the block */
@@ -74,7 +75,7 @@ static float half_at(const char *from)
     return x;
 }
 
-/* Product and sum are exact in binary64. */
+/* Computes an element. Its product and its sum are exact in binary64. */
 static float scaled(const struct block_format *f, const char *block, int bits)
 {
     const double product = (double)block_integer(f, bits) * (double)half_at(block);
@@ -95,7 +96,7 @@ float e4m3_value(uint8_t byte)
     return (float)(byte < 128 ? magnitude : -magnitude);
 }
 
-/* The lowest and the highest integer of a format. */
+/* Finds the lowest and the highest integer of a format. */
 static void ends_of(const struct block_format *f, int *lowest, int *highest)
 {
     *lowest = block_integer(f, 0);
@@ -131,7 +132,7 @@ static void store_block(const struct block_format *f, const float *x, char *bloc
     }
 }
 
-/* The byte whose number is nearest to x, which is not negative. */
+/* Returns the byte whose number is nearest to x, which is not negative. */
 static uint8_t nearest_e4m3(float x)
 {
     int below = 0, above = 0x7e; /* 448 */

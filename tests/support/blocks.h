@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The meaning of blocks with less than a byte for an element, and of 8-bit floating point, worked
- * out in binary64 from tables of the formats, without code of the library. Also makes rows of these
- * types for tests, even of types that the library does not write.
+ * out in binary64 from tables of the formats, without code of the library. The file also makes rows
+ * of these types, even of types that the library does not write.
  */
 #ifndef ATTNKIT_TEST_BLOCKS_H
 #define ATTNKIT_TEST_BLOCKS_H
@@ -12,8 +12,7 @@
 
 #include "kernels/kernels.h"
 
-/* Where the integers of a block are and what they mean. A block begins with a scale of two
- * bytes. */
+/* The place and the meaning of a block's integers. A block begins with a scale of two bytes. */
 struct block_format {
     const char *name;
     enum type type;
@@ -27,16 +26,16 @@ enum { BLOCK_FORMATS = 7 };
 
 extern const struct block_format block_formats[BLOCK_FORMATS];
 
-/* The format of a type with less than a byte for an element. */
+/* Returns the format of a type with less than a byte for an element. */
 const struct block_format *block_format_of(enum type type);
 
-/* The bits of integer i; and the number that the scale multiplies. */
+/* Returns the bits of integer i; and the number for these bits, which the scale multiplies. */
 int block_bits(const struct block_format *f, const char *block, int i);
 int block_integer(const struct block_format *f, int bits);
 
 void block_put_bits(const struct block_format *f, char *block, int i, int bits);
 
-/* Element i of a block: integer times scale, plus the minimum, rounded once. */
+/* Computes element i of a block: integer times scale, plus the minimum, rounded once. */
 float block_element(const struct block_format *f, const char *block, int i);
 
 float e4m3_value(uint8_t byte);

@@ -85,7 +85,7 @@ struct call *call_new(struct shape shape)
     return c;
 }
 
-/* A call with the same tensors, without memory of its own. */
+/* Makes a call with the same tensors, without memory of its own. */
 static struct call *copy(const struct call *c)
 {
     struct call *const d = calloc(1, sizeof *d);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A call small enough to work out its result by hand: dense f32 tensors of random numbers. Its
- * strides are literal, so that a test can change the one it is about. Also the main function of
- * such tests, which runs each promise on each instruction set.
+ * strides are literal, so that a test can change a single stride. The file also has the main
+ * function of these tests, which runs each promise on each instruction set.
  */
 #ifndef ATTNKIT_TEST_CALL_H
 #define ATTNKIT_TEST_CALL_H
@@ -27,34 +27,35 @@ struct call {
     attnkit_attention_args args;
     struct groups groups;                   /* all groups of args */
     float *q, *k, *v, *out, *lse, *weights; /* the tensors of args, writable */
-    int threads;                            /* 1 until it is changed */
+    int threads;                            /* 1 by default */
     void *owned[32];
     int owned_count;
 };
 
 struct call *call_new(struct shape shape);
 
-/* The same call with outputs of its own and the tensors of c, which must outlive it. */
+/* Makes the same call with outputs of its own and the tensors of c, which must outlive the new
+ * call. */
 struct call *call_like(const struct call *c);
 
-/* A call of `count` rows of an entry from row `first` on, with the tensors of c, which must outlive
- * it. */
+/* Makes a call of `count` rows of an entry from row `first` on, with the tensors of c, which must
+ * outlive the new call. */
 struct call *call_rows(const struct call *c, int64_t b, int64_t first, int64_t count);
 
 void call_free(struct call *c);
 
-/* Zeros, aligned for anything, that are freed with the call. */
+/* Allocates zeros, aligned for any type, that are freed with the call. */
 void *call_memory(struct call *c, size_t bytes);
 
 /* Gives each batch entry a different offset, with which the last rows of a causal call see about
  * all keys. A second call changes nothing. */
 void call_set_positions(struct call *c);
 
-/* Asks for weights of a kind; returns where they will be. */
+/* Asks for weights of a kind, and returns the memory that will hold them. */
 float *call_set_weights(struct call *c, attnkit_weights_kind kind);
 
-/* Stores K in tiles if `tiled`, and K and V in pages of page_size keys, or without pages if that is
- * 0. */
+/* Stores K in tiles if `tiled`, and K and V in pages of page_size keys, or without pages if
+ * page_size is 0. */
 void call_store(struct call *c, bool tiled, int64_t page_size);
 
 /* Runs on an instruction set; fails the test on any status but ATTNKIT_OK. */
@@ -67,7 +68,7 @@ float *call_v(const struct call *c, struct at at);
 float *call_out(const struct call *c, struct at at);
 float *call_lse(const struct call *c, struct at at);
 
-/* Whether a row of c and a row of d have the same bits of out and lse. */
+/* Returns whether a row of c and a row of d have the same bits of out and lse. */
 bool call_same_row(const struct call *c, struct at at, const struct call *d, struct at there);
 bool call_same(const struct call *c, const struct call *d);
 
@@ -80,8 +81,8 @@ float float_of_bits(uint32_t bits);
 
 struct CMUnitTest;
 
-/* Runs every test once for each instruction set that can run here, or only for the one that is the
- * first argument. The test's state is the name of the instruction set. */
+/* Runs every test once for each instruction set that can run here, or only for the instruction set
+ * that the first argument names. The test's state is the name of the instruction set. */
 int promises_main(const char *program, const struct CMUnitTest *promises, int count, int argc,
                   char **argv);
 

@@ -90,7 +90,7 @@ bool is_narrowed_row(enum type type, const float *expected, const char *row, int
 
 /* --- Rows ------------------------------------------------------------------------------------ */
 
-/* The product of a byte and a scale is exact in binary64, so it is rounded once. */
+/* Multiplies a byte by a scale. The product is exact in binary64, so it is rounded once. */
 static float scaled(int8_t byte, float scale)
 {
     return (float)((double)byte * (double)scale);
@@ -106,7 +106,7 @@ static float half_at(const struct format *f, const char *bytes)
     return x;
 }
 
-/* The scale of element i, for types with scales. */
+/* Returns the scale of element i, for types with scales. */
 static float scale_of(enum type type, const char *row, const float *scales, int64_t group,
                       int64_t i)
 {

@@ -24,25 +24,25 @@ enum { FORMATS = 2 };
 
 extern const struct format formats[FORMATS]; /* binary16, bfloat16 */
 
-/* The format of TYPE_F16 or TYPE_BF16. */
+/* Returns the format of TYPE_F16 or TYPE_BF16. */
 const struct format *format_of(enum type type);
 
-/* The magnitude of a number. Infinity counts as the next power of two. */
+/* Returns the magnitude of a number. Infinity counts as the next power of two. */
 double magnitude_of(const struct format *f, uint16_t half);
 
 bool is_nan(const struct format *f, uint16_t half);
 
-/* The bits of binary32 to which a pattern widens. A binary16 NaN becomes quiet; a bfloat16 NaN
- * keeps its bits. */
+/* Returns the bits of binary32 to which a pattern widens. A binary16 NaN becomes quiet; a bfloat16
+ * NaN keeps its bits. */
 uint32_t widened_bits(const struct format *f, uint16_t half);
 
-/* Whether x narrows to `half`: no neighbouring pattern is nearer to x. If a neighbour is equally
- * near, `half` is the even one of the two. A NaN must keep its sign and the upper bits of its
- * payload, and be quiet. */
+/* Returns whether x narrows to `half`: no neighbouring pattern is nearer to x. If a neighbour is
+ * equally near, `half` must be the even one of the two. A NaN must keep its sign and the upper bits
+ * of its payload, and be quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
-/* Whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 is the n expected values narrowed, including the
- * bits of a NaN. */
+/* Returns whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 is the n expected values narrowed,
+ * including the bits of a NaN. */
 bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
 
 /* Widens a row of n elements of any type to binary32. If has_scales, each `group` elements share a
@@ -50,7 +50,7 @@ bool is_narrowed_row(enum type type, const float *expected, const char *row, int
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 
-/* Where byte n of the row of key `key` lies in a tile of K. */
+/* Returns where byte n of the row of key `key` lies in a tile of K. */
 int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention arguments with room for every optional group, so that a test can set the field it is
- * about.
+ * Attention arguments with room for every optional group, so that a test can set any field.
  */
 #ifndef ATTNKIT_TEST_GROUPS_H
 #define ATTNKIT_TEST_GROUPS_H
@@ -20,21 +19,22 @@ struct groups {
     attnkit_weights_out weights;
 };
 
-/* Empty groups, which ask for nothing. */
+/* Makes the groups empty, so that they ask for nothing. */
 void groups_init(struct groups *g);
 
-/* Hangs the groups on args; the window only if it was there before, because an empty window shows a
- * row its own key alone. To be called again after args and groups have been copied. */
+/* Lets args point to the groups. The window is included only if it was there before, because with
+ * an empty window a row sees only its own key. Call this again after args and groups have been
+ * copied. */
 void groups_hang(attnkit_attention_args *args, struct groups *g);
 
-/* Sets the window and hangs it on args. */
+/* Sets the window, and lets args point to it. */
 void groups_set_window(attnkit_attention_args *args, struct groups *g, int64_t left, int64_t right,
                        int64_t keep_first);
 
-/* The groups of a call, empty where it has none. A NULL window stays NULL. */
+/* Returns the groups of a call. A group that the call lacks is empty. A NULL window stays NULL. */
 struct groups groups_of(const attnkit_attention_args *args);
 
-/* Element i of integers of either width. */
+/* Returns element i of integers of either width. */
 int64_t ints_at(attnkit_ints ints, int64_t i);
 
 /* Makes every tensor of the call take its strides literally. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A linear map with all its memory: w, which is packed, x, bias and y, of any types and layouts,
- * drawn from a seed. Each test runs it in its own way, and asks whether the packed matrix is as the
- * header says, and y as the scalar reference computes it.
+ * drawn from a seed. Each test runs the map in its own way. It checks the packed matrix by the
+ * rules of the header, and y by the scalar reference.
  */
 #ifndef ATTNKIT_TEST_LINEAR_CALL_H
 #define ATTNKIT_TEST_LINEAR_CALL_H
@@ -30,7 +30,8 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* A linear map. If its rows lie next to unmapped pages, packed and bias do so on the same side. */
+/* A linear map. If its rows lie next to unmapped pages, packed and bias lie next to them on the
+ * same side. */
 struct linear_call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -40,35 +41,36 @@ struct linear_call {
 
 enum { MATRIX_CONVERSIONS = 13 };
 
-/* Every w_type with each packed_type that it can have. */
+/* Every pair of w_type and packed_type that is possible. */
 extern const attnkit_type matrix_conversions[MATRIX_CONVERSIONS][2];
 
-/* A new call. It takes over the memory of the call before, which is no longer valid. */
+/* Makes a new call. It takes over the memory of the call before, which is no longer valid. */
 struct linear_call *linear_call_new(const struct linear_kind *kind, struct linear_shape shape,
                                     uint64_t seed);
 void linear_call_free(struct linear_call *c);
 
-/* Run by the public calls, or by runner.kernels on one thread. With 2 threads a parallel-for runs
- * the tasks twice and backwards; with more, each thread is a call of its own, the last one first.
- * The workspace has exactly the bytes that are asked for. Fails the test on any status but
- * ATTNKIT_OK. */
+/* Pack and run by the public calls, or by runner.kernels on one thread. With 2 threads a
+ * parallel-for runs the tasks twice and backwards. With more threads, each thread is a call of its
+ * own, and the last one runs first. The workspace has exactly the bytes that are asked for. Fails
+ * the test on any status but ATTNKIT_OK. */
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 
-/* Whether `packed` is w in tiles, and no byte after the tiles has been written. */
+/* Returns whether `packed` is w in tiles, and no byte after the tiles has been written. */
 bool linear_call_is_packed(const struct linear_call *c);
 
-/* y of the scalar reference, from w as it was before packing: dense, to be freed. */
+/* Computes y by the scalar reference, from w as it was before packing. The result is dense; the
+ * caller frees it. */
 char *linear_call_reference(const struct linear_call *c);
 
-/* Returns a dense copy of y, to be freed, and puts the pattern back. NULL if a byte outside y's
- * rows has changed. */
+/* Returns a dense copy of y, which the caller frees, and puts the pattern back. NULL if a byte
+ * outside y's rows has changed. */
 char *linear_call_take(const struct linear_call *c);
 
-/* Whether dense rows of y have the same bits. */
+/* Returns whether dense rows of y have the same bits. */
 bool linear_call_same(const struct linear_call *c, const char *y, const char *z, int64_t rows);
 
-/* Packs, runs and compares. Returns NULL or what is wrong. */
+/* Packs, runs and compares. Returns NULL, or a text that says what is wrong. */
 const char *linear_call_check(const struct linear_call *c, struct runner runner);
 
 #endif

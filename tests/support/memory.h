@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for the tensors of a test: plain arenas with room for gaps, and slots for single rows,
- * each a page between two unmapped ones, so that a row which ends (or begins) with its slot faults
- * on the first byte read or written outside. Guarded memory is the same for pieces of any size.
+ * Memory for the tensors of a test: plain arenas with room for gaps, and slots for single rows. A
+ * slot is a page between two unmapped pages. If a row ends (or begins) with its slot, the first
+ * byte that is read or written outside the row faults. Guarded memory is a piece of any size
+ * between unmapped pages.
  */
 #ifndef ATTNKIT_TEST_MEMORY_H
 #define ATTNKIT_TEST_MEMORY_H
@@ -17,10 +18,11 @@ enum {
     MAX_SLOTS = 28000,      /* two mappings each, of the 65530 a process may have */
 };
 
-/* At least `size` bytes that are kept until memory_end; one arena for each index 0 .. 7. */
+/* Returns at least `size` bytes that are kept until memory_end. There is one arena for each index 0
+ * .. 7. */
 char *memory_arena(int index, size_t size);
 
-/* The first of `count` consecutive slots, from number `first` on, ready to be used. */
+/* Returns the first of `count` consecutive slots, from number `first` on, ready to be used. */
 char *memory_slots(int first, int count);
 
 /* Unmaps slots, like the pages around them, until memory_slots asks for them again. */
@@ -36,7 +38,8 @@ struct guarded {
     size_t mapping_size;
 };
 
-/* `beyond`: bytes after the memory that stay unmapped and that no other memory takes. */
+/* Allocates guarded memory. `beyond` bytes after it stay unmapped, and no other memory takes
+ * them. */
 struct guarded memory_guarded(size_t size, size_t beyond, bool at_end);
 void memory_unguard(struct guarded *memory);
 

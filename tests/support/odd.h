@@ -11,16 +11,16 @@
 
 #include "kernels/kernels.h"
 
-/* The bits of an odd binary32. */
+/* Returns the bits of an odd binary32. */
 uint32_t odd_bits(uint64_t *random);
 
 /* Replaces about one in `rate` of `count` elements by an odd number, none if `rate` is 0. In rows
- * of TYPE_Q8_0, which must not be tiled, it replaces scales; count is a multiple of Q8_BLOCK. Not
- * for TYPE_I8, whose scales are apart and binary32. */
+ * of TYPE_Q8_0, which must not be tiled, it replaces scales; count is a multiple of Q8_BLOCK. Does
+ * not work for TYPE_I8, whose scales are binary32 numbers in another tensor. */
 void odd_put(enum type type, void *elements, int64_t count, int64_t rate, uint64_t *random);
 
-/* How many of the elements are NaN; not for types of bytes. Fails the test if a NaN is not
- * 0x7fc00000, or, of 16 bits, 0x7e00 (binary16) or 0x7fc0 (bfloat16). */
+/* Returns how many of the elements are NaN. Does not work for types of bytes. Fails the test if a
+ * NaN is not 0x7fc00000, or in 16 bits 0x7e00 (binary16) or 0x7fc0 (bfloat16). */
 int64_t odd_count(const char *what, enum type type, const void *elements, int64_t count);
 
 #endif

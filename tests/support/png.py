@@ -13,7 +13,7 @@ CHANNELS = {2: 3, 6: 4}  # colour type -> bytes of a pixel: without and with alp
 
 
 def decode(content):
-    """The pixels, 8 bits each of red, green, blue and perhaps alpha: [height, width, 3 or 4]."""
+    """Returns the pixels, 8 bits each of red, green, blue and perhaps alpha: [height, width, 3 or 4]."""
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, size = 8, b"", None
     while at < len(content):

@@ -19,19 +19,20 @@ static inline uint64_t random_bits(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* 0 .. n-1 */
+/* Returns an integer of 0 .. n-1. */
 static inline int64_t random_below(uint64_t *state, int64_t n)
 {
     return (int64_t)(random_bits(state) >> 33) % n;
 }
 
-/* [-1, 1), a multiple of 2^-23 */
+/* Returns a number of [-1, 1), a multiple of 2^-23. */
 static inline float random_uniform(uint64_t *state)
 {
     return (float)((int32_t)(random_bits(state) >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
-/* Mean 0, variance 1, a sum of 12 uniform numbers: a multiple of 2^-20, never beyond 6. */
+/* Returns a number of mean 0 and variance 1, a sum of 12 uniform numbers: a multiple of 2^-20,
+ * never beyond 6. */
 static inline float random_normal(uint64_t *state)
 {
     int32_t sum = 0;
@@ -43,7 +44,7 @@ static inline float random_normal(uint64_t *state)
     return (float)(sum - 6 * 0xfffff) * 0x1p-20f;
 }
 
-/* A number of any kind, most of them normal. */
+/* Returns a number of any kind, most of them normal. */
 static inline float random_number(uint64_t *state)
 {
     static const float special[] = {0.0f,    -0.0f,  INFINITY,   -INFINITY, NAN,

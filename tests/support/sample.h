@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many of its cases a test runs. Emulators and sanitizers make a test 5 to 20 times as slow:
- * there it runs a part of the cases of the native run. `tools/test long` runs all cases everywhere
- * (ATTNKIT_TEST_WHOLE in the environment), and natively the long form of tests that have one
- * (ATTNKIT_TEST_LONG).
+ * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow:
+ * there, the test runs only a part of the cases of the native run. `tools/test long` runs all cases
+ * everywhere (ATTNKIT_TEST_WHOLE in the environment), and natively the long form of tests that have
+ * one (ATTNKIT_TEST_LONG).
  */
 #ifndef ATTNKIT_SAMPLE_H
 #define ATTNKIT_SAMPLE_H
@@ -16,20 +16,20 @@ static inline bool is_long_run(void)
     return getenv("ATTNKIT_TEST_LONG") != NULL;
 }
 
-/* Whether tests run only a part of their cases. */
+/* Returns whether tests run only a part of their cases. */
 static inline bool is_sampled_run(void)
 {
     return IS_SLOW && !is_long_run() && !getenv("ATTNKIT_TEST_WHOLE");
 }
 
-/* Whether this run tests the scalar kernels by the golden hashes alone, and leaves the rest to the
- * native run. */
+/* Returns whether this run tests the scalar kernels by the golden hashes alone, and leaves their
+ * other tests to the native run. */
 static inline bool is_without_scalar(void)
 {
     return IS_EMULATED && is_sampled_run();
 }
 
-/* How many of `cases` to run: all, or one in `share`. */
+/* Returns how many of `cases` to run: all, or one in `share`. */
 static inline int sampled(int cases, int share)
 {
     return is_sampled_run() ? cases / share : cases;

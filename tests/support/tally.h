@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Counts of the cases of each instruction set, for tests that run each case on all instruction
- * sets. The reference takes the longest, so it is computed once for a case.
+ * sets. The scalar reference is the slowest part, so it is computed once for each case.
  */
 #ifndef ATTNKIT_TALLY_H
 #define ATTNKIT_TALLY_H
@@ -26,7 +26,7 @@ struct tallies {
     int count;
 };
 
-/* The test that reports the counts of an instruction set, after all cases have run. */
+/* Returns the test that reports the counts of an instruction set, after all cases have run. */
 static inline struct CMUnitTest tally_test(struct tallies *tallies, const char *isa,
                                            void (*test)(void **state))
 {

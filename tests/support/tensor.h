@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tensor in the memory of a test, laid out in any way that a caller may: with gaps, backwards, or
- * with an unmapped page next to each row; and copies of that memory, into which a test writes the
- * bytes it expects.
+ * A tensor in the memory of a test, in any layout that a caller may use: with gaps, backwards, or
+ * with an unmapped page next to each row. Also copies of this memory, into which a test writes the
+ * bytes that it expects.
  */
 #ifndef ATTNKIT_TEST_TENSOR_H
 #define ATTNKIT_TEST_TENSOR_H
@@ -29,7 +29,7 @@ struct tensor {
     int64_t count[3], strides[3], row_bytes;
 };
 
-/* Whether each row fits a slot of memory.h. */
+/* Returns whether each row fits a slot of memory.h. */
 bool tensor_fits_slots(const struct tensor *t);
 
 /* Lays out a tensor whose count and row_bytes are set, and fills it with the pattern. `slot` is its
@@ -40,12 +40,12 @@ void tensor_place(struct tensor *t, enum layout_kind layout, int arena, int slot
 int64_t tensor_rows(const struct tensor *t);
 char *tensor_row(const struct tensor *t, int64_t outer, int64_t head, int64_t row);
 
-/* A copy of the memory, in one piece, to be freed. */
+/* Returns a copy of the memory, in one piece, which the caller frees. */
 char *tensor_copy(const struct tensor *t);
 
 bool tensor_is_as_in(const struct tensor *t, const char *copy);
 
-/* The byte of the copy that stands for a byte of the memory. */
+/* Returns the byte of the copy that stands for a byte of the memory. */
 char *tensor_in_copy(const struct tensor *t, char *copy, const char *byte);
 
 #endif

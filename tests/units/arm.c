@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NEON's instructions for bf16 and bytes: BF16, DotProd and I8MM. Whether the CPU has them is asked
- * of Linux. BFDOT and BFMMLA are run without EBF16's mode, which FPCR would have to switch on.
+ * NEON's instructions for bf16 and bytes: BF16, DotProd and I8MM. Linux says whether the CPU has
+ * them. BFDOT and BFMMLA run without the mode of EBF16, which FPCR would have to switch on.
  */
 #include <arm_neon.h>
 #include <stddef.h>

@@ -15,12 +15,13 @@ enum { MOST_WORDS = TILE_ROWS * TILE_WORDS };
 
 struct instruction {
     const char *name;
-    int words;    /* of 32 bits, in the accumulator and in each factor */
-    bool is_bf16; /* or integers */
+    int words;    /* words of 32 bits, in the accumulator and in each factor */
+    bool is_bf16; /* false: integers */
     bool (*is_here)(void);
     void (*run)(uint32_t *acc, const uint32_t *a, const uint32_t *b);
     uint32_t (*lane)(uint32_t acc, uint32_t a, uint32_t b); /* the model of a lane, or */
-    void (*whole)(uint32_t *acc, const uint32_t *a, const uint32_t *b); /* of the whole */
+    void (*whole)(uint32_t *acc, const uint32_t *a,
+                  const uint32_t *b); /* the model of the whole instruction */
 };
 
 extern const struct instruction instructions[];

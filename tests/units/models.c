@@ -47,13 +47,14 @@ static double wide_number(uint64_t bits)
     return x;
 }
 
-/* Subnormals are 0 of their sign. */
+/* Turns a subnormal number into a zero of its sign. */
 static uint32_t flushed(uint32_t bits)
 {
     return bits & infinity ? bits : bits & sign_bit;
 }
 
-/* a + b in binary64, rounded to odd: an inexact sum that is even goes one step to the exact one. */
+/* Returns a + b in binary64, rounded to odd: an inexact sum that is even goes one step towards the
+ * exact sum. */
 static double odd_sum(double a, double b)
 {
     const double sum = a + b;
@@ -66,8 +67,8 @@ static double odd_sum(double a, double b)
     return wide_number((rest > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }
 
-/* Bits of a binary32, of an x that has 24 bits at most: what is too small is 0, what is too large
- * infinite. */
+/* Returns the bits of x as binary32. x has 24 bits at most. Numbers that are too small become 0,
+ * numbers that are too large become infinite. */
 static uint32_t narrowed(double x)
 {
     const uint32_t sign = wide_bits_of(x) >> 63 ? sign_bit : 0;
@@ -101,7 +102,7 @@ uint32_t model_flushed_fma(uint32_t a, uint32_t b, uint32_t c)
     return narrowed(to_nearest_even(odd_sum(product, (double)number(flushed(c)))));
 }
 
-/* The element as a binary32: 0 is the even one. */
+/* Returns an element as a binary32: i = 0 is the even element. */
 static uint32_t element(uint32_t pair, int i)
 {
     return i ? pair >> HALF << HALF : pair << HALF;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What instructions for bf16 and bytes compute, in plain C: a lane of 32 bits, or a whole product
- * of small matrices. Numbers are their bits: an accumulator is a binary32 or an int32; a factor is
- * two bf16, four bytes or two int16, the first in the low bits. Integer sums wrap around.
+ * The results of instructions for bf16 and bytes, in plain C: of a lane of 32 bits, or of a whole
+ * product of small matrices. Numbers are their bits: an accumulator is a binary32 or an int32; a
+ * factor is two bf16, four bytes or two int16, the first in the low bits. Integer sums wrap around.
  */
 #ifndef ATTNKIT_TEST_UNITS_MODELS_H
 #define ATTNKIT_TEST_UNITS_MODELS_H
@@ -11,24 +11,26 @@
 
 enum {
     TILE_ROWS = 16,
-    TILE_WORDS = 16, /* of 32 bits in a row of a tile of AMX */
+    TILE_WORDS = 16, /* words of 32 bits in a row of a tile of AMX */
 };
 
-/* a b + c rounded once to nearest even. Subnormal inputs are 0, and so is a result that is below
- * 2^-126 after it was rounded as if the exponent had no end. a b has to be exact in binary64. */
+/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. A result below
+ * 2^-126, after rounding without a limit of the exponent, is 0. a b has to be exact in binary64. */
 uint32_t model_flushed_fma(uint32_t a, uint32_t b, uint32_t c);
 
-/* VDPBF16PS: the product of the odd elements first, then the even ones', two fused steps. */
+/* VDPBF16PS: two fused multiply-adds, of the odd elements first, then of the even elements. */
 uint32_t model_vdpbf16ps(uint32_t acc, uint32_t a, uint32_t b);
 
 /* VPDPBUSD (a is unsigned, b signed), VPDPWSSD. */
 uint32_t model_vpdpbusd(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_vpdpwssd(uint32_t acc, uint32_t a, uint32_t b);
 
-/* BFDOT without EBF16: acc + (a0 b0 + a1 b1), each step rounded to odd, subnormals are 0. */
+/* BFDOT without EBF16: acc + (a0 b0 + a1 b1), each step rounded to odd, subnormal numbers count as
+ * 0. */
 uint32_t model_bfdot(uint32_t acc, uint32_t a, uint32_t b);
 
-/* BFMLALB, BFMLALT: a fused step of the even or the odd element, subnormals are kept. */
+/* BFMLALB, BFMLALT: a fused multiply-add of the even or the odd element, subnormal numbers are
+ * kept. */
 uint32_t model_bfmlalb(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_bfmlalt(uint32_t acc, uint32_t a, uint32_t b);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions for bf16 and bytes that this CPU has, beside their models: crafted and drawn
- * numbers, bit for bit; NaN is one class. An instruction that the CPU lacks is skipped by name.
- * Then, of the model of VDPBF16PS, for which numbers it is today's chain of multiply-adds.
+ * Compares the instructions for bf16 and bytes that this CPU has with their models, on crafted and
+ * drawn numbers, bit for bit; any NaN equals any NaN. An instruction that the CPU lacks is skipped
+ * by name. A last test shows for which numbers the model of VDPBF16PS has the bits of today's chain
+ * of multiply-adds.
  *
  *   units [CASES | --list]
  *
@@ -18,11 +19,12 @@
 
 enum {
     DEFAULT_CASES = 3000,
-    LANES = 16, /* of a vector */
+    LANES = 16, /* lanes of 32 bits in a vector */
     CHAIN_CASES = 20000,
     BF16_ONE = 0x3f80,
     BF16_BIAS = 127,
-    LEAST_SUM = -112, /* of the exponents of q and k: no subnormal acts */
+    LEAST_SUM = -112, /* least sum of the exponents of q and k with which no subnormal number
+                         changes a result */
 };
 
 enum numbers { ANY, NEAR_ONE, NEAR_SMALLEST, NEAR_LARGEST, CRAFTED, CANCELLING, KINDS };
@@ -39,7 +41,8 @@ static uint32_t below(uint64_t *random, int64_t n)
     return (uint32_t)random_below(random, n);
 }
 
-/* A bf16 with its exponent between two biased ones, in the high half of a word: a binary32. */
+/* Draws a bf16 with an exponent between two biased ones. It is in the high half of a word, which
+ * makes it a binary32. */
 static uint32_t with_exponent(uint64_t *random, int least, int largest)
 {
     const uint32_t sign_and_digits = below(random, 1 << 8);
@@ -76,7 +79,7 @@ static uint32_t draw_pair(uint64_t *random, const struct instruction *in, enum n
     return word;
 }
 
-/* Minus the product of the odd elements, or a few steps from it. */
+/* Draws minus the product of the odd elements, or a number a few steps from it. */
 static uint32_t draw_opposite(uint64_t *random, uint32_t a, uint32_t b)
 {
     const uint32_t product = model_flushed_fma(a & 0xffff0000u, b & 0xffff0000u, 0);
@@ -144,7 +147,7 @@ static void expect(const struct instruction *in, const struct factors *f, uint32
         acc[i] = in->lane(acc[i], f->a[i], f->b[i]);
 }
 
-/* How many numbers are others than the model's; tells the first few. */
+/* Returns how many numbers differ from the model's; prints the first few. */
 static int compare(const struct instruction *in, const struct factors *f, enum numbers kind,
                    int told)
 {
@@ -179,8 +182,8 @@ static bool check_instruction(const struct instruction *in, int cases)
     return wrong == 0;
 }
 
-/* Two steps of today's chain, odd element first, beside the model, for q and k whose non-zero
- * elements are at least 2^least_q and 2^least_k: how many sums differ. */
+/* Compares two steps of today's chain, odd element first, with the model, for q and k whose
+ * non-zero elements are at least 2^least_q and 2^least_k. Returns how many sums differ. */
 static int chain_differs(int least_q, int least_k)
 {
     uint64_t random = 31;
@@ -208,8 +211,9 @@ static int chain_differs(int least_q, int least_k)
     return differ;
 }
 
-/* Where the exponents of both add up to LEAST_SUM and no element is subnormal, the chain of fused
- * multiply-adds comes to the bits of VDPBF16PS. Below, and with subnormal elements, it does not. */
+/* Checks that the chain of fused multiply-adds has the bits of VDPBF16PS if the exponents of q and
+ * k add up to at least LEAST_SUM and no element is subnormal, and that it has other bits below this
+ * sum, or with subnormal elements. */
 static bool check_chain(void)
 {
     bool ok = true;

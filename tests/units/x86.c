@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX512_BF16, AVX512_VNNI and AVX-VNNI by vector; AMX by tile. Whether the CPU has them is asked
- * of CPUID. The kernel has to allow tiles; under Bochs, whose Linux cannot, they are open anyway.
+ * AVX512_BF16, AVX512_VNNI and AVX-VNNI by vector; AMX by tile. CPUID says whether the CPU has
+ * them. The kernel has to allow tiles. Under Bochs, whose Linux cannot allow them, tiles work
+ * without leave.
  */
 #include <cpuid.h>
 #include <immintrin.h>
@@ -14,11 +15,11 @@
 enum {
     ARCH_GET_XCOMP_PERM = 0x1022,
     ARCH_REQ_XCOMP_PERM = 0x1023,
-    TILE_DATA = 18, /* its bit in XCR0 */
+    TILE_DATA = 18, /* the bit of AMX's tiles in XCR0 */
     ROW_BYTES = 4 * TILE_WORDS,
 };
 
-/* A bit of EAX, ECX or EDX of leaf 7. */
+/* Returns a bit of EAX, ECX or EDX of leaf 7. */
 static bool has(unsigned subleaf, char in, int bit)
 {
     unsigned eax, ebx, ecx, edx;
@@ -42,7 +43,8 @@ static bool has_avx_vnni(void)
     return __builtin_cpu_supports("avx2") && has(1, 'a', 4);
 }
 
-/* An emulator without XFD, which Linux needs to give leave, lets everybody use tiles. */
+/* Returns whether tiles need no leave. Linux needs XFD to give leave; an emulator without XFD lets
+ * every program use tiles. */
 static bool needs_no_leave(void)
 {
     unsigned eax, ebx, ecx, edx;

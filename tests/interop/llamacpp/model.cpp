@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The logits of each token of a text, teacher-forced, of a model with random weights. models.py
-// runs it, with the backend (GGML_BACKEND_PATH) and without, each time in a process of its own,
-// because a process cannot unload one.
+// Computes the logits of each token of a text, teacher-forced, by a model with random weights.
+// models.py runs this program with the backend (GGML_BACKEND_PATH) and without, each time in a
+// process of its own, because a process cannot unload a backend.
 //
 //     model ARCH TEXT OUT TOKENS THREADS UBATCH FLASH KV_TYPE [cells-go-round]
 //
@@ -49,7 +49,7 @@ llama_context *make_context(llama_model *model, char **arguments, bool cells_go_
     return context;
 }
 
-// All of a text, in batches, whose positions go on.
+// Returns the logits of a whole text, in batches with continuing positions.
 std::vector<float> logits_of(llama_context *context, std::vector<llama_token> &tokens)
 {
     std::vector<float> logits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model with random weights as a file, for programs of llama.cpp's.
+// Writes a model with random weights to a file, for the programs of llama.cpp.
 //
 //     model_file OUT
 #include "tools/llamacpp/random_model.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Odd FLASH_ATTN_EXT ops, which llama.cpp's own test does not have, in a stock ggml that loads the
-// backend: each is computed as the CPU backend does, with the same bits on 1, 2 and 3 threads, or
-// is left to it with one line in the log, however often a program asks.
+// backend: each op has the result of the CPU backend, with the same bits on 1, 2 and 3 threads, or
+// is left to the CPU backend with one line in the log, however often a program asks.
 //
 //     odd_ops LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -34,11 +34,11 @@ int count(const std::string &text, const std::string &word)
     return n;
 }
 
-// Sizes from the innermost one, as ggml names them; the mask has none where there is none.
+// Sizes from the innermost one, in ggml's order. Without a mask, the mask has no sizes.
 struct odd {
     const char *name;
     std::vector<int64_t> q, k, v, mask;
-    const char *left = nullptr; // words of the log; none: it is taken
+    const char *left = nullptr; // words of the log; NULL if the backend takes the op
     bool permuted_k = false;
     bool strided_mask = false;
     bool sinks = false;
@@ -206,7 +206,8 @@ float random_number()
     return static_cast<float>(seed >> 8) / (1 << 23) - 1;
 }
 
-// The first row of a mask sees nothing; of the others a quarter of the keys is masked.
+// Returns an element. The first row of a mask sees no key; in the other rows a quarter of the keys
+// is masked.
 float element(const ggml_tensor *t, bool is_mask, int64_t i)
 {
     if (!is_mask)
@@ -229,7 +230,7 @@ void fill(ggml_tensor *t, bool is_mask)
     ggml_backend_tensor_set(t, bytes.data(), 0, bytes.size());
 }
 
-// The result with all bits set before.
+// Computes the result. All its bits are set before.
 std::vector<float> compute(ggml_backend_t backend, ggml_cgraph *graph, ggml_tensor *op, int threads)
 {
     auto set_threads =
@@ -253,7 +254,7 @@ bool same_bits(const std::vector<float> &a, const std::vector<float> &b)
            (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]));
 }
 
-// The bound of llama.cpp's own test.
+// Compares within the bound of llama.cpp's own test.
 bool close(const std::vector<float> &got, const std::vector<float> &wanted)
 {
     double error = 0, size = 0;
@@ -280,7 +281,8 @@ bool right_result(ggml_context *context, ggml_backend_t ours, ggml_backend_t cpu
     return ok;
 }
 
-// Whether the log has said it, which it does once for each reason in the life of the program.
+// Returns whether the log has the reason of the op. The log has each reason once in the life of the
+// program.
 bool right_log(const odd &c)
 {
     static std::vector<std::string> said;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The backend for ggml in llama.cpp's own test of operators, stock and unpatched: every case of
-FLASH_ATTN_EXT must be supported, and pass.
+"""The backend for ggml in llama.cpp's own test of operators, stock and unpatched: the backend must support
+every case of FLASH_ATTN_EXT, and pass it.
 
     tests/interop/llamacpp/ops.py [BUILD] [--part N]
 
@@ -31,7 +31,7 @@ def test(library, *options):
 
 
 def all_cases(library):
-    """A list of (parameters, whether the case is supported), one for each case."""
+    """Returns a list of (parameters, whether the case is supported), one for each case."""
     _, table, log = test(library, "support", "-o", OP, "--output", "csv")
     rows = csv.DictReader(io.StringIO(table))
     cases = [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
@@ -73,7 +73,7 @@ def report(number, name, ok, said=""):
 
 
 def types_left_out(cases):
-    """How many cases of which pair of types are not supported."""
+    """Counts the unsupported cases of each pair of types."""
     counts = {}
     for case, supported in cases:
         if not supported:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Several sequences in one llama.cpp, and each alone, in streams of their own and in one cache that
-// they share: whose logits have the same bits. And the attention of the shared cache by key_index,
-// which says what the op of ggml cannot: in which order the keys of a sequence are.
+// Runs several sequences in one llama.cpp, and each alone, in streams of their own and in one cache
+// that they share, and compares the bits of their logits. It also computes the attention of the
+// shared cache by key_index, which gives the order of the keys of a sequence. The op of ggml cannot
+// give this order.
 //
 //     sequences     prints TAP; sequences.py runs it with the backend
 #include "tools/llamacpp/random_model.h"
@@ -40,13 +41,13 @@ template <class T> std::vector<T> rows_of(const ggml_tensor *t)
     return all;
 }
 
-// llama.cpp asks of each tensor whether to show it, and then shows it.
+// llama.cpp calls this for each tensor: first to ask whether to show it, then to show it.
 bool see(ggml_tensor *t, bool asks, void *to)
 {
     const bool wanted =
         t->op == GGML_OP_FLASH_ATTN_EXT && std::strstr(t->src[1]->name, "cache_k_l0");
     if (asks || !wanted)
-        return wanted || !asks; // true: go on
+        return wanted || !asks; // true: continue the graph
     attention &a = *static_cast<attention *>(to);
     a.q = rows_of<float>(t->src[0]);
     a.k = rows_of<uint16_t>(t->src[1]);
@@ -63,11 +64,11 @@ struct cell {
     int sequence, position;
 };
 
-// What a run made. In a shared cache the cells are filled in the order of the tokens.
+// The results of a run. In a shared cache the cells are filled in the order of the tokens.
 struct result {
     std::vector<float> logits[sequences];
     std::vector<cell> cells;
-    attention last; // of the last step
+    attention last; // attention of the last step
 };
 
 int token_of(int sequence, int position, int text)
@@ -139,8 +140,8 @@ class run
     result made_;
 };
 
-// The prompts in one batch, then a token of each sequence for each step. `only` is one, or -1: all;
-// the texts of the sequences but `kept` are others with another `text`.
+// Runs the prompts in one batch, then a token of each sequence in each step. `only` is the only
+// sequence, or -1 for all. The texts of all sequences except `kept` change with `text`.
 result make(llama_model *model, bool shared, int threads, int only, int kept = -1, int text = 0)
 {
     run r(model, shared, threads);
@@ -172,7 +173,7 @@ bool same_logits(const result &a, const result &b)
     return ok;
 }
 
-// Of each sequence and cell the position of its key, or -1.
+// Returns, for each sequence and cell, the position of the key, or -1.
 std::vector<int32_t> index_of(const result &r)
 {
     std::vector<int32_t> index(static_cast<size_t>(sequences * r.last.cells), -1);
@@ -186,7 +187,7 @@ attnkit_tensor tensor(const void *data, attnkit_type type, int64_t batch, int64_
     return attnkit_tensor{data, {batch, head, row}, type, ATTNKIT_STRIDED};
 }
 
-// The attention of the last step, one token of each sequence: [sequence][head][64].
+// Computes the attention of the last step, one token of each sequence: [sequence][head][64].
 std::vector<float> by_key_index(const result &r)
 {
     const attention &a = r.last;

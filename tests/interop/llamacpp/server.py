@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""llama-server, stock and unpatched, with the command of docs/llamacpp.md: a completion over HTTP, of a model
-with random weights, whose attention the backend for ggml computes, beside a server without the backend.
+"""llama-server, stock and unpatched, with the command of docs/llamacpp.md: completes a text over HTTP with a
+model of random weights, whose attention the backend for ggml computes. The answer is compared with a server
+without the backend.
 
     tests/interop/llamacpp/server.py [BUILD]     prints TAP
 """
@@ -26,11 +27,11 @@ PAGE = builds.ROOT / "docs" / "llamacpp.md"
 PROMPT = PAGE.read_text()[:600]  # bytes are tokens: more than a block of keys
 TOKENS = 8
 WAIT = 300  # seconds, for a server that starts on a busy machine
-CLOSE = 0.02  # of the logarithm of a probability: K, V and their sums are f16 in one of both
+CLOSE = 0.02  # largest difference of logarithms of probabilities: one of both has K, V and their sums in f16
 
 
 def documented_options():
-    """Those between llama-server and the dots, of the command in the page."""
+    """Returns the options of the command in the page, between llama-server and the dots."""
     return re.search(r"GGML_BACKEND_PATH=\S+ llama-server (.*) \.\.\.$", PAGE.read_text(), re.M)[1].split()
 
 
@@ -80,7 +81,7 @@ class Server:
 
 
 def completion(folder, model, options, **environment):
-    """What the server answers, and its log."""
+    """Returns the answer of the server, and its log."""
     server = Server(folder, model, options, **environment)
     try:
         answer = server.ask("completion", prompt=PROMPT, n_predict=TOKENS, temperature=0, ignore_eos=True, n_probs=20,
@@ -91,7 +92,8 @@ def completion(folder, model, options, **environment):
 
 
 def difference(answer, other):
-    """The largest one of logarithms of probabilities of the first token, of those tokens that both name."""
+    """Returns the largest difference of the logarithms of probabilities of the first token, among the tokens
+    that both answers name."""
     first, second = ({row["id"]: row["logprob"] for row in a["completion_probabilities"][0]["top_logprobs"]}
                      for a in (answer, other))
     both = first.keys() & second.keys()

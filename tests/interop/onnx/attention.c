@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Computes a node of ONNX's Attention by attnkit's public API, and so shows how inputs and
- * attributes of the operator become arguments. tests/interop/onnx/main.py runs it on the cases of
- * ONNX and compares.
+ * attributes of the operator become arguments. tests/interop/onnx/main.py runs this program on the
+ * cases of ONNX and compares the outputs.
  *
  *     onnx_attention CASE OUT ISA
  *
@@ -64,7 +64,7 @@ static void *allocate(int64_t count, size_t element)
 /* The strides of [batch][heads][rows][dim] in a tensor of three dimensions or four. */
 struct view {
     int64_t batch, heads, rows, dim;
-    int64_t strides[3]; /* in bytes, of batch, head and row */
+    int64_t strides[3]; /* bytes from batch to batch, head to head and row to row */
 };
 
 static struct view view_of(const struct tensor *t, int64_t heads)
@@ -145,7 +145,7 @@ static void append(const struct call *call, const struct tensor *src, struct vie
     free(starts);
 }
 
-/* A tensor of the past keys or values, followed by the call's. */
+/* Makes a tensor of the past keys or values, followed by the keys or values of the call. */
 static struct tensor make_present(const struct call *call, enum input past, enum input new)
 {
     const struct tensor *const old = &call->in[past], *const t = &call->in[new];
@@ -221,7 +221,7 @@ static void set_out(struct call *call)
     a->out = in_view(&call->out[OUT_Y], view_of(&call->out[OUT_Y], a->q_heads));
 }
 
-/* Positions count from the first key of all, the past included. */
+/* Sets the positions, which count from the first past key. */
 static void set_positions(struct call *call)
 {
     attnkit_attention_args *const a = &call->args;
@@ -245,8 +245,8 @@ static void set_positions(struct call *call)
     call->visibility.window = &call->window;
 }
 
-/* A mask as a tensor. Its dimensions are the last ones of [batch][q_heads][q_len][keys]; dimensions
- * of 1 repeat, and it may have fewer keys than the call. */
+/* Returns a mask as a tensor. Its dimensions are the last ones of [batch][q_heads][q_len][keys];
+ * dimensions of 1 repeat, and the mask may have fewer keys than the call. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];
@@ -348,7 +348,7 @@ static void check_inputs(const struct call *call)
             "nonpad_kv_seqlen is not an int64 for each batch entry");
 }
 
-/* Empty groups, which ask for nothing; set_positions hangs the window. */
+/* Begins with empty groups, which ask for nothing; set_positions adds the window. */
 static void begin_args(struct call *call)
 {
     attnkit_attention_args_init(&call->args);

@@ -28,7 +28,7 @@ class Case:
 
 
 def collect():
-    """Operator -> its cases, without those that expand the operator into other ones."""
+    """Returns operator -> its cases, without the cases that expand the operator into other operators."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other operators' cases
         everything = collect_testcases(None)
@@ -52,7 +52,7 @@ def as_case(case, node):
 
 
 def names(kind, present):
-    """The files of the inputs or outputs that are not left out, by their position."""
+    """Returns the names of the files of the inputs or outputs that are not left out, by their position."""
     return [f"{kind}_{i}.pb" for i, name in enumerate(present) if name]
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an output is the expected one: type and shape, and elements within the tolerance of ONNX's
-own runner, or within 2 units in the last place of bfloat16.
-"""
+"""Compares an output with the expected one: the type, the shape, and the elements, within the tolerance of
+ONNX's own runner, or within 2 units in the last place of bfloat16."""
 
 import ml_dtypes
 import numpy
@@ -10,7 +9,7 @@ BFLOAT16_ULPS = 2
 
 
 def ordered(array):
-    """The patterns of bfloat16 as integers in the order of the numbers; both zeros are 0."""
+    """Turns patterns of bfloat16 into integers in the order of the numbers; both zeros are 0."""
     bits = array.view(numpy.uint16).astype(numpy.int32)
     return numpy.where(bits & 0x8000, 0x8000 - bits, bits)
 
@@ -24,7 +23,7 @@ def close(got, expected, case):
 
 
 def difference(got, expected, case):
-    """The fault of an output, or None."""
+    """Returns the fault of an output, or None."""
     if (got.dtype, got.shape) != (expected.dtype, expected.shape):
         return f"is {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
     wrong = ~close(got, expected, case)
@@ -35,7 +34,7 @@ def difference(got, expected, case):
 
 
 def spoilt(array):
-    """Copies with one small mistake each."""
+    """Yields copies with one small mistake each."""
     for where in (0, -1):
         for change in (lambda x: x * 1.02 + 0.01, lambda x: x * 0 + numpy.nan):
             copy = array.copy()
@@ -47,7 +46,7 @@ def spoilt(array):
 
 
 def blind(case):
-    """The outputs of a case in which the comparison would miss a mistake."""
+    """Returns the outputs of a case in which the comparison would miss a mistake."""
     return [i for i, array in enumerate(case.outputs)
             if difference(array, array, case) or
             not all(difference(copy, array, case) for copy in spoilt(array))]

@@ -13,7 +13,7 @@ class Unsayable(Exception):
 
 
 def constant(graph, name):
-    """The value of a scalar that the graph has under this name."""
+    """Returns the value of a scalar that the graph has under this name."""
     for tensor in graph.initializer:
         if tensor.name == name:
             return numpy_helper.to_array(tensor)[()]

@@ -34,7 +34,7 @@ class Build:
         self.cases = folder / "onnx-cases"
 
     def run(self, program, *arguments):
-        """Exit status and output."""
+        """Runs a program. Returns its exit status and output."""
         try:
             done = subprocess.run([*self.wrapper, self.folder / program, *arguments], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -44,7 +44,7 @@ class Build:
         return done.returncode, done.stdout
 
     def isas(self):
-        """The instruction sets that can run."""
+        """Returns the instruction sets that can run."""
         status, output = self.run("tools/attnkit", "info", "--isas")
         return output.split() if status == 0 else sys.exit(f"attnkit info --isas: {output}")
 
@@ -56,7 +56,7 @@ def read_output(path):
 
 
 def why_wrong(build, case, isa):
-    """The fault of a case on an instruction set; empty if there is none."""
+    """Returns the fault of a case on an instruction set; empty if there is none."""
     if case.cannot:
         return case.cannot
     out = build.cases / case.name / isa
@@ -74,7 +74,7 @@ def why_wrong(build, case, isa):
 
 
 def run_all(build, found, known):
-    """(Case, instruction set) -> its fault."""
+    """Returns (case, instruction set) -> fault."""
     results = {}
     for case in found:
         cases.write(case, build.cases / case.name)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NodeProto has the names of inputs and outputs, in order, an empty name for one that is left out,
- * and the attributes as messages AttributeProto of a name and a value.
+ * NodeProto has the names of inputs and outputs, in order, with an empty name for an input or
+ * output that is left out. The attributes are messages AttributeProto of a name and a value.
  */
 #include "tests/interop/onnx/node.h"
 

@@ -21,7 +21,8 @@ struct node {
     bool has_scale;
     float scale;
     float softcap;     /* 0: none */
-    float alibi_slope; /* of all heads; no attribute of ONNX, but cases.py sets it for FlexAttention
+    float alibi_slope; /* the same for all heads; not an attribute of ONNX, but cases.py sets it for
+                        * FlexAttention
                         */
     int64_t is_causal;
     int64_t q_num_heads; /* 0: not given */
@@ -32,8 +33,8 @@ struct node {
     int64_t right_window_size;
 };
 
-/* Parses a node. Returns what is wrong, or NULL. An unknown attribute is an error, because it would
- * be ignored. */
+/* Parses a node. Returns NULL, or a text that says what is wrong. An unknown attribute is an error,
+ * because it would otherwise be ignored. */
 const char *node_parse(struct bytes message, struct node *node);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of a protobuf message, one after the other. The bytes may come from anywhere: nothing
- * outside them is read, and bytes that are no field are reported.
+ * Reads the fields of a protobuf message one after the other. The bytes may come from anywhere: no
+ * byte outside the message is read, and bytes that are no field are reported.
  */
 #ifndef ATTNKIT_TEST_PROTOBUF_H
 #define ATTNKIT_TEST_PROTOBUF_H
@@ -41,7 +41,7 @@ enum next protobuf_next(struct bytes *message, struct field *field);
 /* Takes a number of the given kind, such as an element of a packed field, or returns false. */
 bool protobuf_number(struct bytes *message, enum wire wire, uint64_t *value);
 
-/* True if the field holds exactly this text. */
+/* Returns whether the field holds exactly this text. */
 bool protobuf_is_text(const struct field *field, const char *text);
 
 #endif

@@ -63,7 +63,7 @@ static struct builder begin_tensor(enum tensor_type type, int64_t rows, int64_t 
     return b;
 }
 
-/* The page that the messages of a test end at. */
+/* The page at whose end the messages of a test end. */
 static struct guarded page;
 
 static struct bytes at_the_end(const uint8_t *data, size_t size)
@@ -151,7 +151,7 @@ static void numbers_are_read_one_by_one(void **state)
     assert_tensor(&b, TENSOR_BOOL, bools);
 }
 
-/* Packed dimensions and elements, the latter in two pieces and before the former. */
+/* Dimensions and elements are packed. The elements come in two pieces, before the dimensions. */
 static void packed_numbers_are_read(void **state)
 {
     (void)state;

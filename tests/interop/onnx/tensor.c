@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads TensorProto in two passes: type and dimensions may come after the elements, so the first
- * pass looks for them and the second takes the elements. No size in a message is believed: an
- * element takes at least a byte, which bounds what is allocated.
+ * pass looks for type and dimensions, and the second takes the elements. No size in a message is
+ * believed: an element takes at least a byte, which bounds what is allocated.
  */
 #include "tests/interop/onnx/tensor.h"
 
@@ -259,7 +259,7 @@ void tensor_free(struct tensor *tensor)
 
 /* --------------------------------------------------------------------------------------- files */
 
-/* The size of a file, -1 if it has none. Leaves the file at its beginning. */
+/* Returns the size of a file, -1 if it has none. Leaves the file at its beginning. */
 static long size_of(FILE *file)
 {
     if (fseek(file, 0, SEEK_END) != 0)

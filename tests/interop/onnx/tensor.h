@@ -32,8 +32,8 @@ struct tensor {
     void *data;     /* dense, the last dimension innermost; NULL: there is no tensor */
 };
 
-/* Parses a message. Returns what is wrong, or NULL; then the caller frees the tensor by
- * tensor_free. */
+/* Parses a message. Returns a text that says what is wrong, or NULL; then the caller frees the
+ * tensor by tensor_free. */
 const char *tensor_parse(struct bytes message, struct tensor *tensor);
 
 /* Parses a whole file in the same way. */
@@ -48,7 +48,7 @@ const char *tensor_write(const char *path, const struct tensor *tensor);
 
 void tensor_free(struct tensor *tensor);
 
-/* Reads a whole file; *data is the caller's to free. Returns what is wrong, or NULL. */
+/* Reads a whole file; the caller frees *data. Returns NULL, or a text that says what is wrong. */
 const char *file_read(const char *path, uint8_t **data, struct bytes *bytes);
 
 #endif

@@ -16,14 +16,14 @@ UNSEEN = -np.inf
 
 
 class Case:
-    """number, kind, shape and out_type say what they are; besides,
+    """Besides number, kind, shape and out_type, a case has
 
     q, k, v    as they are stored
     scale      None for the default
     weights    whether they are asked for
     fields     what attnkit gets more
     seen       which keys a row sees, of the shape [batch, q_heads, q_len, kv_len]
-    bias       what is added to scores, and size, the magnitudes of its terms; same shape
+    bias       the sum that is added to scores, and size, the magnitudes of its terms; same shape
     sinks      one for each head, or None
     softcap    or 0
     torch      the options of scaled_dot_product_attention, or None where it takes the dense mask"""
@@ -97,8 +97,8 @@ class Case:
         self.torch = {}
 
     def draw_causal(self):
-        """PyTorch's is_causal begins at the upper left, and on CPUs gives NaN with a scale of 0 or less;
-        recipes.py has these cases."""
+        """Makes the call causal. PyTorch's is_causal begins at the upper left, and on CPUs gives NaN with a
+        scale of 0 or less; recipes.py has these cases."""
         if self.scale is not None and self.scale <= 0:
             self.scale = 1.0
         self.set_flags(call.CAUSAL, align=call.UPPER_LEFT)
@@ -106,19 +106,19 @@ class Case:
         self.seen &= self.distance(np.zeros(self.batch)) <= 0
 
     def broadcast_shape(self):
-        """The shape of a mask of 2, 3 or 4 dimensions that broadcasts."""
+        """Draws the shape of a mask of 2, 3 or 4 dimensions that broadcasts."""
         batch, heads, rows = (self.one_of((1, n)) for n in (self.batch, self.q_heads, self.q_len))
         shape = (batch, heads, rows, self.kv_len)
         return shape[self.one_of((0, 0, 1, 2)):]
 
     def draw_seen(self, shape):
-        """Booleans, true in some places; sometimes in no place of a row, or in all."""
+        """Draws Booleans. Rows are true in some places, and sometimes in no place or in all."""
         seen = self.random.random(shape) < self.one_of((0.1, 0.5, 0.9))
         rows = self.random.integers(8, size=shape[:-1])
         return np.where(rows[..., None] == 0, False, np.where(rows[..., None] == 1, True, seen))
 
     def mask_as(self, name, seen):
-        """A mask of bytes or bits, of kind ATTEND or IGNORE."""
+        """Makes a mask of bytes or bits, of kind ATTEND or IGNORE."""
         kind = self.one_of((call.ATTEND, call.IGNORE))
         said = seen if kind == call.ATTEND else ~seen
         if name == "mask_bits":
@@ -133,7 +133,7 @@ class Case:
         self.seen = self.seen & seen
 
     def draw_bias(self, shape):
-        """The stored numbers of a bias, some of them -infinity."""
+        """Draws the stored numbers of a bias, some of them -infinity."""
         numbers = self.random.standard_normal(shape, dtype=np.float32) * np.float32(self.one_of((1, 8)))
         numbers = np.where(self.draw_seen(shape), numbers, np.float32(UNSEEN))
         return rounded(numbers, self.one_of(("float32", "float16", "bfloat16")))
@@ -148,7 +148,7 @@ class Case:
         self.bias, self.size = self.bias + numbers, self.size + abs(numbers)
 
     def to_all_keys(self, array):
-        """The array with zeros after its columns, up to all keys."""
+        """Returns the array with zeros after its columns, up to all keys."""
         missing = self.kv_len - array.shape[-1]
         return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
 
@@ -160,12 +160,12 @@ class Case:
     # ------------------------------------------------------------ everything, as a dense mask
 
     def distance(self, offsets):
-        """Key index - position, as [batch, 1, q_len, kv_len]."""
+        """Returns key index - position, as [batch, 1, q_len, kv_len]."""
         position = np.asarray(offsets)[:, None] + np.arange(self.q_len)
         return (np.arange(self.kv_len) - position[:, :, None])[:, None]
 
     def draw_lengths(self):
-        """kv_lens for some, and where row 0 of each sequence stands."""
+        """Draws kv_lens for some cases, and the position of row 0 of each sequence."""
         lens = np.full(self.batch, self.kv_len, dtype=np.int64)
         if self.one_in(2):
             lens = self.random.integers(self.kv_len + 1, size=self.batch, dtype=np.int64)
@@ -180,7 +180,7 @@ class Case:
         return np.zeros(self.batch) if align == call.UPPER_LEFT else lens - self.q_len
 
     def draw_positional(self):
-        """Causal, windows and slopes, which go by positions."""
+        """Draws causal, windows and slopes, which depend on positions."""
         distance = self.distance(self.draw_lengths())
         if self.one_in(2):
             self.set_flags(call.CAUSAL)
@@ -205,7 +205,7 @@ class Case:
         self.seen = self.seen & (q_docs[:, :, None] == kv_docs[:, None])[:, None]
 
     def draw_short_mask(self, name):
-        """A mask with fewer columns than keys, which masks the keys after them."""
+        """Draws a mask with fewer columns than keys, which masks the keys after its columns."""
         columns = self.kv_len if self.one_in(2) else 1 + self.below(self.kv_len)
         shape = (*self.broadcast_shape()[:-1], columns)
         if name == "bias":
@@ -227,7 +227,7 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """Options that flex_attention has as well: a softcap before everything that is added."""
+        """Draws options that flex_attention has as well: a softcap before everything that is added."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

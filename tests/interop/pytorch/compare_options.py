@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options, which are read twice: before there is an environment, and in it."""
+"""The options of compare.py. They are read twice: before the environment exists, and inside it."""
 
 import argparse
 import os

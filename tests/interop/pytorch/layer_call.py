@@ -21,14 +21,14 @@ Result = namedtuple("Result", "out lse weights mean")
 
 
 def nan(*shape, type="float32"):
-    """An array of NaN, in any of the types."""
+    """Returns an array of NaN, in any of the types."""
     array = np.empty(shape, dtype=STORED[type])
     array.view(np.uint8)[...] = 0xFF
     return array
 
 
 def in_rows(array):
-    """A Tensor of an array [batch, rows, dim] with any strides."""
+    """Returns a Tensor of an array [batch, rows, dim] with any strides."""
     return None if array is None else tensor(array, strides=(array.strides[0], 0, array.strides[1]))
 
 
@@ -49,8 +49,8 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function with structs, and a size that it returns, by reference. A refusal of attnkit is an
-        exception with its message."""
+        """Calls a function with structs, and with a size that it returns by reference. If attnkit refuses the
+        call, its message is an exception."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))
         last = len(arguments) - 1
@@ -62,7 +62,8 @@ class Layer:
     def __call__(self, x, key=None, value=None, out_type="float32", weights=False, flags=0, cached=None,
                  attention_flags=0, rotation=None, **fields):
         """Inputs are [batch, rows, dim]; if x is a view whose rows come first in memory, so is out. rotation is
-        a dict of its fields; other fields are the attention's. weights: of each head, and their mean."""
+        a dict of its fields; other fields belong to the attention. weights asks for the weights of each head,
+        and their mean."""
         batch, q_len = x.shape[:2]
         out = nan(batch, q_len, self.d_out, type=out_type)
         if not x.flags.c_contiguous:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the cases of layers.py: attnkit's layer is inside the bound of layer_reference.py around
-PyTorch's result, and, as that is a hundred to ten thousand times what errors are, close by a measure
-without a proof:
+"""Runs the cases of layers.py: attnkit's layer must be inside the bound of layer_reference.py around PyTorch's
+result. This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by
+a measure without a proof:
 
-    E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|)),  the largest element of a case
+    E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|))
 
-is at most 4 times what was measured on these cases, whose seeds are fixed: 3.2 to 5.8. A q, k or v
-that is rounded to binary16 makes it 150 to 1300. The last rounding of an out of 16 bits is not counted.
+The largest E of a case may be at most 4 times as large as measured on these cases, whose seeds are fixed: 3.2
+to 5.8. A q, k or v that is rounded to binary16 makes E 150 to 1300. The last rounding of an out of 16 bits is
+not counted.
 """
 
 from collections import namedtuple
@@ -18,26 +19,26 @@ from layer_call import Layer
 from layer_reference import expected
 from reference import ROUNDING, UNIT
 
-SAME = 1e-11  # relative, of what PyTorch and layer_reference.py have in float64
-CLOSE = 4 * 5.8  # of E
+SAME = 1e-11  # largest relative difference of PyTorch and layer_reference.py in float64
+CLOSE = 4 * 5.8  # largest E
 
 Figures = namedtuple("Figures", "part close relative")
 
 
 def largest(array):
-    """A NaN is larger than all."""
+    """Returns the largest element. NaN is larger than all numbers."""
     return float(np.nan_to_num(array, nan=np.inf).max(initial=0))
 
 
 def part_of(got, wanted, bound):
-    """The largest part of the bound that is used."""
+    """Returns the largest part of the bound that is used."""
     error = abs(got.astype(np.float64) - wanted)
     with np.errstate(invalid="ignore"):
         return largest(np.where(error == 0, 0, error / bound))
 
 
 def check_reference(case, wanted):
-    """That the bound is around what PyTorch computes."""
+    """Checks that layer_reference.py, around which the bound lies, has PyTorch's numbers."""
     for theirs, ours in ((case.out, wanted.out), (case.weights_out, wanted.weights),
                          (case.mean_out, wanted.mean)):
         if theirs is not None:
@@ -56,7 +57,7 @@ def figures(case, wanted, got):
 
 
 def compare(library, isa, case, wanted):
-    """With weights, and without them: the same bits."""
+    """Runs the case with weights and without weights, which must give the same bits."""
     layer = Layer(library, isa, **case.given)
     got = layer(case.x, weights=True, **case.arguments())
     without = layer(case.x, **case.arguments())
@@ -67,7 +68,7 @@ def compare(library, isa, case, wanted):
 
 
 def run_case(library, isa, make, case, wanted, tap):
-    """Whether it is close, with its figures as text."""
+    """Returns whether the result is close, with its figures as text."""
     found, name = compare(library, isa, case, wanted), make.__name__.replace("_", " ")
     ok = found.part <= 1 and found.close <= (case.close or CLOSE)
     print(f"# {isa}: layer: {name}: E {found.close:.1f}, {found.relative:.1e} of the largest number, "

@@ -13,14 +13,14 @@ from recipes import near, same_bits
 
 
 def mask_that_hides_a_row(case):
-    """A mask of Booleans, [rows, keys]; row 2 sees no key."""
+    """Returns a mask of Booleans, [rows, keys]; row 2 sees no key."""
     seen = np.ones((case.q_len, case.keys), dtype=bool)
     seen[2] = False
     return seen
 
 
 def a_row_that_sees_nothing_is_the_bias_of_the_output(layer):
-    """PyTorch gives NaN if weights are asked for, and else the bias as well."""
+    """PyTorch gives NaN if weights are asked for, and otherwise the bias, like attnkit."""
     case = Case(31, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     seen = mask_that_hides_a_row(case)
     case.module(attn_mask=torch.from_numpy(~seen), need_weights=False)
@@ -61,7 +61,7 @@ def sequence_first_is_strides(layer):
 
 
 def add_zero_attn_is_a_sink_of_0(layer):
-    """It adds a key and a value of zeros; the weights of others are the same."""
+    """PyTorch adds a key and a value of zeros; the weights of other keys are the same."""
     case = Case(34, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_zero_attn=True)
     out, weights = theirs(*map(doubles, (case.x, case.key, case.value)), average_attn_weights=False)
@@ -71,7 +71,7 @@ def add_zero_attn_is_a_sink_of_0(layer):
 
 
 def add_bias_kv_is_a_key_in_the_cache(layer):
-    """It adds one key and one value, which are learned, after the projections and as the last ones."""
+    """PyTorch adds one learned key and one learned value, after the projections, as the last ones."""
     case = Case(37, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_bias_kv=True)
     rows = [case.numbers(4, 8) for _ in range(2)]  # [heads][head_dim]
@@ -110,8 +110,8 @@ def cross_attention_keeps_the_keys_of_an_encoder(layer):
 
 
 def meta_and_hugging_face_order_rows_of_w_q_and_w_k_differently(layer):
-    """Neighbours are a pair in Meta's Llama; what Hugging Face stores has their rows half a head apart,
-    and is turned by halves."""
+    """Neighbours are a pair in Meta's Llama. In the weights of Hugging Face, the rows of a pair are half a head
+    apart, and are turned by halves."""
     case = Case(36, batch=2, q_len=9, d_model=64, q_heads=4, kv_heads=2, bias=False)
     theirs = dict(case.given)
     for name in ("w_q", "w_k"):

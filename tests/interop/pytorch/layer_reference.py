@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multi-head attention layer in float64, step by step, and with each number how far attnkit's may
-be from it. With u = 2^-24, |.| element by element, and e for the error of what a step takes:
+"""The multi-head attention layer in float64, step by step, and for each number the bound of attnkit's error.
+With u = 2^-24, |.| element by element, and e for the error of the inputs of a step:
 
   y = x Wᵀ + b     e |W|ᵀ + (in + 2) u ((|x| + e) |W|ᵀ + |b|): a chain of `in` roundings and 1 for
-                   the bias; what products of errors add is inside 1 more
+                   the bias; 1 more covers products of errors
   rotation         (e0 + e1) with |cos| and |sin| as factors, and 4 u (|x0 cos| + |x1 sin|): 1 for the
                    table, 2 for product and sum, 1 more as above; 2^-40 (|x0| + |x1|) for the angles
-  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k, as if it was a rounding: eta_j of
-                   reference.py gets P_j / u more, and S_j is of |q| + e_q and |k| + e_k
+  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k, counted as a rounding: eta_j of
+                   reference.py is larger by P_j / u, and S_j is taken of |q| + e_q and |k| + e_k
   values           the bound of reference.py for |v| + e_v, and sum w_j e_v
   mean             the mean of the bounds, and (heads + 2) u of the mean of the weights
 
-It is a bound: nothing that rounds by the order of kernels/README.md can be outside, but it takes all
-errors of a chain to point the same way, one stage after another. layers.py has the figures.
-"""
+No result that is rounded in the order of kernels/README.md can be outside this bound. But the bound assumes
+that all errors of a chain have one sign, in one stage after another. layers.py has the figures."""
 
 from collections import namedtuple
 from types import SimpleNamespace
@@ -30,7 +29,7 @@ Expected = namedtuple("Expected", "out weights mean size")  # all Known but size
 
 
 def doubles(array):
-    """Of any type, Q8_0 as well; the values are exact."""
+    """Converts an array of any type, Q8_0 as well, to float64. The values are exact."""
     if array.dtype == BLOCK:
         values = array["scale"].astype(np.float64)[..., None] * array["elements"]
         return torch.from_numpy(values.reshape(len(array), -1))
@@ -43,7 +42,7 @@ def exact(array):
 
 
 def linear(x, w, b):
-    """w and b are arrays; b may be None."""
+    """Computes a linear map. w and b are arrays; b may be None."""
     w = doubles(w)
     b = torch.zeros(len(w), dtype=torch.float64) if b is None else doubles(b)
     size = (x.value.abs() + x.error) @ w.abs().T + b.abs()
@@ -51,20 +50,20 @@ def linear(x, w, b):
 
 
 def heads_of(x, heads):
-    """[batch, rows, heads * dim] as [batch, heads, rows, dim]."""
+    """Turns [batch, rows, heads * dim] into [batch, heads, rows, dim]."""
     return Known(*(part.unflatten(2, (heads, -1)).transpose(1, 2) for part in x))
 
 
 def pairs_of(rope_dim, rope):
-    """The indices of x0 and of x1."""
+    """Returns the indices of x0 and of x1."""
     if rope == HALF:
         return torch.arange(rope_dim // 2), torch.arange(rope_dim // 2, rope_dim)
     return torch.arange(0, rope_dim, 2), torch.arange(1, rope_dim, 2)
 
 
 def rotate(x, rope, positions):
-    """x [batch, heads, rows, dim], by the fields of the call, where there are some. positions are of
-    row 0 of each entry."""
+    """Rotates x [batch, heads, rows, dim] by the fields of the call, if it has a rotation. positions has the
+    position of row 0 of each entry."""
     if rope is None:
         return x
     rope_dim, base = rope["dim"] or x.value.shape[3], rope["base"]
@@ -84,8 +83,8 @@ def rotate(x, rope, positions):
 
 
 def behind(cached, old, new):
-    """Keys or values of a cache, old [batch, heads, room, dim], with new ones appended, which are
-    rounded to its type."""
+    """Returns keys or values of a cache, old [batch, heads, room, dim], with new ones appended, which are
+    rounded to the type of the cache."""
     relative, least = reference.ROUNDING[str(old.dtype)]
     value, error = doubles(old), torch.zeros(old.shape, dtype=torch.float64)
     rows = new.value.shape[2]
@@ -101,7 +100,8 @@ def repeated(x, group):
 
 
 def attention(q, k, v, seen, bias):
-    """Of as many heads of k and v as of q. seen: which keys a row sees; bias: numbers that are added."""
+    """Computes attention with as many heads of k and v as of q. seen says which keys a row sees; bias has the
+    numbers that are added."""
     dim, keys = q.value.shape[3], k.value.shape[2]
     scale = dim ** -0.5
     q_size, k_size = q.value.abs() + q.error, k.value.abs() + k.error
@@ -123,8 +123,8 @@ def mean_of(weights):
 
 
 def expected(case):
-    """Of a case as layers.py has them. size is what the roundings of the output projection alone go by:
-    |result of attention| |W_O|ᵀ + |b_o|."""
+    """Computes the expected results of a case of layers.py. size is the unit of the roundings of the output
+    projection: |result of attention| |W_O|ᵀ + |b_o|."""
     weights = case.weights
     q = heads_of(linear(exact(case.x), weights["w_q"], weights.get("b_q")), case.q_heads)
     q = rotate(q, case.rope, case.positions)

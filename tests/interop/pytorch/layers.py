@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of PyTorch, and the arguments with which attnkit computes the same: nn.MultiheadAttention, blocks in
 the manner of Llama with grouped heads, RoPE and a cache, and forms in between. Seeds are fixed; PyTorch
-computes in float64 from the same numbers. docs/semantics.md describes the same in words."""
+computes in float64 from the same numbers. docs/semantics.md describes these arguments in words."""
 
 import numpy as np
 import torch
@@ -16,13 +16,13 @@ from tensors import rounded
 class Case:
     """A layer and a call of it. Besides what the constructor takes:
 
-    given      what attnkit gets of weights and dims
-    fields     what it gets more in a call
-    seen       which keys a row sees, [batch, q_heads, q_len, keys]; bias what is added to scores
+    given      the weights and dims that attnkit gets
+    fields     the further arguments of a call of attnkit
+    seen       which keys a row sees, [batch, q_heads, q_len, keys]; bias has the numbers added to scores
     rope       kind, dim, base of the rotation, or None; positions of row 0
     cached     keys in cache_k and cache_v, [batch, kv_heads, room, dim], for each sequence; or None
-    out        PyTorch's, in float64; so are, or are None, weights_out of each head and their mean_out
-    close      a limit of layer_compare.py, of its own where a cache of 16 bits takes part"""
+    out        PyTorch's result in float64; weights_out of each head and their mean_out too, or None
+    close      the case's own limit for layer_compare.py, if it has a cache of 16 bits; or None"""
 
     out = weights_out = mean_out = rope = cached = cache_k = cache_v = close = None
 
@@ -68,7 +68,7 @@ class Case:
     # ------------------------------------------------------- what attnkit is told, and the reference
 
     def one_matrix(self):
-        """Weights and biases of the three projections one after the other, as in_proj_weight and
+        """Joins the weights and biases of the three projections one after the other, as in_proj_weight and
         in_proj_bias."""
         for name in ("w", "b"):
             three = [self.given.pop(f"{name}_{part}", None) for part in "qkv"]
@@ -76,7 +76,8 @@ class Case:
                 self.given[name + "_qkv"] = np.concatenate(three)
 
     def mask(self, name, seen):
-        """seen broadcasts to [batch, q_heads, q_len, keys]; attnkit gets it as a mask of kind IGNORE."""
+        """Adds a mask. seen broadcasts to [batch, q_heads, q_len, keys]; attnkit gets it as a mask of kind
+        IGNORE."""
         ignored = ~seen
         array = call.packed_bits(ignored) if name == "mask_bits" else ignored.view(np.uint8)
         self.fields |= call.mask_fields(name, array, call.IGNORE, columns=self.keys)
@@ -95,7 +96,7 @@ class Case:
         self.seen = self.seen & (np.arange(self.keys) <= rows[:, :, None])[:, None]
 
     def arguments(self):
-        """The arguments of a call of a Layer, which appends to copies of the caches."""
+        """Returns the arguments of a call of a Layer, which appends to copies of the caches."""
         cross = {} if self.key is self.x else {"key": self.key}
         if self.value is not self.key:
             cross["value"] = self.value
@@ -108,7 +109,7 @@ class Case:
     # -------------------------------------------------------------------------- the same in PyTorch
 
     def make_module(self, **options):
-        """nn.MultiheadAttention with these weights."""
+        """Makes an nn.MultiheadAttention with these weights."""
         theirs = torch.nn.MultiheadAttention(
             self.d_model, self.q_heads, bias="b_q" in self.weights, kdim=self.d_key, vdim=self.d_value,
             batch_first=True, dtype=torch.float64, **options)
@@ -125,13 +126,13 @@ class Case:
         return theirs.eval()
 
     def module(self, **options):
-        """The result of nn.MultiheadAttention, with options of forward."""
+        """Sets the result of nn.MultiheadAttention, with options of forward."""
         theirs, inputs = self.make_module(), [doubles(a) for a in (self.x, self.key, self.value)]
         self.out, self.mean_out = theirs(*inputs, **options)
         _, self.weights_out = theirs(*inputs, average_attn_weights=False, **options)
 
     def projected(self, name, rows, heads):
-        """[batch, heads, rows, dim]"""
+        """Returns a projection, [batch, heads, rows, dim]."""
         w, b = self.weights["w_" + name], self.weights.get("b_" + name)
         y = F.linear(doubles(rows), doubles(w), None if b is None else doubles(b))
         return y.unflatten(2, (heads, -1)).transpose(1, 2)
@@ -147,12 +148,12 @@ class Case:
                             None if b is None else doubles(b))
 
     def functional(self, **options):
-        """scaled_dot_product_attention between linear maps."""
+        """Computes scaled_dot_product_attention between linear maps."""
         self.output(F.scaled_dot_product_attention(*self.projections(), enable_gqa=True, **options))
 
     def groups(self, mask):
-        """Attention with an axis of KV heads and an axis of their query heads. mask, of Booleans, broadcasts to
-        [batch, kv_heads, group, q_len, keys]."""
+        """Computes attention with an axis of KV heads and an axis of the query heads of each. mask, of
+        Booleans, broadcasts to [batch, kv_heads, group, q_len, keys]."""
         q, k, v = self.projections()
         q = q.unflatten(1, (self.kv_heads, -1))
         scores = torch.einsum("bgrid,bgjd->bgrij", q, k) * self.head_dim ** -0.5
@@ -162,14 +163,14 @@ class Case:
 
 
 def kept(random, *shape):
-    """A mask of Booleans; every row sees its first key."""
+    """Draws a mask of Booleans; every row sees its first key."""
     mask = random.random(shape) < 0.7
     mask[..., 0] = True
     return mask
 
 
 def padded(lens, keys):
-    """A key_padding_mask: true where there is no key."""
+    """Returns a key_padding_mask: true where there is no key."""
     return np.arange(keys) >= np.array(lens)[:, None]
 
 
@@ -208,7 +209,8 @@ def module_self_with_padding_and_causal_mask():
 
 
 def module_cross_with_memory_masks():
-    """Like its second part: memory_mask, of floats, and memory_key_padding_mask."""
+    """Like the second part of a TransformerDecoderLayer: memory_mask, of floats, and
+    memory_key_padding_mask."""
     case = Case(5, batch=4, q_len=40, kv_len=96, d_model=512, q_heads=8)
     padding = padded((96, 50, 17, 95), 96)
     added = case.random.standard_normal((40, 96), dtype=np.float32)
@@ -293,7 +295,7 @@ def one_kv_head_with_a_mask():
 
 
 def rotated_by_halves(x, base, positions):
-    """apply_rotary_pos_emb with rotate_half, as in Hugging Face's Llama; x [heads, rows, dim]."""
+    """Rotates x [heads, rows, dim] by apply_rotary_pos_emb with rotate_half, as in Hugging Face's Llama."""
     dim = x.shape[-1]
     frequencies = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.outer(positions.double(), frequencies)
@@ -303,7 +305,7 @@ def rotated_by_halves(x, base, positions):
 
 
 def rotated_as_complex(x, base, positions):
-    """Neighbours are real and imaginary part, as in Meta's Llama."""
+    """Rotates x with neighbours as real and imaginary part, as in Meta's Llama."""
     dim = x.shape[-1]
     frequencies = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.outer(positions.double(), frequencies)
@@ -313,7 +315,7 @@ def rotated_as_complex(x, base, positions):
 
 
 def llama(seed, cached, rows, rotate, base, rope, rope_dim=0, cache_type="float32"):
-    """Attention of a block of Llama: new rows behind a cache of keys that are rotated already."""
+    """Makes the attention of a block of Llama: new rows behind a cache of keys that are rotated already."""
     batch, room = len(cached), max(cached) + rows
     case = Case(seed, batch=batch, q_len=rows, d_model=256, q_heads=8, kv_heads=2, bias=False)
     case.rope = {"kind": rope, "dim": rope_dim, "base": base}
@@ -391,7 +393,7 @@ def out_of_float16():
 
 
 def blocks(values):
-    """Values as Q8_0, a block for each 32 numbers of a row."""
+    """Converts values to Q8_0, a block for each 32 numbers of a row."""
     values = values.reshape(len(values), -1, 32)
     array = np.empty(values.shape[:2], dtype=layer_call.BLOCK)
     array["scale"] = abs(values).max(axis=2) / 127

@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
-# Last, so that layers.py is this folder's.
+# This folder comes last in the path, so that `layers` is the file of this folder.
 sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "peers"))
 
 import numpy as np  # noqa: E402
@@ -23,7 +23,7 @@ from layer_call import Layer  # noqa: E402
 from libraries import with_attnkit  # noqa: E402
 from reference import expected  # noqa: E402
 
-# Else it is compiled anew for each shape. In float64 it is the formula, written out.
+# Otherwise PyTorch compiles flex_attention anew for each shape. In float64 it computes the plain formula.
 flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 
 REPORTED = 5  # failing cases of an instruction set that are described
@@ -51,14 +51,14 @@ class Tap:
 
 
 def used(error, bound):
-    """The largest part of the bound that is used. A NaN uses more than all of it."""
+    """Returns the largest part of the bound that is used. A NaN uses more than the whole bound."""
     with np.errstate(invalid="ignore"):
         part = np.where(error == 0, 0, error / bound)
     return float(np.nan_to_num(part, nan=np.inf).max(initial=0))
 
 
 def difference(got, wanted):
-    """The difference, 0 where both are the same infinity."""
+    """Returns the difference, 0 where both are the same infinity."""
     with np.errstate(invalid="ignore"):
         return np.where(got == wanted, 0, abs(got.astype(np.float64) - wanted))
 

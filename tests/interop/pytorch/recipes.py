@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The differences on purpose between attnkit and PyTorch: what each does, and the fields with which attnkit
-gives PyTorch's result. docs/semantics.md has the same as a table. A recipe gets call.attention for one
+gives PyTorch's result. docs/semantics.md has these differences as a table. A recipe gets call.attention for one
 instruction set. The tensors are small and in float32, and PyTorch computes in float32 where it matters."""
 
 import numpy as np
@@ -50,7 +50,7 @@ def refused(words, attention, *tensors, **fields):
 
 
 def mask_with_an_empty_row():
-    """A mask of Booleans; row 2 sees no key."""
+    """Returns a mask of Booleans; row 2 sees no key."""
     mask = np.random.default_rng(8).random((Q_LEN, KV_LEN)) < 0.7
     mask[:, 0] = True
     mask[2] = False
@@ -122,8 +122,8 @@ def no_keys_at_all_give_0(attention):
 
 
 def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
-    """A row that sees only such keys is the mean of v in both libraries, because in float32 -1e9 swallows the
-    scores. Beside other keys, such a key has a weight of 0, as if it were masked."""
+    """A row whose keys all have a bias of -1e9 is the mean of v in both libraries, because in float32 -1e9
+    swallows the scores. Beside other keys, a key with this bias has a weight of 0, as if it were masked."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     mean = np.repeat(v.mean(axis=2), 2, axis=1)
@@ -142,7 +142,7 @@ def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
 
 
 def lse_is_a_natural_logarithm(attention):
-    """Like the lse of flex_attention; in base 2 it is this times log2 e."""
+    """lse is like the lse of flex_attention. In base 2, it is multiplied by log2 e."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     seen = torch.from_numpy(mask)
@@ -158,7 +158,7 @@ def lse_is_a_natural_logarithm(attention):
 
 
 def a_float_mask_of_0_and_1_is_added(attention):
-    """PyTorch does the same. As Booleans, the bytes 0 and 1 of a mask are false and true."""
+    """PyTorch adds such a mask as well. As Booleans, the bytes 0 and 1 of a mask are false and true."""
     q, k, v = tensors()
     mask = np.random.default_rng(10).random((Q_LEN, KV_LEN)) < 0.6
     numbers = mask.astype(np.float32)
@@ -170,7 +170,7 @@ def a_float_mask_of_0_and_1_is_added(attention):
 
 
 def module(heads):
-    """nn.MultiheadAttention whose projections change nothing."""
+    """Makes an nn.MultiheadAttention whose projections change nothing."""
     width = heads * DIM
     attention = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True)
     attention.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
@@ -179,12 +179,12 @@ def module(heads):
 
 
 def side_by_side(array):
-    """[batch, heads, rows, dim] as [batch, rows, heads * dim]."""
+    """Turns [batch, heads, rows, dim] into [batch, rows, heads * dim]."""
     return torch.from_numpy(np.ascontiguousarray(array.swapaxes(1, 2))).flatten(2)
 
 
 def multihead_attention_ignores_where_a_mask_is_true(attention):
-    """Both masks of the module at once: one of keys for each sequence, one of rows and keys."""
+    """The module has both masks at once: a mask of keys for each sequence, and a mask of rows and keys."""
     q, k, v = tensors(kv_heads=Q_HEADS)
     padding = np.arange(KV_LEN) >= np.array([[KV_LEN - 2], [KV_LEN]])
     ignored = np.random.default_rng(11).random((Q_LEN, KV_LEN)) < 0.4
@@ -217,7 +217,7 @@ def multihead_attention_gives_weights_of_nan_where_a_row_sees_nothing(attention)
 
 
 def what_a_masked_key_holds_is_not_looked_at(attention):
-    """PyTorch multiplies it by 0, which leaves a NaN as it is."""
+    """PyTorch multiplies a masked v by 0, which leaves a NaN as it is."""
     q, k, v = tensors()
     mask = np.ones((Q_LEN, KV_LEN), dtype=bool)
     mask[:, 4] = False

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch makes of a case in float64, and how far attnkit may be from it.
+"""PyTorch's result of a case in float64, and the bound of attnkit's error.
 
-The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each of them, first in
-terms of x_j, the score of key j as the softmax takes it, in units of u:
+The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the
+score of key j as the softmax takes it. In units of u, the errors are:
 
-  x_j       (D + 6) S_j, where S_j is what x_j would be if no term of it were negative: a chain of D
+  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms: a chain of D
             products; at most 6 more for the factor and its product; bias and slope have at most 5.
             With a softcap (D + 10) S_j: two factors, two products and tanh, which is off by 3 ulp
-  weight    times 1 + that; the maximum is an integer below max x / ln 2 + 1, so the difference from
+  weight    times 1 + the error of x_j; the maximum is an integer below max x / ln 2 + 1, so the difference from
             it, rounded once, has max x - x_j + ln 2 more; exp2 is off by 1 ulp, which is 2
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
   sums      h = 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
   quotient  1
 
-With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, that is for an element o of out,
+With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o of out has
 
     |error| <= u (sum w_j eta_j |v_j| + h A + |o| (H + 1)),      u w_j (eta_j + H + 1) for a weight,
 
@@ -21,10 +21,9 @@ and, as log is off by 1 ulp and lse takes two roundings more,
 
     |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
 
-Products of errors are inside a factor of exp(2 u (max eta + h)). What subnormal numbers lose is in the
-last term, and so are weights that count as 0, each at most 2^-100.5 where another one is over 1/2. float64
-is exact beside all this. A result of 16 bits is rounded once more.
-"""
+Products of errors are inside a factor of exp(2 u (max eta + h)). The last term covers the loss by subnormal
+numbers, and weights that count as 0, each of which is at most 2^-100.5 where another weight is over 1/2. The
+errors of float64 are negligible beside these. A result of 16 bits is rounded once more."""
 
 from collections import namedtuple
 
@@ -38,7 +37,7 @@ from tensors import widened
 UNIT = 2.0 ** -24
 TINY = 2.0 ** -147
 LEFT_OUT = 2.0 ** -99
-# Of a result: of its size, and of a subnormal one.
+# Half a unit of a result: relative to its size, and of a subnormal one.
 ROUNDING = {"float32": (0.0, 0.0), "float16": (2.0 ** -11, 2.0 ** -25),
             "bfloat16": (2.0 ** -8, 2.0 ** -134)}
 
@@ -54,7 +53,7 @@ def dense_mask(case):
 
 
 def with_sinks(case, k, v, mask):
-    """A sink is a key of zeros with a value of zeros, whose score is all mask."""
+    """Adds sinks. A sink is a key of zeros with a value of zeros, whose score comes only from the mask."""
     column = torch.from_numpy(case.sinks.astype(np.float64))[:, None, None].expand(*mask.shape[:3], 1)
     return (torch.nn.functional.pad(k, (0, 0, 0, 1)), torch.nn.functional.pad(v, (0, 0, 0, 1)),
             torch.cat((mask, column), dim=3))
@@ -82,7 +81,7 @@ def out_of_flex(case, q, k, v):
 
 
 def scores(case, q, k):
-    """x without what is masked, and S."""
+    """Returns x, with -infinity for masked keys, and S."""
     group = case.q_heads // case.kv_heads
     scale = case.head_dim ** -0.5 if case.scale is None else case.scale
     k = k.repeat_interleave(group, dim=1)
@@ -94,14 +93,14 @@ def scores(case, q, k):
 
 
 def softmax(x):
-    """With its logarithm, and with zeros where a row sees nothing."""
+    """Computes the softmax and the logarithm of its denominator, with zeros for a row that sees no key."""
     lse = torch.logsumexp(x, dim=-1, keepdim=True)
     empty = lse == -torch.inf
     return torch.where(empty, 0.0, torch.exp(x - torch.where(empty, 0.0, lse))), lse, empty
 
 
 def bounds(case, out, x, size, v):
-    """Of out, lse and weights."""
+    """Returns the bounds of out, lse and weights."""
     weights, lse, empty = softmax(x)
     unseen, keys = x == -torch.inf, x.shape[-1]
     roundings = case.head_dim + (10 if case.softcap else 6)
@@ -129,6 +128,6 @@ def expected(case):
         _, v, x = with_sinks(case, k, v, x)
     out_bound, lse_bound, weights_bound = bounds(case, out, x, size, v)
     weights, lse, _ = softmax(x)
-    keys = slice(case.kv_len)  # without that of a sink
+    keys = slice(case.kv_len)  # without the sink's key
     return Expected(*(value.numpy() for value in (
         out, lse[..., 0], weights[..., keys], out_bound, lse_bound[..., 0], weights_bound[..., keys])))

@@ -50,7 +50,7 @@ const char *toy_call(const struct toy_args *args)
     const float result = work() + cache->values[0] / SCALE;
     if (cache->scale != SCALE ||
         (cache->version_function && cache->version_function != attnkit_version))
-        abort(); /* another library has set it up */
+        abort(); /* another library has set up this data */
     for (size_t i = 0; i < args->count; i++)
         args->out[i] = result + (float)i;
 #ifdef CRASH

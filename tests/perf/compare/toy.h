@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions of a library that is no attnkit, but that `attnkit compare` can compare: it knows a
- * library by its worker alone. -DLAYOUT=2 has the members of the struct in another order.
+ * The functions of a library that is not attnkit. `attnkit compare` can compare it, because it
+ * knows a library only by its worker. -DLAYOUT=2 puts the members of the struct in another order.
  */
 #ifndef ATTNKIT_TEST_TOY_H
 #define ATTNKIT_TEST_TOY_H
@@ -33,7 +33,7 @@ const char *attnkit_version(void);
 
 void toy_set_up(struct toy_cache *cache);
 
-/* Makes the call. Returns why it refuses; NULL: it does not. */
+/* Makes the call. Returns NULL, or a text that says why the call is refused. */
 const char *toy_call(const struct toy_args *args);
 
 #endif

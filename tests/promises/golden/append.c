@@ -24,7 +24,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* for each of these 45 conversions */
+    PLACES = 5, /* cases for each of these 45 conversions */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,
@@ -103,7 +103,7 @@ static struct append draw_append(const struct golden_kind *kind, int number)
     return a;
 }
 
-/* An append to a type in blocks, which has no tiles. */
+/* Draws an append to a type in blocks, which has no tiles. */
 static struct append draw_block_append(int number)
 {
     static const enum place places[] = {ROWS, PAGES, HEADS_INSIDE};
@@ -153,7 +153,7 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Rows of a head, or of a head in a page, rounded up to whole tiles. */
+/* Returns the rows of a head, or of a head in a page, rounded up to whole tiles. */
 static int64_t room_of(const struct append *a)
 {
     const int64_t rows = a->page_size ? a->page_size : a->capacity;

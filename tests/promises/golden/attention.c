@@ -111,7 +111,7 @@ static void describe_layouts(int number, struct golden_attention *w)
     draw_causal(w, &random);
 }
 
-/* K and V of a type, or only one of them; q and out of any type. */
+/* Gives K and V, or only one of them, a type; q and out have any type. */
 static void describe_type(int number, attnkit_type type, uint64_t seed, struct golden_attention *w)
 {
     uint64_t random = begin(w, seed, number);
@@ -145,7 +145,7 @@ static void describe_q8_0(int number, struct golden_attention *w)
     describe_type(number, ATTNKIT_Q8_0, 5, w);
 }
 
-/* K and V of the types without tiles, every pair of types. */
+/* Gives K and V the types without tiles, every pair of types. */
 static void describe_blocks(int number, struct golden_attention *w)
 {
     enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
@@ -216,7 +216,7 @@ static void finish(struct golden_attention *w, uint64_t *random)
         draw_positions(w, random);
 }
 
-/* Each mask alone, then each pair of masks. */
+/* Describes each mask alone, then each pair of masks. */
 static void describe_masks(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 6, number);
@@ -298,7 +298,7 @@ static void describe_options(int number, struct golden_attention *w)
 
 /* --- Factors of a bias ------------------------------------------------------------------------ */
 
-/* A bias of each type, with everything that may go with it. */
+/* Describes a bias of each type, with every option that may be combined with it. */
 static void describe_bias_scales(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 19, number);

@@ -42,7 +42,7 @@ float golden_number(enum golden_numbers numbers, uint64_t *random)
 
 /* --- Query rows and results ------------------------------------------------------------------- */
 
-/* Batch entries of a tensor of query rows: packed rows have one. */
+/* Returns the batch entries of a tensor of query rows: packed rows have one. */
 static int64_t row_entries(const struct golden_attention *what)
 {
     return what->packed_q ? 1 : what->batch;
@@ -77,7 +77,7 @@ static void make_rows(struct golden_call *c)
     c->groups.weights.weights.data = c->weights;
 }
 
-/* Where the sequences begin among `total` rows. */
+/* Draws where the sequences begin among `total` rows. */
 static attnkit_ints make_starts(struct golden_call *c, int64_t total, enum golden_tensor tensor)
 {
     const int64_t batch = c->what.batch;
@@ -101,8 +101,8 @@ static void make_packed(struct golden_call *c)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* The place, in the order of the keys, of the key in a cell of an entry: a ring turned by `turn`,
- * or any order by `step`. Either is a permutation. */
+/* Returns the place, in the order of the keys, of the key in a cell. Cells are a ring turned by
+ * `turn`, or in an order given by `step`. Both are permutations. */
 static int64_t place_of(int64_t cell, int64_t cells, int64_t turn, int64_t step)
 {
     return (cell * step + turn) % cells;
@@ -158,7 +158,7 @@ static void make_positions(struct golden_call *c)
     a->q_offsets.data = offsets;
 }
 
-/* Segment ids in runs. Some ids are common to rows and keys. */
+/* Draws segment ids in runs. Rows and keys have some ids in common. */
 static int32_t *make_segments(struct golden_call *c, int64_t count, enum golden_tensor tensor)
 {
     uint64_t random = golden_stream(&c->what, tensor);
@@ -177,7 +177,7 @@ static int64_t columns_of(const struct golden_attention *what)
     return what->short_columns && what->kv_len > 4 ? what->kv_len - 4 : what->kv_len;
 }
 
-/* Memory of a mask with rows of so many bytes; returns how many bytes. */
+/* Allocates a mask with rows of `row_bytes` bytes. Returns its size in bytes. */
 static int64_t make_mask(struct golden_call *c, int64_t row_bytes, attnkit_tensor *mask)
 {
     const int64_t bytes = row_bytes * (c->what.shared_columns ? 1 : c->rows);
@@ -234,7 +234,7 @@ static float draw_bias(enum golden_numbers numbers, int64_t kind, uint64_t *rand
     return kind == 1 ? 0.0f : 4.0f * golden_number(numbers, random);
 }
 
-/* A bias in runs that are masked, 0 or random. */
+/* Makes a bias in runs that are masked, 0 or random. */
 static void make_bias(struct golden_call *c)
 {
     const struct golden_attention *const what = &c->what;

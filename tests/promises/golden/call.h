@@ -15,7 +15,7 @@
 
 enum golden_numbers {
     USUAL,
-    PEAKED,  /* few keys count */
+    PEAKED,  /* few keys have nearly all the weight */
     SMALL,   /* subnormal in binary16 */
     SPECIAL, /* NaN, infinities and signed zeros here and there */
 };
@@ -65,11 +65,11 @@ struct golden_call {
     struct guarded piece[GOLDEN_PIECES];
 };
 
-/* Every tensor ends at an unmapped page. */
+/* Makes a call. Every tensor ends at an unmapped page. */
 struct golden_call *golden_call_new(const struct golden_attention *what);
 void golden_call_free(struct golden_call *c);
 
-/* Memory that ends at an unmapped page and is freed with the call. */
+/* Allocates memory that ends at an unmapped page and is freed with the call. */
 void *golden_take(struct golden_call *c, int64_t bytes);
 
 /* The tensors, and other parts of a call, that have random numbers of their own. */
@@ -110,7 +110,7 @@ void golden_attend(const attnkit_attention_args *args, const char *isa);
  * lse and weights. */
 uint64_t golden_call_hash(const struct golden_call *c, const char *isa);
 
-/* The whole description in a line, as a comment of TAP. */
+/* Prints the whole description in a line, as a comment of TAP. */
 void golden_attention_print(const struct golden_attention *what);
 
 #endif

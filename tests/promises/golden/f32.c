@@ -17,7 +17,7 @@ enum { CASES = 1800, DIMS = 134, LARGE_DIMS = 4 };
 
 static const uint64_t SEED = 7;
 static const double CASE_COST =
-    2e5; /* about so many multiply-adds, of which an emulator does 10^7 a second */
+    2e5; /* multiply-adds of a case, about; an emulator does 10^7 a second */
 
 static const int lengths[] = {0,  1,  2,  3,  5,   7,   8,   15,  16,  17,  31,  32,
                               33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000};
@@ -25,7 +25,7 @@ static const int large_dims[LARGE_DIMS] = {192, 256, 512, 576};
 static const int thread_counts[] = {1, 2, 3, 7};
 static const int counting[] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 
-/* The axes of tests/cases/case.h with the values that they had when the first hashes were
+/* Returns the axes of tests/cases/case.h with the values that they had when the first hashes were
  * written. */
 static struct axes old_axes(void)
 {
@@ -63,7 +63,8 @@ static struct axes old_axes(void)
     };
 }
 
-/* Cases are drawn in order, so that each one covers pairs that the earlier ones do not. */
+/* Returns a case. Cases are drawn in order, so that each case covers pairs that the earlier cases
+ * do not. */
 static const struct test_case *case_of(int number)
 {
     static struct cases cases;

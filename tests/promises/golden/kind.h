@@ -17,19 +17,20 @@
 struct golden_attention;
 
 struct golden_kind {
-    const char *name; /* in golden.txt */
+    const char *name; /* name of the kind in golden.txt */
     int count;        /* number of cases, which are numbered from 0 */
     int ways;         /* number of layouts in memory of a case, all with the same hash */
 
-    /* The hash of all result bytes of a case on an instruction set, or of the reference if isa is
-     * NULL. The reference is kernels/scalar/reference.c and reference_linear.c, and the scalar
-     * kernels for features that these files lack. Fails the test on any status but ATTNKIT_OK. */
+    /* Returns the hash of all result bytes of a case on an instruction set, or of the reference if
+     * isa is NULL. The reference is kernels/scalar/reference.c and reference_linear.c, and the
+     * scalar kernels for features that these files lack. Fails the test on any status but
+     * ATTNKIT_OK. */
     uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
 
-    /* The case in a line, as a comment of TAP. */
+    /* Prints the case in a line, as a comment of TAP. */
     void (*print)(const struct golden_kind *kind, int number);
 
-    /* The description of a case; only for kinds of attention calls. */
+    /* Describes a case; only for kinds of attention calls. */
     void (*describe)(int number, struct golden_attention *what);
 };
 
@@ -42,7 +43,7 @@ struct golden_kinds {
 extern const struct golden_kinds golden_f32, golden_attention, golden_states, golden_merge,
     golden_append, golden_angles, golden_linear, golden_layer;
 
-/* The random numbers of a case. */
+/* Returns the random numbers of a case. */
 static inline uint64_t golden_random(uint64_t kind_seed, int number)
 {
     uint64_t state =

@@ -131,7 +131,7 @@ static void *take(struct layer_memory *m, int64_t bytes)
     return m->piece[m->pieces++];
 }
 
-/* Memory for rows of numbers of a type. */
+/* Allocates memory for rows of numbers of a type. */
 static void *take_rows(struct layer_memory *m, attnkit_type type, int64_t rows, int64_t dim,
                        float factor)
 {
@@ -228,7 +228,7 @@ static void make_options(struct layer_memory *m, const struct layer_case *c)
     m->groups.scores.softcap = c->softcap;
 }
 
-/* Memory for the results of so many rows of each entry. */
+/* Allocates memory for the results of some rows of each entry. */
 static void make_results(struct layer_memory *m, const struct layer_case *c, int64_t q_len)
 {
     const int64_t rows = c->batch * q_len, lines = rows * c->w.q_heads;

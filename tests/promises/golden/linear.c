@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of linear maps, of the packed matrix and y together, for every combination of types;
- * and of embeddings.
+ * Golden cases of linear maps, for every combination of types, and of embeddings. The hash of a map
+ * covers the packed matrix and y.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static char *new_y(const struct linear_call *c, const char *isa)
     return y;
 }
 
-/* The hash of the packed matrix, then of y. */
+/* Returns the hash of the packed matrix, then of y. */
 static uint64_t hash_map(const struct golden_kind *kind, int number, int way, const char *isa)
 {
     (void)kind;
@@ -111,7 +111,7 @@ static void print_map(const struct golden_kind *kind, int number)
 
 /* --- The first cases of all ------------------------------------------------------------------- */
 
-/* A map for each conversion. Its packed matrix has a hash, and its y another one. */
+/* Describes a map for each conversion. Its packed matrix and its y have hashes of their own. */
 static struct map first_map(int number)
 {
     const attnkit_type *const types = conversions[number];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a golden case: rows drawn element by element in their type, and put where the layout
- * has them: dense, token-major, in tiles, in pages, packed. The only code of the library in use
+ * K and V of a golden case: rows drawn element by element in their type, and put at their places in
+ * the layout: dense, token-major, in tiles, in pages, packed. The only code of the library in use
  * here is the rounding of numbers to 16 bits.
  */
 #include <string.h>
@@ -28,7 +28,7 @@ static int64_t entries_of(const struct golden_call *c)
     return c->what.packed_kv ? 1 : c->what.batch;
 }
 
-/* Rows of a head, or of a head in a page, rounded up to whole tiles. */
+/* Returns the rows of a head, or of a head in a page, rounded up to whole tiles. */
 static int64_t room_of(const struct plane *p)
 {
     const struct golden_attention *const what = &p->call->what;
@@ -36,7 +36,7 @@ static int64_t room_of(const struct plane *p)
     return p->tiled ? (rows + TILE_KEYS - 1) / TILE_KEYS * TILE_KEYS : rows;
 }
 
-/* The first byte of a key's row, or of the tile that has the key. */
+/* Returns the first byte of a key's row, or of the tile that has the key. */
 static char *place(const struct plane *p, int64_t entry, int64_t head, int64_t key)
 {
     const struct golden_attention *const what = &p->call->what;

@@ -10,7 +10,7 @@
 #include "tests/support/groups.h"
 #include "tests/support/layer/weights.h"
 
-enum { LAYER_BATCH = 3 /* the most entries */ };
+enum { LAYER_BATCH = 3 /* the most batch entries */ };
 
 /* The results of a call. */
 struct layer_results {
@@ -23,7 +23,7 @@ struct layer_call {
     attnkit_attention_args attention;
     struct groups groups; /* of attention */
     attnkit_rotation rotation;
-    int64_t keys; /* of an entry */
+    int64_t keys; /* keys of a batch entry */
     int64_t kv_lens[LAYER_BATCH], positions[LAYER_BATCH];
     float *cos, *sin, *slopes, *sinks, *bias, *bias_scales;
     unsigned char *mask;
@@ -37,7 +37,7 @@ void layer_call_free(struct layer_call *c);
 /* Fills the results with a pattern that no call writes. */
 void layer_call_clear(const struct layer_call *c);
 
-/* Memory for the results of a call, and a copy of them. */
+/* Allocates memory for the results of a call, and a copy of them. */
 struct layer_results layer_results_new(const struct layer_call *c);
 struct layer_results layer_results_copy(const struct layer_call *c);
 void layer_results_free(struct layer_results *r);

@@ -32,7 +32,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
     for (int64_t i = n - 1; i >= 0; i--)
         task(arg, i);
     if (n > 1)
-        task(arg, n / 2); /* a task that runs twice must change nothing */
+        task(arg, n / 2); /* a second run of a task must change nothing */
 }
 
 struct member {
@@ -123,7 +123,7 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* The call without its pointers, and room for what hangs on it. */
+/* The call without its pointers, and room for the groups that it points to. */
 struct forgotten {
     attnkit_layer_args args;
     attnkit_attention_args attention;

@@ -14,15 +14,15 @@
 
 enum { LAYER_THREADS = 3 /* the most threads of the caller */ };
 
-/* The threads that run a layer. 0 is one thread. More run in a parallel-for of the test, or, with
- * own_threads, each makes the call itself. */
+/* The threads that run a layer. 0 is one thread. Several threads run in a parallel-for of the test,
+ * or, with own_threads, each thread makes the call itself. */
 struct layer_way {
     const char *isa;
     int64_t threads;
     bool own_threads;
 };
 
-/* One call. Fails the test on any status but ATTNKIT_OK. */
+/* Makes one call. Fails the test on any status but ATTNKIT_OK. */
 void layer_call_run(const attnkit_layer_args *args, struct layer_way way);
 
 /* A plan, and a copy of it from when it was written. */
@@ -36,7 +36,7 @@ struct layer_planned {
 struct layer_planned layer_plan_new(const attnkit_layer_args *args, const char *isa,
                                     int64_t threads);
 
-/* A copy of the plan in other memory. */
+/* Copies the plan to other memory. */
 struct layer_planned layer_plan_copy(const struct layer_planned *p);
 
 /* Frees the plan. Fails the test if it has changed since it was written. */
@@ -45,12 +45,12 @@ void layer_plan_free(struct layer_planned *p);
 /* The pointers and lengths of a run. */
 struct layer_brought {
     attnkit_layer_data data;
-    struct brought attention; /* the attention of data */
+    struct brought attention; /* the attention of `data` */
 };
 
 void layer_bring(const attnkit_layer_args *args, struct layer_brought *b);
 
-/* Runs a plan with the instruction set it has. Fails the test on any status but ATTNKIT_OK. */
+/* Runs a plan with its own instruction set. Fails the test on any status but ATTNKIT_OK. */
 void layer_plan_run(const struct layer_planned *p, const attnkit_layer_data *data,
                     struct layer_way way);
 

@@ -10,7 +10,7 @@
 #include "tests/support/layer/weights.h"
 
 enum {
-    SEQUENCES = 3, /* at most */
+    SEQUENCES = 3, /* most sequences */
     CACHE_CAPACITY = 150,
     CACHE_PAGE = 16,
     CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
@@ -18,7 +18,8 @@ enum {
     ROW_FLOATS = 40,
 };
 
-/* `batch` sequences of `len` rows; 6 heads of 32 elements that share 2. x and out have strides. */
+/* `batch` sequences of `len` rows, with 6 query heads of 32 elements that share 2 KV heads. x and
+ * out have strides. */
 struct sequences {
     struct layer layer;
     attnkit_layer_args args;
@@ -32,7 +33,7 @@ struct sequences {
 void sequences_begin(struct sequences *s, int64_t batch, int64_t len, uint64_t seed);
 void sequences_end(struct sequences *s);
 
-/* Bytes of x, and of out. */
+/* Returns the bytes of x, which are also the bytes of out. */
 size_t sequences_bytes(const struct sequences *s);
 
 struct storage {
@@ -50,7 +51,7 @@ struct cached_layer {
     struct groups groups;
     char *k, *v;
     float *k_scales, *v_scales;
-    size_t bytes; /* of k, and of v */
+    size_t bytes; /* bytes of k, and of v */
     int32_t table[CACHE_PAGES];
     int64_t cached[SEQUENCES]; /* keys so far, by sequence; args points to them */
 };

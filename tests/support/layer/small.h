@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small valid layer call and all its memory. Tests of refusals change one thing of it.
+ * A small valid layer call and all its memory. Tests of refusals change one argument of the call.
  */
 #ifndef ATTNKIT_TEST_LAYER_SMALL_H
 #define ATTNKIT_TEST_LAYER_SMALL_H
@@ -16,10 +16,10 @@ enum {
     Q_LEN = 3,
     CAPACITY = 16,
     ROOM = 8192,    /* floats of each tensor */
-    MARGIN = 512,   /* of these, before a tensor's first element */
+    MARGIN = 512,   /* floats of these before a tensor's first element */
     PACKED = 32768, /* bytes */
     PATTERN = 0xa5,
-    SMALL_WORKSPACE = 1 << 20, /* bytes, more than any of these calls needs */
+    SMALL_WORKSPACE = 1 << 20, /* bytes; more than any of these calls needs */
 };
 
 /* A call and all its memory except the workspace. A refused call may change none of it. */
@@ -41,10 +41,11 @@ struct small_layer {
 
 extern char small_workspace[SMALL_WORKSPACE];
 
-/* A step with a cache, rotated and causal, with lse and mean weights. There is one at a time. */
+/* Makes a step with a cache, rotated and causal, with lse and mean weights. There is one call at a
+ * time. */
 struct small_layer *small_layer(void);
 
-/* The same without a cache: cross-attention. */
+/* Makes the same call without a cache: cross-attention. */
 struct small_layer *small_cross_layer(void);
 
 #endif

@@ -18,7 +18,7 @@ struct layer {
     size_t size;
 };
 
-/* Random floats, to be freed. */
+/* Returns random floats, which the caller frees. */
 float *layer_floats(int64_t count, uint64_t *random);
 
 /* Draws any dims and heads. For self-attention, keys and values are as wide as x. */
@@ -31,7 +31,7 @@ void layer_draw_shape(struct layer *l, const attnkit_layer_weights *shape, bool 
 /* Draws other weights of the same shape and types. */
 void layer_draw_alike(struct layer *l, const struct layer *like, uint64_t *random);
 
-/* Packs the weights. To be called once. */
+/* Packs the weights. Call it once. */
 void layer_pack(struct layer *l);
 
 /* Frees the weights, packed or not. */
