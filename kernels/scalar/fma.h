@@ -42,4 +42,15 @@ static inline float fma_once(float a, float b, float c)
 #endif
 }
 
+/* fma of binary64. The loops call it with a power of two for b. Then the product is exact, or so
+ * small that it counts only if c is 0, and two operations round like one. */
+static inline double fma_by_power(double a, double b, double c)
+{
+#if defined(__MINGW32__)
+    return a * b + c;
+#else
+    return fma(a, b, c);
+#endif
+}
+
 #endif

@@ -128,11 +128,9 @@ static void begin_total(const struct total *total, const struct state *chunk, in
         total->out[i] = (double)chunk->out[i];
 }
 
-/* fma(total, a, chunk * b), whose product with the power of two a is exact, or so small that it
- * only counts where the other one is 0. */
 static double folded(double total, float chunk, double a, double b)
 {
-    return total * a + (double)chunk * b;
+    return fma_by_power(total, a, (double)chunk * b);
 }
 
 static void fold(const struct total *total, const struct state *chunk, int lanes, int64_t value_dim)

@@ -2,9 +2,9 @@
  *
  * The three elementary functions of the canonical order: exp2 and log in plain C are compared with
  * the functions of SLEEF, which define their bits, if SLEEF is installed. The three functions of
- * every instruction set are compared with plain C, and with binary64. The fma in plain C is compared
- * with fmaf. The arguments of exp2 are the ones that attention can reach, 0 and below; tanh gets all
- * arguments.
+ * every instruction set are compared with plain C, and with binary64. The fma in plain C is
+ * compared with fmaf. The arguments of exp2 are the ones that attention can reach, 0 and below;
+ * tanh gets all arguments.
  *
  * By default the test takes every 61st argument, in 8 seconds natively. In emulators and with
  * sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
