@@ -23,7 +23,7 @@ struct ahead {
     bool pages;        /* the pages that come later are prefetched, too */
     bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
     int64_t bytes;     /* of each row */
-    int64_t due, pace; /* 256ths of lines: those that are due, and what a call adds */
+    int64_t due, pace; /* in 256ths of a line: lines that are due, and lines per call */
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead;

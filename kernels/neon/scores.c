@@ -8,6 +8,9 @@
  * leaves registers for 6 keys only, and gcc then copies sums from register to register. Narrower
  * panels, the last ones of an item, have 8 x 2 and 16 x 1. On a core that executes fewer loads than
  * fmla per cycle, the 17 loads bound a tile of 16 x 1.
+ *
+ * The switch over heights is not the shared one of kernels/vectors/scores.h: with that one gcc 12
+ * spills sums of the 8 x 3 tile.
  */
 #include "kernels/neon/neon.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * a * b + c with one rounding, in plain C, for systems whose C library's fmaf rounds twice: that of
- * mingw-w64 adds in the 64 bits of long double. Everywhere else it is fmaf.
+ * a * b + c with one rounding. It is fmaf of the C library, except with mingw-w64: fmaf of
+ * mingw-w64 rounds twice, because it adds in long double. There a form in plain C takes its place.
  */
 #ifndef ATTNKIT_SCALAR_FMA_H
 #define ATTNKIT_SCALAR_FMA_H
@@ -10,9 +10,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The sum of two numbers, exact or with an odd last bit: that of the two neighbours of the exact
- * sum that is odd. Rounded to 24 bits it is the exact sum rounded, because 53 bits are two more
- * than twice 24. */
+/* Returns x + y if a double holds the sum. Otherwise the sum lies between two neighbouring doubles,
+ * and the result is the neighbour whose last bit is 1. Rounding the result to binary32 gives the
+ * same number as rounding the exact sum, because 53 bits are at least 24 + 2. */
 static inline double sum_to_odd(double x, double y)
 {
     const double sum = x + y, part = sum - x;

@@ -2,7 +2,7 @@
  *
  * The contract of kernels.h in plain C, entry by entry. It runs on a CPU for which no other folder
  * has kernels. It is built without auto-vectorization, so that "scalar" in a benchmark means scalar
- * code. fmaf is an instruction if the baseline has one, else a call of libm, with the same bits.
+ * code. fma.h has the multiply-adds.
  */
 #include "kernels/scalar/scalar.h"
 

@@ -69,7 +69,7 @@ class call
     void read_layer(const layer_shape &shape, PyObject *const *values);
     // Reads everything else: masks, score mods, states, threads.
     void read_options(PyObject *const *values);
-    // Reads out, lse and weights, and makes those that are not given.
+    // Reads out, lse and weights, and makes the arrays that the caller has not given.
     void read_outputs(PyObject *const *values);
     // Runs the call by a plan of this thread, without Python's lock.
     void run();

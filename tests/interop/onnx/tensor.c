@@ -2,7 +2,7 @@
  *
  * Reads TensorProto in two passes: type and dimensions may come after the elements, so the first
  * pass looks for type and dimensions, and the second takes the elements. No size in a message is
- * believed: an element takes at least a byte, which bounds what is allocated.
+ * believed: an element takes at least a byte, which bounds the allocation.
  */
 #include "tests/interop/onnx/tensor.h"
 
