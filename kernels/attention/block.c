@@ -67,10 +67,23 @@ static float *wide_row(const struct widening *w, int i)
     return w->wide + i * w->c->dim;
 }
 
-static void widen_row(const struct widening *w, int key, int to)
+static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes)
+{
+    return (struct key_row){
+        row.data + bytes, row.scales ? row.scales + scale_bytes / (ptrdiff_t)sizeof(float) : NULL};
+}
+
+/* Prefetches a row to L2. */
+static inline __attribute__((always_inline)) void prefetch_row(const char *row, int64_t bytes)
+{
+    for (int64_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(row + at, 0, 2);
+}
+
+static inline __attribute__((always_inline)) void widen_row(const struct widening *w,
+                                                            struct key_row row, int to)
 {
     const struct cache *const c = w->c;
-    const struct key_row row = key_row(w->a, c, w->batch, w->kv_head, w->first + key);
     w->kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide_row(w, to));
 }
 
@@ -93,49 +106,74 @@ static int widen_tile(const struct widening *w, int tile, struct key_set keys, i
     return rows;
 }
 
-/* Prefetches the rows of keys to L2. No hardware foresees the rows of a head that is read block by
- * block, with other heads between its rows. */
-static inline __attribute__((always_inline)) void
-prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
-{
-    const int64_t line = 64, bytes = bytes_of(w->c->type, w->c->dim);
-    for (int i = key; i < end; i++) {
-        const char *const row = key_row(w->a, w->c, keys.batch, keys.kv_head, keys.first + i).data;
-        for (int64_t at = 0; at < bytes; at += line)
-            __builtin_prefetch(row + at, 0, 2);
-    }
-}
-
 static int keys_of_block(struct key_range keys)
 {
     return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
 }
 
-/* Returns the number of keys of the next block that are prefetched. It is 0 if computing an address
- * takes longer than reading a row. */
-static int keys_of_next(const struct widening *w, int64_t next)
+/* Returns the number of keys of the next block that are prefetched. It is 0 where a sequence is
+ * small enough to be in L2 or L3: there prefetching costs few query rows 4 % (Zen 3). */
+static int keys_of_next(const struct widening *w, int64_t row_bytes)
 {
-    const int64_t left = sequence_keys(w->a, w->batch) - next;
-    return has_cells(w->a) || w->a->pages.table ? 0 : (int)clamp(left, 0, KEY_BLOCK);
+    const int64_t far_bytes = 1 << 20, keys = sequence_keys(w->a, w->batch);
+    if (keys * w->a->kv_heads * row_bytes < far_bytes)
+        return 0;
+    return (int)clamp(keys - w->first - KEY_BLOCK, 0, KEY_BLOCK);
+}
+
+/* Appends the wanted keys of [from, end), whose rows lie at one stride, to the `rows` rows before.
+ * Prefetches `later_bytes` of the row KEY_BLOCK rows after each row: no hardware foresees the rows
+ * of a head that is read block by block, with other heads between its rows. Returns the new number
+ * of rows. */
+static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
+                                                                 struct key_set keys, int from,
+                                                                 int end, int rows,
+                                                                 int64_t later_bytes)
+{
+    const struct cache *const c = w->c;
+    const struct key_row first = key_row(w->a, c, w->batch, w->kv_head, w->first);
+    for (int key = from; key < end; key++)
+        if (has_key(keys, key)) {
+            const struct key_row row =
+                row_after(first, key * c->stride.row, key * c->scale_stride.row);
+            if (later_bytes > 0)
+                prefetch_row(row.data + KEY_BLOCK * c->stride.row, later_bytes);
+            widen_row(w, row, rows++);
+        }
+    return rows;
+}
+
+static void widen_anywhere(const struct widening *w, struct key_set keys, int first, int end)
+{
+    int rows = 0;
+    for (int key = first; key < end; key++)
+        if (has_key(keys, key))
+            widen_row(w, key_row(w->a, w->c, w->batch, w->kv_head, w->first + key), rows++);
+}
+
+static void widen_tiles(const struct widening *w, struct key_set keys, int first, int end)
+{
+    int rows = 0;
+    for (int key = first / TILE_KEYS * TILE_KEYS; key < end; key += TILE_KEYS)
+        if (!is_empty(intersection_of(keys, key_set_of(key, key + TILE_KEYS))))
+            rows = widen_tile(w, key, keys, rows);
 }
 
 static struct rows widen(const struct widening *w, struct key_set keys)
 {
-    int rows = 0;
+    const struct cache *const c = w->c;
+    const int64_t bytes = bytes_of(c->type, c->dim);
     const int first = first_of(keys), end = end_of(keys);
-    for (int key = first / TILE_KEYS * TILE_KEYS; key < end && w->c->tiled; key += TILE_KEYS)
-        if (!is_empty(intersection_of(keys, key_set_of(key, key + TILE_KEYS))))
-            rows = widen_tile(w, key, keys, rows);
-    const struct key_range next = {w->batch, w->kv_head, w->first + KEY_BLOCK,
-                                   w->first + 2 * KEY_BLOCK};
-    const int ahead = keys_of_next(w, next.first);
-    for (int key = first; key < end && !w->c->tiled; key++) {
-        if (key < ahead)
-            prefetch_rows(w, next, key, key + 1);
-        if (has_key(keys, key))
-            widen_row(w, key, rows++);
+    if (c->tiled) {
+        widen_tiles(w, keys, first, end);
+    } else if (has_cells(w->a) || w->a->pages.table) {
+        widen_anywhere(w, keys, first, end);
+    } else {
+        const int next = (int)clamp(keys_of_next(w, bytes), first, end);
+        const int rows = widen_at_stride(w, keys, first, next, 0, bytes);
+        widen_at_stride(w, keys, next, end, rows, 0);
     }
-    return (struct rows){(const char *)w->wide, w->c->dim * (int64_t)sizeof *w->wide, w->c->dim};
+    return (struct rows){(const char *)w->wide, c->dim * (int64_t)sizeof *w->wide, c->dim};
 }
 
 static struct rows in_place(const struct attention *a, const struct cache *c, int64_t batch,
@@ -211,12 +249,6 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
     room->zeros = zeros;
     if (needs_zeros(a))
         memset(zeros, 0, (size_t)a->v.dim * sizeof *zeros);
-}
-
-static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes)
-{
-    return (struct key_row){
-        row.data + bytes, row.scales ? row.scales + scale_bytes / (ptrdiff_t)sizeof(float) : NULL};
 }
 
 /* Sets the addresses of `count` rows in `list`, from number `at` on. `row` is the first row. */
@@ -336,7 +368,7 @@ static void make_run_readable(const struct widening *w, int key, int count)
         w->kernels->unpack(c->type, &rows, count, readable_row(w, key));
     else
         for (int i = key; i < key + count; i++)
-            widen_row(w, i, i);
+            widen_row(w, key_row(w->a, c, w->batch, w->kv_head, w->first + i), i);
 }
 
 /* Returns whether the row of key + count lies `count` strides after the row of `key`. */
@@ -357,6 +389,15 @@ static int keys_in_run(const struct widening *w, struct key_set seen, int key, i
     while (count < most && count < left && has_key(seen, key + count) && is_in_order(w, key, count))
         count++;
     return count;
+}
+
+/* Prefetches the rows of the keys [key, end) of `keys`. */
+static inline __attribute__((always_inline)) void
+prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
+{
+    const int64_t bytes = bytes_of(w->c->type, w->c->dim);
+    for (int i = key; i < end; i++)
+        prefetch_row(key_row(w->a, w->c, keys.batch, keys.kv_head, keys.first + i).data, bytes);
 }
 
 /* Converts the rows of the seen keys to a type that decode tiles can read, and prefetches the rows
