@@ -64,9 +64,8 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* Prefetches the next lines to L2. The lines need not exist: a prefetch never faults. The function
- * is always inlined, because gcc drops calls of a function that does nothing but prefetch. */
-static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead)
+/* Prefetches the next lines to L2 where they are in more than one row. */
+static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
         if (ahead->at >= ahead->row_end) {
@@ -80,6 +79,21 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
         _mm_prefetch(ahead->at, _MM_HINT_T1);
         ahead->at += LINE * sizeof(float);
     }
+}
+
+/* Prefetches the next lines to L2 while rows of `type` are read. The lines need not exist: a
+ * prefetch never faults. Rows of TYPE_Q8_0 leave no registers for a second loop. The function is
+ * always inlined, because gcc drops calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
+                                                                 const enum type type)
+{
+    const char *const end = ahead->at + ahead->lines * LINE * (int64_t)sizeof(float);
+    if (type == TYPE_Q8_0 || end > ahead->row_end) {
+        prefetch_over_rows(ahead);
+        return;
+    }
+    for (; ahead->at != end; ahead->at += LINE * sizeof(float))
+        _mm_prefetch(ahead->at, _MM_HINT_T1);
 }
 
 /* Returns the rows of V to prefetch while the scores go through `tiles` tiles of K. */

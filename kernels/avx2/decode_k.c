@@ -306,7 +306,7 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct pane
     for (; d + in_line <= panel->block->k.dim; d += in_line) {
         take_lines(key, d * (int64_t)sizeof(float), &lines, vectors);
         for (int i = 0; i < in_line; i += in_step) {
-            prefetch_ahead(ahead);
+            prefetch_ahead(ahead, TYPE_F32);
             add_step(TYPE_F32, panel, lines.row, i * (int64_t)sizeof(float), d + i, s, vectors,
                      rows);
         }
@@ -338,7 +338,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
         for (int j = 0; j < vectors && scaled; j++)
             exact &= take_scales(type, k, k->row + first + j * VECTOR, d, &scales, j);
         for (; d + step <= end; d += step, at += STEP) {
-            prefetch_ahead(ahead);
+            prefetch_ahead(ahead, type);
             if (scaled)
                 add_bytes(type, panel, k->row + first, at, d, &scales, s, vectors, rows);
             else

@@ -118,7 +118,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
         if (type == TYPE_I8 || type == TYPE_Q8_0)
             next_scales(type, tile, &scales, vectors);
         for (; d + STEP <= end; d += STEP) {
-            prefetch_ahead(ahead);
+            prefetch_ahead(ahead, type);
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, &scales, s, exact, vectors, rows);
         }

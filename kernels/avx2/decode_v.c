@@ -179,7 +179,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     begin_tile(ahead);
     int key = 0;
     for (; key + STEP <= fewest; key += STEP) {
-        prefetch_ahead(ahead);
+        prefetch_ahead(ahead, type);
         for (int i = 0; i < STEP; i++)
             add_key(type, &terms, key + i, &columns, sum, vectors, 0, rows);
     }
