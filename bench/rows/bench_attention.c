@@ -3,9 +3,9 @@
  * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
  * V in float32, by the AVX2 kernels, on two threads. With one query row the family is decode, with
  * few query rows for many keys it is few. Q and the result are always f32. The roof of decode is
- * reading memory, the roof of all others the multiply-adds of their instruction set, on the same
- * threads. After the name of a row, /planned is a run of a plan, which is made once before; /warm
- * means that K and V may be in a cache.
+ * the speed of reading memory. The roof of the other families is the speed of the instruction set's
+ * multiply-adds. Roofs are measured on the row's threads. After the name of a row, /planned is a
+ * run of a plan, which is made once before; /warm means that K and V may be in a cache.
  */
 #include <stdlib.h>
 

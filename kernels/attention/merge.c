@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Merges results over parts of the keys. Each part of a row is a softmax state: M = ceil t, l =
- * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total straight from
- * the part, as the states of chunks do. The loop merges a tile of rows at a time, and of wide rows
- * only some columns at a time, so that the total stays on the stack. The loop is bound by reading
- * the parts.
+ * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total, as the states
+ * of chunks do. No state is stored: o is computed from out_i as it folds. The loop merges a tile of
+ * rows at a time, and of wide rows only some columns at a time, so that the total stays on the
+ * stack. The loop is bound by reading the parts.
  */
 #include "kernels/attention/merge.h"
 
@@ -72,8 +72,9 @@ static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
 }
 
 /* Splits t into *row_max = ceil t and the result t - ceil t, for exp2. t is computed in binary64,
- * so that only the rounding of the difference to binary32 matters. From |t| = 2^24 on whole numbers
- * have gaps in binary32. The difference then means nothing, and the result is 0. */
+ * so that only the rounding of the difference to binary32 matters. For |t| >= 2^24, binary32 cannot
+ * hold every integer, so ceil t is rounded. The difference then means nothing, and the result is
+ * 0. */
 static float split_lse(float lse, float *row_max)
 {
     const double t = (double)lse * LOG2_E;
@@ -99,7 +100,7 @@ static void fold_part(const struct merge *m, const struct kernels *kernels, cons
         exponent[r] = split_lse(*(const float *)(lse + tile->part_lse[r]), &row_max[r]);
     kernels->exp2(exponent, row_sum, (size_t)tile->rows);
     for (int r = 0; r < tile->rows; r++) {
-        if (row_max[r] == -INFINITY) /* out of a row without keys may hold anything */
+        if (row_max[r] == -INFINITY) /* the row has no keys: its `out` may hold anything */
             continue;
         const struct factors f =
             fold_sum(&total->row_max[r], &total->row_sum[r], row_max[r], row_sum[r]);
@@ -108,7 +109,7 @@ static void fold_part(const struct merge *m, const struct kernels *kernels, cons
     }
 }
 
-/* Sets the total to no keys. */
+/* Sets the total to the state of a row without keys. */
 static void begin_total(const struct tile *tile, struct columns columns, const struct total *total)
 {
     for (int r = 0; r < tile->rows; r++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast.
- * linear.c calls it for every panel of outputs and cut of the inputs.
+ * kernels/linear/linear.c calls the product for each panel of the outputs and each range of the
+ * inputs.
  *
  * Tile of 4 rows x 3 vectors: 12 accumulators, 3 of w and 1 broadcast are all 16 ymm. Per d it has
  * 12 FMA, bound by the FMA ports at 6 cycles, and 7 loads. There are few other instructions,
@@ -25,7 +26,7 @@ static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t
     return bias ? _mm256_add_ps(y, load_first(bias + out, outs - out)) : y;
 }
 
-/* Loads the chains over earlier inputs, for the first `outs` outputs of the tile. */
+/* Loads the sums over earlier inputs, for the first `outs` outputs of the tile. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, int64_t outs,
                                                             const int rows, const int vectors,
@@ -100,9 +101,9 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
     }
 }
 
-/* Computes `rows` rows from row `first` on, whose elements are at x, and `vectors` vectors of
- * outputs from output `out` on, whose columns of the matrix are at `columns`. Only the first `outs`
- * of these outputs are stored. */
+/* Computes a register tile: `rows` rows from row `first` on, and `vectors` vectors of outputs from
+ * output `out` on. The elements of the rows are at x. The matrix columns of vector j are at
+ * columns[j]. Stores only the first `outs` outputs. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, const float *x, const float *const *columns, int first,
              int64_t out, int64_t outs, struct requests *requests, const int rows,
@@ -136,8 +137,8 @@ product_tile(const struct product *p, const float *x, const float *const *column
         settle_tile(p, first, rows, out, outs);
 }
 
-/* Computes the rows of a tile, for the outputs from `out` on: a tile of them, or all that
- * remain. */
+/* Computes one register tile of `rows` rows from output `out` on. At the end of the outputs the
+ * tile has only the outputs that remain. */
 static inline __attribute__((always_inline)) void
 product_outs(const struct product *p, const float *x, const float *const *w, int first, int64_t out,
              struct requests *requests, const int rows)

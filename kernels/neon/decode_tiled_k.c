@@ -48,7 +48,8 @@ next_line(const enum type type, struct k_tile *tile, float32x4_t k[TILE_VECTORS]
 }
 
 /* Makes the compiler finish these sums before it loads the tile's next line. Without the empty
- * statement, compilers load lines ahead of 16 sums, for which there are no registers. */
+ * statement, compilers load the next lines early, and 16 sums leave no registers for these
+ * lines. */
 static inline __attribute__((always_inline)) void add_first(struct k_tile *tile,
                                                             float32x4_t s[TILE_VECTORS])
 {

@@ -37,7 +37,7 @@ class Layer:
     weights   a state dict: arrays by the names of torch.nn.MultiheadAttention (in_proj_weight, out_proj.weight),
               of Llama (q_proj.weight, o_proj.weight), or w_q, w_k, w_v, w_o, b_q and so on
     q_heads   query heads; kv_heads: the same by default
-    head_dim  by default the rows of W_q for each head; value_dim: by default those of W_v
+    head_dim  by default the rows of W_q divided by q_heads; value_dim: by default the rows of W_v divided by kv_heads
     prefix    of the names, such as 'model.layers.0.self_attn.'
     type      of the packed matrices: float32, float16, bfloat16 or q8_0
     rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,

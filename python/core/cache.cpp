@@ -45,8 +45,7 @@ attnkit_tensor cache::v_tensor() const
     return tensor;
 }
 
-// Describes the scales. If the elements are in tiles, so are their scales, without a layout of
-// their own.
+// Describes the scales. The layout field stays 0: scales are in tiles whenever the elements are.
 static attnkit_tensor scales_tensor(const array &scales)
 {
     attnkit_tensor tensor = {};

@@ -12,7 +12,7 @@ namespace attnkit_python
 namespace
 {
 
-// Rows of any dimensions before the last one, as one list.
+// An array as a list of rows: all dimensions before the last one become one.
 struct rows {
     array a;
     int ndim = 0;
@@ -176,7 +176,7 @@ struct parts {
     {
     }
 
-    // Reads the parts, which need the same strides. If one part differs, all become dense.
+    // Reads the parts. All are made dense, because they need the same strides.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors against the oracle, in two measures: E, which tests/oracle/oracle.h defines, and the share
- * of the derived bound. docs/promises.md promises an E of at most 4 on the distributions of
- * settings.h.
+ * Errors against the oracle, in two measures: E, in the unit of oracle_unit, and the error divided
+ * by the derived bound. tests/oracle/oracle.h has the unit and the bound. docs/promises.md promises
+ * an E of at most 4 on the distributions of settings.h.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H
@@ -14,7 +14,7 @@
 
 /* The worst errors of all comparisons. */
 struct worst {
-    double e, own_e;          /* E; E with the unit of each element, which is at least E */
+    double e, own_e;          /* E; the error in units of oracle_element.unit */
     double bound, lse_bound;  /* |error| / bound of the result, and of the LSE */
     int64_t elements, beyond; /* beyond: elements whose E exceeds MOST_E */
 };

@@ -295,7 +295,7 @@ static void set_key_strides(attnkit_tensor *t, int64_t row_bytes)
     t->strides[0] = KV_HEADS * KV_LEN * row_bytes;
 }
 
-/* Gives all tensors their dense strides, with weights. */
+/* Makes a call with masks and weights, and gives all tensors their dense strides. */
 static void make_strided(struct call *c)
 {
     make_strided_masks(c);
@@ -406,7 +406,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* Makes the valid call, or the one that `make` makes of it. */
+/* Makes the valid call, and changes it by `make` unless that is NULL. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -618,7 +618,7 @@ static void what_is_reckoned_from_positions_needs_them(void **state)
     expect_shape_refusals(&dropout, 1, make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* This holds even if the call is not causal. */
+/* Any position is accepted unless a row's position overflows, even if the call is not causal. */
 static void positions_are_any_that_do_not_overflow(void **state)
 {
     (void)state;
@@ -1348,7 +1348,7 @@ static void strides_of_weights_nest(void **state)
 
 /* --- Workspace --------------------------------------------------------------------------- */
 
-/* Makes K and V 16 bits wide, whose rows need scratch as masks do. */
+/* Makes K and V binary16. Their rows need scratch, as masks do. */
 static void make_halves(struct call *c)
 {
     c->args.k.type = c->args.v.type = ATTNKIT_F16;
@@ -1412,7 +1412,8 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
             }
 }
 
-/* A workspace for the longest of several calls is then enough for all of them. */
+/* The workspace must not shrink, so that a workspace for the longest of several calls is enough for
+ * all of them. */
 static void the_workspace_does_not_shrink_as_lengths_grow(void **state)
 {
     (void)state;

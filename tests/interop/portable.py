@@ -34,7 +34,8 @@ def isas(command):
 
 
 def crossings(writer, reader, folder):
-    """Yields (instruction sets of both, output of the second if it succeeded else None, all output)."""
+    """Yields (instruction sets of writer and reader, hash of the reader's result, all output). The hash is not a string
+    if the writer or reader failed."""
     for written in isas(writer):
         file = folder / "state"
         status, output = run(writer, written, "write", file)

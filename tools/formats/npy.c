@@ -36,7 +36,7 @@ struct header {
     char descr[DESCR_SIZE];
     bool fortran_order;
     int rank;                    /* from the file; may be more than NPY_MAX_RANK */
-    int64_t shape[NPY_MAX_RANK]; /* the first sizes */
+    int64_t shape[NPY_MAX_RANK]; /* sizes of the first dimensions */
 };
 
 /* The text that is left to be parsed. */

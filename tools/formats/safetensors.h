@@ -18,7 +18,7 @@ struct safetensor {
     const char *name;
     const char *dtype;                   /* from the file, such as "BF16" */
     int rank;                            /* may be more than SAFETENSORS_MAX_RANK */
-    int64_t shape[SAFETENSORS_MAX_RANK]; /* the first of the sizes */
+    int64_t shape[SAFETENSORS_MAX_RANK]; /* sizes of the first dimensions */
     uint64_t begin, end;                 /* its bytes, counted from the end of the header */
 };
 
@@ -42,8 +42,8 @@ bool safetensors_read(struct safetensors *file, const struct safetensor *tensor,
 
 void safetensors_close(struct safetensors *file);
 
-/* Parses only the header, of a file with data_bytes after it, into tensors and names, which
- * safetensors_close frees. Returns false if the file is wrong, and writes the reason to `why`. */
+/* Parses a header that data_bytes bytes follow in the file. Fills `tensors` and `names`, which
+ * safetensors_close frees. Returns false if the header is wrong, and writes the reason to `why`. */
 bool safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
                        struct safetensors *file, char why[SAFETENSORS_WHY]);
 

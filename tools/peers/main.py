@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that tools/peers.py runs in the environment: measures, prints, writes."""
+"""The program that tools/peers.py runs in the virtual environment. It measures, prints the table, and writes the files
+and the plot."""
 
 import datetime
 import json

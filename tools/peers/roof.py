@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine's roofs, by the bursts of `attnkit bench`: GFLOP/s of fused multiply-adds, GB/s of
-reading memory, on as many threads as the calls."""
+"""The machine's roofs as `attnkit bench` measures them: GFLOP/s of fused multiply-adds, GB/s of reading memory. They
+are measured on as many threads as the calls use."""
 
 import json
 import subprocess

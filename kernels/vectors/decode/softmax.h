@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Softmax of the scores of a decode panel for AVX2 and AVX-512: lanes are keys, the sums of the
- * rows are chains in the four lanes of an xmm. The decode.c of both includes this file.
+ * The softmax of a decode panel for AVX2 and AVX-512. The lanes of a vector of scores are keys. The
+ * sums of the four rows are in the four lanes of an xmm, which adds the weights key by key. The
+ * decode.c of each of the two instruction sets includes this file.
  */
 #ifndef ATTNKIT_DECODE_SOFTMAX_H
 #define ATTNKIT_DECODE_SOFTMAX_H
 
 #include "kernels/vectors/decode/panel.h"
 
-/* Turns scores into t, which is -inf where row r does not see the key. max[r] becomes the maximum
- * of t, lane by lane. */
+/* Replaces each score by t = score * scale_log2, or by -inf if row r does not see the key. max[r]
+ * becomes the maximum of t, lane by lane. */
 static inline __attribute__((always_inline)) void scale_scores(const struct panel *panel,
                                                                struct scores *scores,
                                                                floats max[PANEL_ROWS],

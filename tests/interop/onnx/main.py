@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that conformance.py runs in the environment: makes the cases, runs each on every instruction set,
-compares, prints TAP."""
+"""The program that conformance.py runs in the virtual environment. It makes the cases, runs each on every instruction
+set, compares the results and prints TAP."""
 
 import subprocess
 import sys

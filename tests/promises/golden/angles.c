@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of RoPE's angles: rows of 1 and 0 by turns, which a rotation makes the cos and sin
- * of each pair, at near, far and farthest positions.
+ * Golden cases of RoPE's angles. Each pair of a row is (1, 0), so a rotation turns it into the cos
+ * and sin of its angle. Positions are near, far and farthest.
  */
 #include <setjmp.h>
 #include <stdarg.h>

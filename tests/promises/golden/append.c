@@ -166,7 +166,7 @@ static int64_t outers_of(const struct append *a)
     return a->page_size ? a->batch * pages_each(a) : a->batch;
 }
 
-/* Half of the rows have numbers of all kinds. */
+/* Unless a->is_usual, every second row has numbers of all kinds, such as NaN and subnormals. */
 static void fill_src(const struct append *a, char *src, uint64_t *random)
 {
     const int64_t count = a->batch * a->heads * a->len * a->dim;

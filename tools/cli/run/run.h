@@ -59,8 +59,8 @@ struct run {
     int64_t *q_offsets;           /* the positions of the rows 0 of batch entries, or NULL */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
-    attnkit_kv_storage
-        storage; /* this and the next four are groups of args, from run_read_words on */
+    /* The groups of args, from storage to weights_out. run_read_words attaches them to args. */
+    attnkit_kv_storage storage;
     attnkit_visibility visibility;
     attnkit_window window; /* visibility points to it if there is --window */
     attnkit_score_mods scores;
