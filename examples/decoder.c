@@ -21,7 +21,7 @@
 enum { VOCAB = 100, D_MODEL = 128, D_FF = 192, LAYERS = 2 };
 enum { Q_HEADS = 4, KV_HEADS = 2, HEAD_DIM = D_MODEL / Q_HEADS };
 enum { CONTEXT = 64, PAGE = 16, PAGES = CONTEXT / PAGE }; /* tokens that a cache has room for */
-enum { PROMPT = 37, TOKENS = 47 }; /* tokens of the prompt; of prompt and answer */
+enum { PROMPT = 37, TOKENS = 47 }; /* PROMPT: tokens of the prompt; TOKENS: of prompt and answer */
 
 /* ----------------------------------------------------------------------- errors and memory */
 
@@ -34,7 +34,7 @@ static void expect_ok(attnkit_status status, const char *message)
     exit(1);
 }
 
-/* Zeros, with the alignment of packed matrices. */
+/* Allocates zeroed memory with the alignment that packed matrices need. */
 static void *allocate(size_t bytes)
 {
     const size_t whole = (bytes + 63) / 64 * 64;
@@ -94,7 +94,7 @@ static float *random_floats(int64_t count, float most, uint64_t *seed)
     return numbers;
 }
 
-/* Draws weights [out_dim][in_dim], of a size that keeps the magnitude of inputs. */
+/* Draws weights [out_dim][in_dim], scaled so that outputs are about as large as inputs. */
 static float *random_weights(int64_t out_dim, int64_t in_dim, uint64_t *seed)
 {
     return random_floats(out_dim * in_dim, sqrtf(3.0f / (float)in_dim), seed);
@@ -108,7 +108,7 @@ static void random_norm(float norm[D_MODEL], uint64_t *seed)
     free(numbers);
 }
 
-/* Packs a matrix of binary32 as one of `type`. */
+/* Packs a binary32 matrix in the type `type`, and frees the original. */
 static struct matrix pack(int64_t out_dim, int64_t in_dim, float *weights, attnkit_type type)
 {
     struct matrix m = {.out_dim = out_dim, .in_dim = in_dim, .type = type};

@@ -60,7 +60,7 @@ static int32_t pages_for(int32_t keys)
     return (keys + PAGE - 1) / PAGE;
 }
 
-/* Takes pages for so many more keys of a sequence. */
+/* Takes the free pages that a sequence needs for `more` further keys. */
 static void grow(struct cache *cache, int slot, int32_t more)
 {
     const int32_t len = cache->lens[slot];
@@ -91,7 +91,7 @@ static void append(const attnkit_append_args *args)
 }
 
 /* Appends counts[b] rows of k and v [SLOTS][KV_HEADS][most][DIM] to sequence b, whose pages have
- * been taken before. RoPE would be a rotation in the first call. */
+ * been taken before. A model with RoPE would give a rotation to the first call, which appends k. */
 static void append_rows(struct cache *cache, int32_t most, const int32_t counts[SLOTS],
                         const float *k, const float *v)
 {
@@ -156,7 +156,8 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* Returns a number in place of a model's, computed from its sequence and place. */
+/* Returns a number that stands for a model's. It depends only on the sequence, the tensor and the
+ * place in the tensor. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;
@@ -167,7 +168,7 @@ static float number(int sequence, int what, int head, int32_t row, int d)
 
 enum { Q, K, V };
 
-/* Makes rows first .. first + count - 1 of each head, `room` rows from head to head. */
+/* Makes rows first .. first + count - 1 of each head. Each head has room for `room` rows. */
 static void make_rows(int sequence, int what, int32_t first, int32_t count, int32_t room, float *to)
 {
     for (int head = 0; head < (what == Q ? Q_HEADS : KV_HEADS); head++)
@@ -209,7 +210,8 @@ static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
 }
 
 /* Makes a step of the server: appends counts[b] new rows to each sequence, then attends with the
- * last row of each. Returns whether the results have the bits that the sequences have alone. */
+ * last row of each. Returns whether each result has the same bits as its sequence computed
+ * alone. */
 static bool step(struct cache *cache, const int sequences[SLOTS], int32_t most,
                  const int32_t counts[SLOTS])
 {

@@ -150,7 +150,7 @@ static void attend_without_plan(const struct cache *cache, int32_t keys, const f
     free(exec.workspace);
 }
 
-/* Numbers in place of the projections of a model. */
+/* Draws numbers that stand for the projections of a model. */
 static void draw(float *x, size_t count)
 {
     static unsigned seed = 1;

@@ -220,7 +220,8 @@ static void attend_part(const struct cache *cache, const float *q, int64_t first
     attend(&args, isa);
 }
 
-/* Numbers in place of a model's, computed from the tensor and the place in it. */
+/* The tensors of numbers that stand for a model's. A number depends only on the tensor and the
+ * place in the tensor. */
 enum what { Q, K, V };
 
 static void make_rows(enum what what, int64_t first, int64_t count, float *to)
@@ -283,8 +284,9 @@ static void attend_at_once(float *out, const char *isa)
     attend_part(&cache, q, 0, KEYS, NULL, out, isa);
 }
 
-/* Continues from the state, as the second machine, and also appends its own keys to the keys of the
- * file. Returns whether both ways give the bits of one call. */
+/* Acts as the second machine: appends its own keys to the keys of the file, then computes the
+ * result twice, from the state and from the whole cache. Returns whether both results have the bits
+ * of one call. */
 static bool go_on(FILE *file, const char *isa, uint64_t *hash)
 {
     static struct cache cache;

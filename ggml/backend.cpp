@@ -4,7 +4,7 @@
 // load the backend (GGML_BACKEND_PATH) without a change of the program. It is an accelerator beside
 // the CPU backend and works in the buffers of the CPU backend, so nothing is copied. Ops that it
 // does not support are left to the CPU backend, and ggml's log has each reason once.
-#define GGML_BACKEND_DL // before ggml's headers: the function that a program looks up, exported
+#define GGML_BACKEND_DL // before ggml's headers: exports the function that a program looks up
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
 #include <ggml-backend-impl.h>
@@ -168,7 +168,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
 
 // ----------------------------------------------------------------------------------- device
 
-// "attnkit 0.1.0, avx512", or why it cannot run.
+// Returns a text such as "attnkit 0.1.0, avx512", or the reason why attnkit cannot run.
 const char *description(ggml_backend_dev_t)
 {
     static const std::string text = [] {

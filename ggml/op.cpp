@@ -43,7 +43,7 @@ bool find_type(ggml_type wanted, attnkit_type &type)
     return false;
 }
 
-// Returns the stride of a dimension. A dimension of 1 repeats where another number is wanted: its
+// Returns the stride of a dimension. A dimension of size 1 repeats if another size is wanted. Its
 // stride is 0.
 int64_t stride(const ggml_tensor *t, int dim, int64_t wanted)
 {
@@ -187,8 +187,9 @@ attnkit_attention_args arguments(const op_shape &shape)
     return args;
 }
 
-// Returns the slopes. They are powers of two numbers, as in ggml: powers of one number for the
-// heads up to the largest power of two, powers of the other for the other heads.
+// Returns the slope of each head, computed as in ggml. `whole` is the largest power of two that is
+// at most the number of heads. The first `whole` heads have powers of `base`, the other heads have
+// odd powers of `between`.
 std::vector<float> slopes(const op_shape &shape)
 {
     std::vector<float> made;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether the ggml that loads the backend is laid out as the one that it was built for.
+// Checks that the ggml that loads the backend has the same tensor struct and the same numbers as
+// the ggml whose headers the backend was built with.
 #ifndef ATTNKIT_GGML_PROBE_H
 #define ATTNKIT_GGML_PROBE_H
 
 namespace attnkit_ggml
 {
 
-// Asks ggml to make an op, and compares its fields with the values that the headers lead to expect.
-// The program compares GGML_BACKEND_API_VERSION itself, but this version does not cover the numbers
-// of ops and types or the fields of a tensor.
+// Asks ggml to make an op, and compares the op's fields, read by the headers, with their known
+// values. The program compares GGML_BACKEND_API_VERSION itself, but this version does not cover the
+// numbers of ops and types or the fields of a tensor.
 bool is_built_for_this_ggml();
 
 } // namespace attnkit_ggml

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions
-that the stable ABI of Python lacks before 3.12 and without the global lock. There, the wheel is for one version
-of Python."""
+"""The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions that are
+in the stable ABI only since Python 3.12, and not in a Python without the global lock. A wheel for any other Python is
+for that one version."""
 
 import sys
 import sysconfig

@@ -2,8 +2,8 @@
 """Attention for CPUs: the same bits with every instruction set and any number of threads.
 
 Functions on arrays: attention, scaled_dot_product_attention (with torch's signature), attention_varlen,
-merge and linear. Classes: KVCache, State, Layer and Matrix. Arrays are NumPy's, with bfloat16 of ml_dtypes
-too, or of any library that has DLPack, on the CPU; results are NumPy's. A call releases the global lock."""
+merge and linear. Classes: KVCache, State, Layer and Matrix. An array may be NumPy's, with bfloat16 of ml_dtypes as
+well, or a CPU array of any library that has DLPack. Results are NumPy arrays. A call releases the global lock."""
 
 from pathlib import Path
 
@@ -20,6 +20,6 @@ __version__: str = _core.__version__
 
 
 def get_include() -> str:
-    """Returns the folder of attnkit.h, for C code that is loaded into the same process. Such code finds the
-    functions in the module attnkit._core, by dlsym or ctypes."""
+    """Returns the folder of attnkit.h, for C code that is loaded into the same process. C code finds the functions in
+    the module attnkit._core, by dlsym or ctypes."""
     return str(Path(__file__).parent / "include")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A KV cache: the keys and values of some sequences, in the type and layout that it is made with."""
+"""A KV cache: the keys and values of some sequences, in a type and layout that are chosen when the cache is made."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class KVCache:
         own: causal is 'bottom-right', unless causal or q_offsets are given. Options, result and exceptions are
         as for attention(), without seeds and weights: mask, bias, causal, q_offsets, window, softcap, sinks,
         alibi_slopes, scale, return_lse, out and threads. A mask may have fewer columns than the capacity: keys
-        after them are masked. One column repeats to all keys."""
+        after them are masked. A mask of one column is repeated for all keys."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
         return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of the functions that are C++ all the way; what they do is in help(attnkit.attention) and so on."""
+"""The types of the functions that are written in C++. help(attnkit.attention) and so on describe the functions."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 

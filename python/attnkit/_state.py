@@ -19,7 +19,7 @@ def _rows(q: Any) -> Tuple[int, ...]:
 class State:
     """The softmax state of the rows of q over the keys so far. Each update adds the next part of the keys.
     result() has the bits of one attention call over all keys. Every part but the last has a multiple of 512 keys.
-    A state may go to another process or machine: arrays and from_arrays."""
+    `arrays` and `from_arrays` pass a state to another process or machine."""
 
     def __init__(self) -> None:
         self._arrays: Optional[Tuple[numpy.ndarray, ...]] = None
@@ -27,7 +27,7 @@ class State:
 
     @property
     def keys(self) -> int:
-        """Keys that the state has seen: where the next part begins."""
+        """The number of keys that the state has seen, which is the index of the first key of the next part."""
         return self._keys
 
     @property

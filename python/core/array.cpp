@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arrays of Python: where their memory is, and copies of those whose rows attnkit cannot read.
+// Arrays of Python: where their memory is, and copies of arrays whose rows attnkit cannot read.
 #include "python/core/array.h"
 
 #include <atomic>

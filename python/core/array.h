@@ -46,12 +46,13 @@ class array
 
     // Repeats dimensions of length 1, as NumPy does; refuses a shape that cannot be broadcast.
     void broadcast(const int64_t *shape, int ndim);
-    // Makes elements of a row adjacent, and strides whole elements: copies unless they are.
+    // Copies the array unless the elements of a row are adjacent and all strides are whole
+    // elements.
     void make_rows();
-    // Makes [batch][heads][rows][elements] of any shape. The dimensions before the heads become one
-    // dimension, with a copy if a single stride cannot describe it.
+    // Turns any shape into [batch][heads][rows][elements]. The dimensions before the heads become
+    // one dimension, with a copy if a single stride cannot describe it.
     void make_heads();
-    // Makes [rows][elements].
+    // Turns any shape into [rows][elements].
     void make_list();
     // Copies unless all elements are one after the other.
     void make_dense();

@@ -21,10 +21,10 @@ constexpr const char *attention = R"(attention(q, k, v, *, mask=None, bias=None,
 Attention: softmax(scale * q k^T) v over the keys that a row may see.
 
 Shapes: q [..., q_heads, q_len, head_dim], k [..., kv_heads, kv_len, head_dim] and v [..., kv_heads,
-kv_len, value_dim], of float32, float16 or bfloat16 each. What is before the heads is the batch, the
-same of all three. q_heads is a multiple of kv_heads: consecutive query heads share one. The last
-dimension is read where it lies if its elements are adjacent, whatever the other strides; else the
-array is copied first.
+kv_len, value_dim], of float32, float16 or bfloat16 each. The dimensions before the heads are the
+batch, which is the same for q, k and v. q_heads is a multiple of kv_heads: consecutive query heads
+share one. An array is read where it lies if the elements of its last dimension are adjacent,
+whatever the other strides; else it is copied first.
 
 mask           bool, true where a row sees a key; repeats to [..., q_heads, q_len, kv_len]
 bias           float32, float16 or bfloat16, added to the scores; repeats as a mask; -inf masks
@@ -90,33 +90,34 @@ cu_seqlens_q and cu_seqlens_kv, int32, int64 or a list, have one element more th
 sequences: sequence b has the rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys in the same
 way. All else is as of attention(); lse is float32 [q_heads, rows].
 
-Returns [rows, q_heads, value_dim] in the type of q, or out; with return_lse a tuple of it and lse.
-The bits of a sequence are its bits alone.
+Returns [rows, q_heads, value_dim] in the type of q, or out; with return_lse a tuple of the result
+and lse. A sequence has the same bits as in a call without the other sequences.
 
 Raises as attention() does.)";
 
 constexpr const char *merge = R"(merge(outs, lses, *, return_lse=False, threads=None)
 --
 
-One result of attention over several parts of the keys.
+Merges the results of attention over several parts of the keys into one result.
 
 outs is a list of float32 arrays [..., rows, value_dim], and lses of float32 arrays [..., rows]:
 what attention(..., return_lse=True) gave for each part. No key is in two parts. An lse of -inf says
 that a row saw no key in a part.
 
-Returns float32 [..., rows, value_dim], what attention over all keys is, though not bit for bit
-(State has its bits); with return_lse a tuple of it and the lse of all parts.
+Returns float32 [..., rows, value_dim], the result of attention over all keys, though not bit for
+bit (State gives the same bits); with return_lse a tuple of the result and the lse over all keys.
 
 Raises TypeError for other types, ValueError for shapes that are not alike.)";
 
 constexpr const char *info = R"(info()
 --
 
-What the library is: a dictionary of its version, the instruction sets that run many rows (prefill)
-and few (decode), the reason, and for each instruction set (isas) its name, what it needs, whether
-it is built and can run, and why.
+Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
+(prefill) and few (decode), the reason for this choice, and for each instruction set (isas) its
+name, what it needs, whether it is built and can run, and why.
 
-Raises RuntimeError where the environment variable ATTNKIT_ISA names one that cannot run.)";
+Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
+run.)";
 
 } // namespace docs
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of arguments are found by the addresses of texts, because Python keeps equal names once;
-// only if this fails, they are compared letter by letter. This search is the main reason why a
+// Names of arguments are found by the addresses of their texts, because Python interns equal names.
+// Only if this fails, names are compared letter by letter. This search is the main reason why a
 // small call is cheap.
 #include "python/core/names.h"
 

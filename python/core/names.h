@@ -49,7 +49,8 @@ enum argument {
 
 constexpr int most_names = 40;
 
-// The names of a function; `places` are the arguments that they are.
+// The names of a function's arguments. `place` is the index of the argument's value in struct
+// values.
 struct name_list {
     const char *function;
     int positional; // how many may be given by their place
@@ -60,12 +61,14 @@ struct name_list {
     } names[most_names];
 };
 
-// The values of a call by their places, each borrowed, NULL where it is not given.
+// The values of a call by their places. Each is a borrowed reference, or NULL if the argument is
+// not given.
 template <int count> struct values {
     PyObject *of[count] = {};
 };
 
-// Fills `values`, which holds NULL; a name that is unknown, twice or missing is a TypeError.
+// Fills `values`, whose elements must be NULL. Raises TypeError for a name that is unknown, given
+// twice or missing.
 void read_names(const name_list &list, PyObject *const *args, Py_ssize_t positional,
                 PyObject *names, PyObject **values);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans of a thread: each call looks for one of the last calls with the same description except for
-// pointers, and then only brings its own pointers. Plans and workspace end with the thread.
+// The plans of a thread. A call searches the plans of the thread's last calls for one with the same
+// description, pointers aside. If there is one, the call only brings its own pointers. Plans and
+// workspace end with the thread.
 #include "python/core/call.h"
 #include "python/core/pool.h"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads every include of the tree: each room uses only the rooms below it, by a path from the top of the tree.
-Also counts the files of each folder, because in a folder of many files nothing is found.
+"""Reads every include of the tree: each folder uses only the folders below it (docs/architecture.md), by a path from
+the top of the tree. Also counts the files of each folder, because in a folder of many files nothing is found.
 
     python3 tests/repository/includes.py
 """
