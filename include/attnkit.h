@@ -164,8 +164,8 @@ enum {
     ATTNKIT_IQ4_NL = 9,   /* 32 in 18: d times the q-th of 16 integers */
     ATTNKIT_Q1_0 = 10,    /* 128 in 18: d or -d, by a bit */
     ATTNKIT_Q2_0 = 11,    /* 64 in 18: -1, 0, 1 or 2 times d, by 2 bits */
-    ATTNKIT_F8_E4M3 = 12, /* bytes of 8 bit floating point, E4M3 without infinities, and elsewhere
-                           * binary32 scales as for ATTNKIT_I8 */
+    ATTNKIT_F8_E4M3 = 12, /* bytes of 8-bit floating point, E4M3 without infinities, with binary32
+                           * scales as for ATTNKIT_I8 */
 
     ATTNKIT_BOOL = 64, /* for masks: a byte, true if it is not 0 */
     ATTNKIT_BITS = 65  /* for masks: a bit, element j in bit j % 8 of byte j / 8 */
@@ -301,7 +301,7 @@ typedef struct attnkit_attention_args {
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
-    size_t workspace_size; /* bytes, at least those of the call's workspace query */
+    size_t workspace_size; /* bytes, at least as many as the workspace query returns */
     const char *isa;       /* instruction set; NULL: the one in ATTNKIT_ISA, or else the best */
     int64_t threads;       /* number of threads, each with a share of the work; 0 means 1 */
     int64_t thread;        /* index of this thread; 0 with parallel_for */
@@ -341,8 +341,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
 /* ---------------------------------------------------------------------------------------------
  * Plan and run. Most of the cost of a small call is checking its arguments. A plan checks shape,
  * types, strides and options once. A run adds the pointers and the lengths. One plan serves any
- * number of runs, also by several threads at once, for example the runs of all layers of a model.
- * Results have the same bits as those of attnkit_attention, and the same arguments are refused.
+ * number of runs, also by several threads at once, for example the runs of all layers of a model. A
+ * run gives the same bits as attnkit_attention, and refuses the same arguments.
  *
  *     void *plan = malloc(attnkit_attention_plan_size());
  *     attnkit_attention_plan(&args, &exec, plan, attnkit_attention_plan_size(), message);

@@ -9,7 +9,7 @@ table.
 A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes 16 behind a
 cache of some depth. The candidates are processes of their own that take turns; the table has medians of processor time
 for one thread, and of wall clock time for several threads. docs/llamacpp.md says how to get the backend. If this Python
-has no matplotlib, --write continues in the environment of tools/peers.py.
+has no matplotlib, --write continues in the virtual environment of tools/peers.py.
 """
 
 import argparse

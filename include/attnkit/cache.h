@@ -86,8 +86,8 @@ typedef struct attnkit_append_args {
      * append can write. dst_scales, only for ATTNKIT_I8, has the shape of dst with
      * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no memory of the
      * call, but may lie in the gaps between rows of each other and of src. For a rotation in place,
-     * dst may be src itself: the same type, address and strides, without starts, pages and tiles. A
-     * parallel-for must not run a task of a call in place again.
+     * dst may be src itself: the same type, address and strides, without starts, pages and tiles.
+     * In a rotation in place, a parallel-for must not run a task a second time.
      * Tiles: with ATTNKIT_TILED in dst.layout, dst and dst_scales have the shapes of k and k_scales
      * of an attention with this layout and kv_len = capacity. Of a tile, an append reads and writes
      * only the elements of its own rows, so several calls and threads may fill one tile. No byte of
@@ -114,9 +114,11 @@ ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *a
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
-/* Appends rows. exec is as for attention; threads share out the rows, each with all its heads.
- * Cost: reading src and writing dst once. Tiles take some 0.6 ns for each element. Angles take some
- * 15 ns for each pair of a position (once for all heads) and for each pair of a call.
+/* Appends rows. exec is as for attention; each thread takes some of the rows, each row with all its
+ * heads.
+ * Cost: reading src and writing dst once. Tiles take some 0.6 ns for each element. Without tables,
+ * cos and sin take some 15 ns for each pair of each position, once for all heads, and the
+ * frequencies take some 15 ns for each pair of a call.
  * A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                                           char *message);

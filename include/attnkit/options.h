@@ -47,8 +47,8 @@ typedef struct attnkit_pages {
  * [32][16] bytes. Key j is number j % 16 of tile j / 16. attnkit_append writes tiles; v stays in
  * rows. Every tile has room for 16 keys, also the last one if kv_len is not a multiple of 16. If a
  * row sees one key of a tile, the whole tile is read. Elements of keys from kv_len (or kv_lens[b])
- * on have no meaning and may be NaN. The bits of the result are the same as for K in rows. Not with
- * cu_seqlens_kv.
+ * on have no meaning and may be NaN. The bits of the result are the same as for K in rows. Tiles
+ * are not allowed with cu_seqlens_kv.
  * Cost: decoding takes up to a quarter less time, and little less if it mostly waits for memory.
  * Calls with more than a few query rows turn K back into rows, once for each block of 256 rows of a
  * KV head. For a long prompt this cost is negligible; a chunk of 32 rows over a long cache takes a
@@ -94,8 +94,8 @@ typedef struct attnkit_kv_storage {
      * of a key beyond kv_lens[b].
      * If several sequences share one cache, each is a batch entry, and k and v have a stride of 0
      * from entry to entry. Each entry has its own numbers, with -1 for the cells of all other
-     * entries. kv_len is at most 2^31 - 1. Not with pages, tiles, cu_seqlens_kv, first_key and
-     * states.
+     * entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages, tiles, cu_seqlens_kv,
+     * first_key and states.
      * Cost: each thread reads each number of each entry once or twice, in one or two cycles. There
      * is no further cost for 128 consecutive cells that hold 128 consecutive keys. For other keys
      * decoding finds each row by its address, which takes 1.2 to 1.8 times as long if no two keys
@@ -218,9 +218,9 @@ typedef struct attnkit_score_mods {
 
 /* The softmax state of rows: M, l and o of kernels/README.md. M is the integer maximum of the
  * scores in log2, or -infinity; l is the sum of weights, o the weighted sum of v, both in units of
- * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim]. All
- * three or none. No call writes a max that is not an integer. A max that is not an integer has no
- * meaning. */
+ * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim].
+ * Either all three are given or none. No call writes a max that is not an integer. A max that is
+ * not an integer has no meaning. */
 typedef struct attnkit_state {
     float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
     double *sum; /* l: binary64, because it adds up chunks of keys */
@@ -264,7 +264,8 @@ typedef struct attnkit_weights_out {
     /* weights: ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, with kind 0. Columns from
      * kv_lens[b], or from the end of a packed entry's keys, on are 0 for ATTNKIT_WEIGHTS_SOFTMAX
      * and -infinity for the other kinds. ATTNKIT_WEIGHTS_CAPPED and ATTNKIT_WEIGHTS_SCALED read K
-     * of all keys before these columns, seen or not. Not with states and not with first_key.
+     * of all keys before these columns, seen or not. Weights are not allowed with states or
+     * first_key.
      * Cost: computing the scores a second time, and writing the weights. */
     attnkit_tensor weights;
     attnkit_weights_kind kind;
