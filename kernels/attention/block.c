@@ -88,8 +88,8 @@ static inline __attribute__((always_inline)) void widen_row(const struct widenin
 }
 
 /* Widens the wanted keys of a tile and appends them to the `rows` rows before. The tile is widened
- * as a whole. There is room for the whole tile, because at most the keys before the tile have rows
- * before it. Returns the new number of rows. */
+ * as a whole. There is room for the whole tile, because `rows` is at most the number of keys before
+ * the tile. Returns the new number of rows. */
 static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
 {
     const struct cache *const c = w->c;
@@ -111,8 +111,9 @@ static int keys_of_block(struct key_range keys)
     return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
 }
 
-/* Returns the number of keys of the next block that are prefetched. It is 0 where a sequence is
- * small enough to be in L2 or L3: there prefetching costs few query rows 4 % (Zen 3). */
+/* Returns the number of keys of the next block that are prefetched. It is 0 if the sequence is
+ * small enough to be in L2 or L3, because prefetching then makes calls of few query rows 4 % slower
+ * (Zen 3). */
 static int keys_of_next(const struct widening *w, int64_t row_bytes)
 {
     const int64_t far_bytes = 1 << 20, keys = sequence_keys(w->a, w->batch);

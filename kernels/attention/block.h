@@ -18,8 +18,8 @@ struct wide {
     float *k, *v;
 };
 
-/* Returns whether a call needs struct wide. K and V need it, and also query and output rows of
- * another type than binary32, at times when K and V are not in it. */
+/* Returns whether a call needs struct wide. K and V may need it. Query and output rows of another
+ * type than binary32 need it, too, but only while K and V do not use it. */
 bool attnkit_needs_wide(const struct attention *a);
 
 /* Returns whether masks or empty cells may hide keys between keys that are seen. */
@@ -65,7 +65,7 @@ struct row_room {
     struct row_list seen_k, seen_v;
     const char *part_v[KEY_BLOCK]; /* the part of V that this turn prefetches */
     int next;                      /* which of the two lists in k is for the next block */
-    int turn, turns;               /* this head's number, and the heads that share; else 0 of 1 */
+    int turn, turns;               /* this head's number, and the number of heads; else 0 and 1 */
     struct key_range known;        /* the keys whose rows are in k[next], or none */
     struct wide wide;
     const float *zeros; /* a row of V with zeros */

@@ -206,7 +206,8 @@ static struct key_range keys_from(const struct walk *w, int64_t first, int64_t c
     return keys;
 }
 
-/* Returns the visible keys of the first block with any in a chunk, or an empty range. */
+/* Returns the visible keys of the first block of a chunk that has visible keys, or an empty
+ * range. */
 static struct key_range first_block(const struct walk *w, int64_t first)
 {
     struct key_range keys = keys_from(w, first, CHUNK_KEYS);

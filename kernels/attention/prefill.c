@@ -128,7 +128,8 @@ static struct total take_total(char **scratch, int64_t value_dim, int lanes)
     return total;
 }
 
-/* Resets a state to no keys. Does not write o, because the first block does not read it. */
+/* Resets a state to the state before any key. Does not write o, because the first block does not
+ * read it. */
 static void reset(const struct state *st, int lanes)
 {
     for (int lane = 0; lane < lanes; lane++)
@@ -319,8 +320,8 @@ static struct key_set look(const struct prefill *w, int64_t block)
 
 /* The keys of a block that a panel sees. */
 struct view {
-    struct key_set keys; /* of the keys with rows in struct block: first to last that a row sees */
-    int first, count;    /* first: keys with rows before `keys`; count: number of `keys` */
+    struct key_set keys; /* keys with rows in struct block, first to last that a query row sees */
+    int first, count;    /* first: rows in struct block before `keys`; count: rows of `keys` */
     bool full;           /* every row sees all of `keys` */
     bool biased;
 };
@@ -449,8 +450,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether a row may not see some key of the block before the end of the row's visible
- * keys. */
+/* Returns whether an option or an empty cell may hide a key of the block that lies before the end
+ * of a row's keys. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))

@@ -106,8 +106,8 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int
 
 /* An addition of integers turns VECTOR adjacent bytes into the floats byte + LARGE. For TYPE_Q8_0,
  * a multiply-add with the scale then subtracts LARGE * scale. That product is exact if the scale is
- * finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result has
- * it. The ports that multiply have less to do than with a conversion. */
+ * finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result
+ * depends on it. The ports that multiply have less to do than with a conversion. */
 #define LARGE 0x1.8p23f
 
 static inline __m256 add_large(const char *bytes)

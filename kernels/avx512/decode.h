@@ -19,7 +19,7 @@ enum {
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
-    const char *stop;  /* the end of the current row, or of the page before that */
+    const char *stop;  /* the end of the current row, or of the page if that comes first */
     bool pages;        /* the pages that come later are prefetched, too */
     bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
     int64_t bytes;     /* of each row */

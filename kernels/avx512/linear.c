@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast.
- * linear.c calls it for every panel of outputs and cut of the inputs.
+ * kernels/linear/linear.c calls the product for each panel of the outputs and each range of the
+ * inputs.
  *
  * Tile of 8 rows x 3 tiles of the matrix: 24 accumulators, 3 of w and 1 broadcast are 28 of 32 zmm.
  * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, and 19 loads of the 24 that fit beside
- * them, 12 of which are part of an FMA. With little else these are 33 instructions, because a core
- * that another thread shares executes only 3 instructions a cycle. A product of few rows reads each
- * tile once, and memory bounds it.
+ * them, 12 of which are part of an FMA. With the few other instructions a d takes 33. More would
+ * cost time on a core that another thread shares, which executes only 3 instructions a cycle. A
+ * product of few rows reads each tile once, and memory bounds it.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"
@@ -20,7 +21,7 @@ enum {
     SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
-/* Loads the chains over earlier inputs. Only the last vector may have fewer outputs than VECTOR. */
+/* Loads the sums over earlier inputs. Only the last vector may have fewer outputs than VECTOR. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, __mmask16 last,
                                                             const int rows, const int vectors,

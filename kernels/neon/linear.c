@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs. linear.c calls it
- * for every panel of outputs and cut of the inputs. Types, rows and tiles are constants of the
- * inlined functions.
+ * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs.
+ * kernels/linear/linear.c calls the product for each panel of the outputs and each range of the
+ * inputs. Types, rows and tiles are constants of the inlined functions.
  *
  * Tile of a group of 8 rows x 2 vectors, half a tile of the matrix: 16 sums, 2 of w and 2 of x are
  * 20 of 32 registers. Per d it has 16 fmla, which bound it, and 2 loads of pairs. A product of few
@@ -27,8 +27,8 @@ static inline const float *sums_row(const struct product *p, int i)
     return (const float *)((const char *)p->sums + i * p->sums_stride);
 }
 
-/* Loads the chains over earlier inputs. Loading and zeroing the sums are two loops: in one loop,
- * gcc has too much to unroll and leaves the sums in memory. */
+/* Loads the sums over earlier inputs. Loading and zeroing the sums are two loops: in one loop, gcc
+ * has too much to unroll and leaves the sums in memory. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,
                                                             int64_t out, const int rows,
                                                             float32x4_t sum[ROW_GROUP][WIDTH])
@@ -221,8 +221,8 @@ static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
 /* -------------------------------------------------------------------------------- few rows */
 
 /* Makes the compiler finish these sums before it loads another element of x. Without the empty
- * statement, compilers load the elements of all rows ahead of more than 16 sums, for which there
- * are no registers. */
+ * statement, compilers load the elements of all rows early, and more than 16 sums leave no
+ * registers for these elements. */
 static inline __attribute__((always_inline)) void add_first(int64_t *d,
                                                             float32x4_t sum[TILE_VECTORS])
 {

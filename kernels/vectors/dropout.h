@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rounds of Philox for AVX2 and AVX-512. A word is the low half of 64 bits: the multiply
- * instruction reads and writes it there and ignores the upper half. The dropout.c of both includes
- * this file after the operations on counters and store_factors.
+ * instruction reads and writes it there and ignores the upper half. The dropout.c of each of the
+ * two includes this file after the operations on counters and store_factors.
  */
 #ifndef ATTNKIT_VECTORS_DROPOUT_H
 #define ATTNKIT_VECTORS_DROPOUT_H

@@ -166,7 +166,8 @@ static inline __attribute__((always_inline)) floats quotients(const enum numbers
 }
 
 /* Computes up to VECTOR columns from `column` on, transposes them so that a register holds a row,
- * and stores the rows. Returns `spoilt`, spoilt where a value is not finite. */
+ * and stores the rows. Returns `spoilt`, after spoiling each lane that has a value that is not
+ * finite. */
 static inline __attribute__((always_inline)) floats finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
                                                                 int64_t column, int64_t columns,
@@ -248,7 +249,8 @@ uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out,
     return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
-/* Stores a row of the result. Returns `spoilt`, spoilt where a value is not finite. */
+/* Stores a row of the result. Returns `spoilt`, after spoiling each lane that has a value that is
+ * not finite. */
 static inline floats finish_row(const float *o, floats divisor, int64_t n, float *out,
                                 floats spoilt)
 {
