@@ -66,8 +66,8 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The problem. Of the addresses given at planning only NULL or not NULL counts. Each run sets
-     * its own addresses. */
+    /* The problem. Of the addresses given at planning, it only matters whether they are NULL. Each
+     * run sets its own addresses. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
     bool single; /* the plan of a single call: its run has the planned memory and lengths */

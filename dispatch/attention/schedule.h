@@ -16,7 +16,7 @@ static inline int64_t divide_up(int64_t n, int64_t size)
 struct schedule {
     const struct kernels *kernels;
     int rows_per_item;
-    int64_t items_per_head; /* of a batch entry and KV head; if packed, some have no rows */
+    int64_t items_per_head; /* items of a batch entry and KV head; if packed, some have no rows */
     int heads_per_item;     /* 1, or kernels->vector heads with all rows if rows and keys are few */
     int walks;              /* most decode items of a group: 1 or MAX_WALKS */
     int64_t items;

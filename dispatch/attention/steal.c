@@ -18,8 +18,8 @@ enum {
     CACHE_LINE = 64,
     LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
-    SLOT_BYTES = 1 << 16, /* of slots for each thread, more if two states need more */
-    MANY_ITEMS = 8,       /* with this many for each thread, no item is split */
+    SLOT_BYTES = 1 << 16, /* bytes of slots for each thread, more if two states need more */
+    MANY_ITEMS = 8,       /* if there are this many for each thread, no item is split */
     CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
     MOST_LOOKS = 1 << 18, /* vain looks for a free slot before a thread leaves: some 10 ms */
 };

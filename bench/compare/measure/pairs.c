@@ -24,7 +24,7 @@ enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWR
 
 static const double least_seconds = 150e-6; /* shortest timing */
 static const double narrow = 0.01;          /* width of an interval that ends the measurement */
-static const double close_enough = 1e-4;    /* in largest elements, if bits may differ */
+static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
 /* The state of pairs_measure. The set-ups are nested, and the innermost makes all calls. */
 static struct {

@@ -13,7 +13,7 @@
 /* The user's choice of points. */
 struct choice {
     const char
-        *isa;   /* points of this instruction set; NULL: the best one's, some of AVX2 and scalar */
+        *isa;   /* points of this instruction set; NULL: of the best one, some of AVX2, scalar */
     bool quick; /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };
