@@ -7,8 +7,8 @@
  *
  * for kv_len to 16384, or 131072 with ATTNKIT_TEST_LONG in the environment. The results of every
  * instruction set are compared with the reference bit by bit, so the figures hold for all of them.
- * K and V of other types must meet the same limit, against the oracle on the stored numbers, with a
- * unit of V for each key. Finally, some wrong attentions must be outside the bound.
+ * K and V of other types must meet the same limit. There the oracle takes the stored numbers, and E
+ * is in the unit of each element. Finally, some wrong attentions must be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * with ATTNKIT_TEST_LONG in the environment. E is at most 4 on the twelve distributions, with few
  * dimensions and K and V of every type. Equal scores with a constant V, whose roundings all have
  * one sign, have at most 1.25 times the error that they have at 512 keys; adding chunk states in
- * binary32 would make it more.
+ * binary32 would exceed this.
  *
  * Binary32 is judged by the scalar reference. K and V of other types go through the public call,
  * on the instruction set that it chooses; accuracy.c and tests/promises show that each of them has
@@ -236,8 +236,8 @@ static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
     return (float)(o / l);
 }
 
-/* Returns the derived bound of scores of 0, in u |V| like the errors: the largest of the
- * constants. */
+/* Returns the derived bound for scores of 0, in units of u |V| like the errors: the largest for any
+ * constant. */
 static double bound_of_zeros(int64_t keys)
 {
     struct oracle_element truth[CONSTANTS];

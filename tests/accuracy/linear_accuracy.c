@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of y of a linear map. For any types and numbers, each element is within a bound of the
- * sum in binary64; the bound is derived from the order of the roundings. For usual numbers the
- * error is near the few roundings that no sum can avoid.
+ * The error of y of a linear map. For any types and numbers, the difference of each element from
+ * the sum in binary64 is inside a bound, which is derived from the order of the roundings. For
+ * usual numbers the error is near the few roundings that no sum can avoid.
  *
  * `linear_accuracy [ISA]`
  */

@@ -449,8 +449,8 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
     return w;
 }
 
-/* The magnitudes of q reach from flat scores to scores of which only one counts and whose LSE is
- * large. */
+/* The smallest magnitude of q gives flat scores. With the largest, a single score counts and the
+ * LSE is large. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;

@@ -1164,7 +1164,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
-/* A workspace for the longest of several calls is then enough for all of them. */
+/* The workspace must not shrink, so that a workspace for the longest of several calls is enough for
+ * all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;

@@ -313,7 +313,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* Makes the valid call, or the one that `make` makes of it. */
+/* Makes the valid call, and changes it by `make` unless that is NULL. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -1360,7 +1360,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     }
 }
 
-/* A workspace for the longest of several calls is then enough for all of them. */
+/* The workspace must not shrink, so that a workspace for the longest of several calls is enough for
+ * all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;

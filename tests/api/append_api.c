@@ -246,7 +246,8 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* Makes the valid call, or the one that `make` makes of it, with the changes. */
+/* Makes the valid call, changes it by `make` unless that is NULL, and applies the changes of the
+ * refusal. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
     struct call *c = good_call();

@@ -2,8 +2,8 @@
  *
  * Refusals of runs of a plan of attention. A run refuses the faults that a call refuses, with the
  * same messages. It refuses pointers that were not planned, by their names, and memory that holds
- * no plan, or a plan of another kind. Planning refuses the faults that a call refuses. On every
- * instruction set, or on the one that is named.
+ * no plan, or a plan of another kind. Planning refuses the faults that a call refuses. The tests
+ * run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * Planned layers: a run has the bits of a single call, in its result and in its cache, with the
  * planned number of batch entries, rows, keys and threads, or fewer, and with the plan at any
  * address; several threads may run one plan. A refusal of a run names the argument, and nothing is
- * written. Planning follows only one pointer: to the description of the packed weights. On every
- * instruction set, or on the one that is named.
+ * written. Planning follows only one pointer: to the description of the packed weights. The tests
+ * run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -481,7 +481,7 @@ static void take_store(struct drawn *c, const struct store *s, int *slot)
         s->scales->data = take_filled(c, rows * (p->dim / group) * (int64_t)sizeof(float));
 }
 
-/* Gives tensors of query rows their dense strides literally. */
+/* Gives tensors of query rows explicit strides, equal to their dense ones. */
 static void set_strides(struct drawn *c)
 {
     attnkit_attention_args *const a = &c->args;

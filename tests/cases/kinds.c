@@ -235,7 +235,7 @@ static int64_t bias_bytes(const struct call *c)
 
 static const float floats[] = {0.0f, 2.0f, -2.0f};
 
-/* Returns the index in floats of the number that is added. */
+/* Returns the index in `floats` of the number that is added. */
 static int added(struct at at)
 {
     return (int)(hash(at, SALT_VALUE) % 3);
@@ -246,7 +246,7 @@ double kinds_bias(const struct call *c, struct at at)
     return c->groups.scores.bias.data ? (double)floats[added(at)] : 0.0;
 }
 
-/* Stores -infinity if masked, else number n of floats. */
+/* Stores -infinity if masked, else floats[n]. */
 static void put_bias(const struct call *c, char *to, bool masked, int n)
 {
     static const uint16_t halves[] = {0, 0x4000, 0xc000}; /* in binary16 and bfloat16 */

@@ -21,11 +21,11 @@ class Correction(NamedTuple):
 
 
 CORRECTIONS = (
-    # tdpbssd, tdpbsud and tdpbusd multiply bytes with a sign: of both tiles, the first, the second.
+    # tdpbssd takes signed bytes from both tiles, tdpbsud from the first, tdpbusd from the second.
     Correction("cpu/avx/amx.cc", r"DPBDSS\(", "return", "Bit8u", "Bit8s", 10),
     Correction("cpu/avx/amx.cc", r"DPBDSU\(", ";", "Bit8u", "Bit8s", 5),
     Correction("cpu/avx/amx.cc", r"DPBDUS\([^;]*;", ";", "Bit8u", "Bit8s", 5),
-    # AMX needs no leave in XCR0. Linux gives leave only on a CPU with XFD, which Bochs does not have.
+    # AMX works although XCR0 does not enable it. Linux enables it only on a CPU with XFD, which Bochs lacks.
     Correction("cpu/proc_ctrl.cc", r"#if BX_SUPPORT_AMX\s+if", "clear_amx_ok",
                "BX_XCR0_XTILECFG_MASK | BX_XCR0_XTILEDATA_MASK", "0", 1),
     # CPUID leaf 7 of the Skylake-X reports the features that are added to the model.

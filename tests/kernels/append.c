@@ -202,8 +202,8 @@ static int64_t rope_dim(const struct call *c)
     return c->rotation.dim ? c->rotation.dim : c->args.dim;
 }
 
-/* Tables of random numbers, as long as the positions need, with NaN at positions that no row has;
- * or a base.
+/* Draws a base, or tables of random numbers that are as long as the positions need. The tables hold
+ * NaN at positions that no row has.
  */
 static void draw_rope(struct call *c)
 {

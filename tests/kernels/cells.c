@@ -2,8 +2,8 @@
  *
  * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
  * at its index, with every kind of mask and every type. Some keys have no cell; cells without a key
- * may lie in unmapped memory; several sequences may share a cache. On every instruction set, or on
- * the one that is named.
+ * may lie in unmapped memory; several sequences may share a cache. The tests run on every
+ * instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

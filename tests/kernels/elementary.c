@@ -385,9 +385,10 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
     assert_true(isnan(scalar_tanh(NAN)) && isnan(scalar_tanh(-NAN)));
 }
 
-/* Three numbers of any exponent, also subnormal ones, infinities and NaN. In a half of the cases
- * the third is near the product of the others, so that nearly all digits cancel, or half a unit of
- * the last place away from a number of binary32. */
+/* Draws three numbers of any exponent, also subnormal ones, infinities and NaN. In a quarter of the
+ * cases the third is minus the rounded product of the others, so that nearly all digits cancel. In
+ * another quarter it is 2^24 times the product, and the product is half a unit to one unit of its
+ * last place. */
 static void draw_operands(uint64_t *random, float x[3])
 {
     uint32_t bits[3];

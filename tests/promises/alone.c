@@ -2,7 +2,7 @@
  *
  * A row has the bits that it has alone, with every kind of mask: with any other rows in the call,
  * on any threads, over the keys in parts, and with keys on any pages, as in left padding, rings and
- * speculative trees. On every instruction set, or on the one that is named.
+ * speculative trees. The tests run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

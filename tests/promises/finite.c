@@ -2,7 +2,7 @@
  *
  * Finite values give a finite result, however large they are. A row whose sum overflows binary32 is
  * computed again in binary64, in prefill (many rows), decode (few rows) and calls of few keys. No
- * other bit changes. On every instruction set, or on the one that is named.
+ * other bit changes. The tests run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -200,7 +200,7 @@ static void no_mode_changes_a_bit_on_any_instruction_set(void **state)
         }
 }
 
-/* Types, and magnitudes for which elements, scales or results are subnormal in them. */
+/* Types, and magnitudes for which elements, scales or results are subnormal in these types. */
 static const struct storage {
     attnkit_type q, k, v, out;
     struct data data;

@@ -3,8 +3,8 @@
  * Planned layers: a run has the bits of a single call, for drawn calls with any option, for caches
  * of every storage, for packed sequences and packed weights of every type; with as many entries,
  * rows, keys and threads as planned or fewer; with a copy of the plan, for other weights of the
- * same shape, and by several threads at once. On every instruction set, or on the one that is
- * named.
+ * same shape, and by several threads at once. The tests run on every instruction set, or on the one
+ * that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

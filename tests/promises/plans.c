@@ -3,7 +3,7 @@
  * Planned attention: a run has the bits of the one-call form, for cases with every option
  * (drawn.h), with fewer entries, rows, keys and threads than planned, with a copy of the plan, and
  * from many threads at once. Planning reads through no pointer, and a run writes nothing to the
- * plan. On every instruction set, or on the one that is named.
+ * plan. The tests run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX512_BF16, AVX512_VNNI and AVX-VNNI by vector; AMX by tile. CPUID says whether the CPU has
- * them. The kernel has to allow tiles. Under Bochs, whose Linux cannot allow them, tiles work
- * without leave.
+ * them. Linux has to allow tiles. Under Bochs Linux cannot allow them, but tiles work without
+ * permission.
  */
 #include <cpuid.h>
 #include <immintrin.h>
@@ -43,8 +43,8 @@ static bool has_avx_vnni(void)
     return __builtin_cpu_supports("avx2") && has(1, 'a', 4);
 }
 
-/* Returns whether tiles need no leave. Linux needs XFD to give leave; an emulator without XFD lets
- * every program use tiles. */
+/* Returns whether tiles need no permission. Linux can permit tiles only on a CPU with XFD; an
+ * emulator without XFD lets every program use them. */
 static bool needs_no_leave(void)
 {
     unsigned eax, ebx, ecx, edx;

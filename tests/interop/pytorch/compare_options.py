@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of compare.py. They are read twice: before the environment exists, and inside it."""
+"""The options of compare.py. They are read twice: before the virtual environment exists, and inside it."""
 
 import argparse
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that compare.py runs in the environment: prints TAP of all cases and recipes."""
+"""The program that compare.py runs in the virtual environment. It prints TAP of all cases and recipes."""
 
 import functools
 import sys

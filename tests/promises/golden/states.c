@@ -16,7 +16,7 @@ static const uint64_t SEED = 10;
 
 enum { CHUNK = ATTNKIT_CHUNK_KEYS };
 
-/* A case, and the keys that its state is over. */
+/* A case, and the number of keys that its state covers. */
 struct cut {
     struct golden_attention what;
     int64_t keys;
