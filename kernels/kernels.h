@@ -494,9 +494,9 @@ struct kernels {
                        float *const *out, float *const *lse);
 
     /* Does as finish for a total. The quotient is binary64 and is rounded to binary32 before 0 is
-     * added. log is of f32(l). If chunk_out is not NULL, chunk_out is o. If the bit of a row is
-     * set, a value may also be NaN or infinite only because inverse_of(l) is NaN or o is infinite.
-     * The caller divides again there. */
+     * added. log is of f32(l). If chunk_out is not NULL, it is o, as binary32, and total->out is
+     * not read. If the bit of a row is set, a value may also be NaN or infinite only because
+     * inverse_of(l) is NaN or o is infinite. The caller divides again there. */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 

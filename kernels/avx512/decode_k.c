@@ -40,13 +40,13 @@ enum {
 
 #define UPPER_BYTE 0x1p24f /* the value of 1 in the upper byte of 32 bits */
 
-/* Returns how many elements have 32 bits. */
+/* Returns how many elements are in a unit of 32 bits. */
 static inline int elements_of_unit(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
 }
 
-/* Returns how many elements have STEP bytes. */
+/* Returns how many elements are in STEP bytes. */
 static inline int elements_of_step(const enum type type)
 {
     return UNITS * elements_of_unit(type);
@@ -360,8 +360,8 @@ struct scored_tile {
     struct next_blocks *blocks;
 };
 
-/* Adds the products of a step, the elements from d on. Meanwhile the next step is transposed. After
- * the last step of a tile that is the first step of the next tile. */
+/* Adds the products of a step, the elements from d on. If is_transposed_before, the next step is
+ * transposed meanwhile; after the last step of a tile comes the first step of the next tile. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct scales *scales,
          __m512 s[][MAX_TILE], struct ahead *ahead, const enum hints hints, const int vectors,
@@ -482,8 +482,9 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* Computes the scores of a tile of `vectors` vectors of keys. At the call its first step is
- * transposed; at the end the first step of the next tile is. */
+/* Computes the scores of a tile of `vectors` vectors of keys. If is_transposed_before, the first
+ * step of the tile must be transposed before the call, and the call transposes the first step of
+ * the next tile. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct scored_tile *tile, struct scores *scores,
            struct ahead *ahead, const enum hints hints, const int vectors, const int rows)

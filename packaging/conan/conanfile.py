@@ -46,7 +46,7 @@ class Attnkit(ConanFile):
 
     def package(self):
         CMake(self).install()
-        # Both kinds are installed, of which a package has one; Conan describes it to CMake and pkg-config.
+        # CMake installs both kinds of library. A package keeps one, which Conan describes to CMake and pkg-config.
         libraries = os.path.join(self.package_folder, "lib")
         rm(self, "libattnkit.a" if self.options.shared else "libattnkit.so*", libraries)
         rmdir(self, os.path.join(libraries, "cmake"))

@@ -282,8 +282,8 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
-/* Scales lie beside their elements. The search takes one step for more rows than could be walked
- * through. */
+/* Scales lie beside their elements, in more rows than could be visited one by one. The search takes
+ * a single step for all of them. */
 static void rows_at_one_place_of_a_period_cost_nothing(void **state)
 {
     (void)state;

@@ -589,9 +589,9 @@ static void rotation_keeps_lengths(void **state)
 /* --- cos and sin -------------------------------------------------------------------------- */
 
 /* The error is half an ulp of binary32 plus the error of the angle. With u = 2^-53: the exponent -i
- * / pairs * log2(base) has 2 roundings and the 6 u of log2, which the power of two makes relative;
- * 2^x has 3 u; the position and its product have one each. cos and sin have 5 u, rounded up to
- * 8. */
+ * / pairs * log2(base) has 2 roundings and the 6 u of log2, and its error times ln 2 is a relative
+ * error of the power. 2^x adds 3 u, the conversion of the position and the product with it add u
+ * each. cos and sin have 5 u, rounded up to 8. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

@@ -23,7 +23,8 @@
 
 enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
 
-/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
+/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
+ * instruction set takes. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* How K and V are stored. */
@@ -186,8 +187,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Makes K or V bytes with scales: dense in `clean`, with rows in slots, some of them unmapped, in
- * c. */
+/* Stores K or V as bytes with scales: densely in `clean`; in c with each row in a slot, some slots
+ * unmapped. */
 static void set_bytes(struct call *clean, struct call *c, const struct kind *kind, bool is_k)
 {
     const int dim = is_k ? DIM : VALUES, group = is_k ? 3 : 1, count = 2 * 2 * KEYS;

@@ -45,14 +45,15 @@ def test_backend_ops():
 
 
 def ops_program(build, source):
-    """Builds the program of a file of the tree that calls ggml."""
+    """Builds a program that calls ggml from a source file of the tree."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source], libraries())
     return made
 
 
 def model_program(build, source):
-    """Builds the program of a file of the tree that runs a model with random weights, and may call attnkit."""
+    """Builds a program that runs a model with random weights from a source file of the tree. The file may call
+    attnkit."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama",
                     "-I", ROOT / "include", attnkit_library(build))
