@@ -201,8 +201,8 @@ static double bound(const struct map *m, struct truth t)
     }
 }
 
-/* Fails the test if an element is outside the bound. Returns the largest error in roundings, in
- * units of u times the magnitudes plus the result. */
+/* Fails the test if an element is outside the bound. Returns the largest error in roundings: in
+ * units of u (magnitudes + |y|). */
 static double check_bound(const struct map *m)
 {
     double most = 0;

@@ -57,7 +57,7 @@ static void nothing_is_asked_for_without_tiles_or_work(void **state)
     assert_ptr_equal(without_work.line, matrix);
 }
 
-/* A product that prefetches after every PACE inputs of its register tiles of 4 rows x 24
+/* Follows a product that prefetches after every PACE inputs of its register tiles of 4 rows x 24
  * outputs. */
 static void a_product_has_asked_for_all_at_its_end(void **state)
 {

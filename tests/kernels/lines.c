@@ -87,7 +87,7 @@ static bool has_bit(const uint64_t words[KEY_BLOCK / 64], int i)
     return words[i / 64] >> i % 64 & 1;
 }
 
-/* Draws a key set: all, none, a range, or random keys of one density. */
+/* Draws a key set: all, none, a range, or each key with a probability that is drawn once. */
 static void draw_set(uint64_t *random, uint64_t words[KEY_BLOCK / 64])
 {
     const int kind = (int)random_below(random, 8), first = (int)random_below(random, KEY_BLOCK);

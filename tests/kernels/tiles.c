@@ -220,8 +220,8 @@ static float draw(struct round *w)
     }
 }
 
-/* Draws `count` values `step` apart. If values are special, one special value recurs at one
- * density. */
+/* Draws `count` values `step` apart. If the data is SPECIAL, a share of the values in a quarter of
+ * the lines is one special value. */
 static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
@@ -712,7 +712,8 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. In half of the calls, special numbers recur at one density. */
+/* Draws scores or a bias. In half of the calls, special numbers are among them, in a share that is
+ * drawn once for the call. */
 static void draw_scores(struct round *w, float *x, int count)
 {
     static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};

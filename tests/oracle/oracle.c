@@ -4,17 +4,19 @@
  * factor in [1/(1+u), 1+u] with u = 2^-24, so n roundings are a factor in [exp(-nu), exp(nu)]. A
  * subnormal result also loses at most e = 2^-150.
  *
- * Scores. A chain of D has D roundings: |s^ - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du).
- * A factor c has a relative error of u, and a few 2^-53 from binary64. s c is off by |s^ - s| |c^|
- * + |s| |c^ - c|, and rounded once. With a softcap this product is y, and z = tanh y is off by
+ * Scores. A chain of D has D roundings: |s^ - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). A
+ * factor c has a relative error of u, and a few 2^-53 from binary64. s c is off by |s^ - s| |c^| +
+ * |s| |c^ - c|, and rounded once. With a softcap this product, with c = scale / cap, is y, and z =
+ * tanh y is off by
  *   - the effect of y's error: tanh rises, so z moves at most to tanh(|y| +- |y^ - y|),
  *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e,
- * and z has the factor cap c. A bias is rounded once for the product of its unit and its head's
- * factor; this product has a relative error of u, and is infinite beyond binary32. The maximum with
- * the least bias, which has an error of u in log2, adds no further error. ALiBi's slope is rounded
- * once, the distance once, from 2^24 on, and the product of both once. If there are a bias and a
- * slope, their sum is rounded once. A fused multiply-add adds the bias to the product of score and
- * factor, without a further rounding. In all, t_j is off by at most dt_j.
+ * and z is multiplied by a constant like c, cap / ln 2. A bias is rounded once for the product of
+ * its unit and its head's factor; this product has a relative error of u, and is infinite beyond
+ * binary32. The maximum with the least bias, which has an error of u in log2, adds no further
+ * error. ALiBi's slope is rounded once, the distance once, from 2^24 on, and the product of both
+ * once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add adds the
+ * bias to the product of score and factor, without a further rounding. In all, t_j is off by at
+ * most dt_j.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No maximum on the way is above it: t^_j - M' is off by at most u (top + 1 - t_j + dt_j).
@@ -258,7 +260,7 @@ struct row {
     real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
     real lost_by_sums;         /* the most that sums in l or in o can lose */
     bool is_folded;            /* folded in binary64: more than one chunk, or a chunk and a sink */
-    real loss_unit;            /* the most that a loss of 1 is in units of W */
+    real loss_unit;            /* a loss of 1 is at most this much in units of W */
     real lost_l;
     real l_low, l_high; /* l^ is between these two */
     bool is_nan;
