@@ -70,7 +70,7 @@ static enum exit_code find_libraries(struct setting *setting)
 
 /* ------------------------------------------------------------------------------ the measuring */
 
-/* Wants all points, and for some of them, evenly spread, also BASE against itself. */
+/* Marks all points as wanted, and for some of them, evenly spread, also BASE against itself. */
 static void want_all(struct shared *shared)
 {
     const int stride = shared->count > CONTROLS ? shared->count / CONTROLS : 1;
@@ -80,7 +80,8 @@ static void want_all(struct shared *shared)
     }
 }
 
-/* Wants the points that the first process found slower or unclear. Returns their number. */
+/* Marks as wanted the points that the first process found slower or unclear. Returns their
+ * number. */
 static int want_suspects(struct shared *shared)
 {
     int count = 0;

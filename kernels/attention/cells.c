@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the indices of cells into the cells of keys. One pass over an entry's indices finds their
- * range. Another pass lists each cell at its key. An empty cell costs a comparison. There are many
- * empty cells if several sequences share a cache.
+ * Finds the cell of each key from the key indices of all cells. One pass over an entry's indices
+ * finds their range. Another pass lists each cell at its key. An empty cell costs a comparison.
+ * There are many empty cells if several sequences share a cache.
  */
 #include "kernels/attention/cells.h"
 

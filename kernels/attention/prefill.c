@@ -320,7 +320,7 @@ static struct key_set look(const struct prefill *w, int64_t block)
 
 /* The keys of a block that a panel sees. */
 struct view {
-    struct key_set keys; /* keys with rows in struct block, first to last that a query row sees */
+    struct key_set keys; /* keys with rows in struct block, from the first seen key to the last */
     int first, count;    /* first: rows in struct block before `keys`; count: rows of `keys` */
     bool full;           /* every row sees all of `keys` */
     bool biased;

@@ -77,7 +77,7 @@ static void runs_have_the_bits_of_the_call(void **state)
 
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
-/* Makes the strides of a dense tensor literal, so that a shorter tensor can have the same
+/* Makes the strides of a dense tensor explicit, so that a shorter tensor can have the same
  * strides. */
 static void say_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {

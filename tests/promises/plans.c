@@ -114,7 +114,7 @@ struct shorter {
     int32_t *q_segment_ids, *kv_segment_ids; /* ids of the remaining rows and keys, without gaps */
 };
 
-/* Makes the strides of a tensor literal, so that a shorter tensor can have the same strides. */
+/* Makes the strides of a tensor explicit, so that a shorter tensor can have the same strides. */
 static void say_strides(attnkit_tensor *t, int64_t row_bytes, int64_t rows, int64_t heads)
 {
     if (!t->data || t->layout & ATTNKIT_STRIDED)
@@ -125,7 +125,7 @@ static void say_strides(attnkit_tensor *t, int64_t row_bytes, int64_t rows, int6
     t->strides[0] = row_bytes * rows * heads;
 }
 
-/* Makes the strides of K or V, and of their scales, literal. */
+/* Makes the strides of K or V, and of their scales, explicit. */
 static void say_strides_of_keys(const struct drawn *c, attnkit_tensor *t, attnkit_tensor *scales,
                                 int64_t dim, int64_t group)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A call small enough to work out its result by hand: dense f32 tensors of random numbers. Its
- * strides are literal, so that a test can change a single stride. The file also has the main
+ * strides are explicit, so that a test can change a single stride. The file also has the main
  * function of these tests, which runs each promise on each instruction set.
  */
 #ifndef ATTNKIT_TEST_CALL_H

@@ -37,7 +37,7 @@ struct groups groups_of(const attnkit_attention_args *args);
 /* Returns element i of integers of either width. */
 int64_t ints_at(attnkit_ints ints, int64_t i);
 
-/* Makes every tensor of the call take its strides literally. */
+/* Sets ATTNKIT_STRIDED in every tensor of the call. */
 void groups_set_strided(attnkit_attention_args *args, struct groups *g);
 
 #endif
