@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX512_BF16, AVX512_VNNI and AVX-VNNI by vector; AMX by tile. CPUID says whether the CPU has
- * them. Linux has to allow tiles. Under Bochs Linux cannot allow them, but tiles work without
+ * them. Linux has to allow tiles. Under Bochs, Linux cannot allow them, but tiles work without
  * permission.
  */
 #include <cpuid.h>
