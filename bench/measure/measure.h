@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One measurement: rounds of burst, calls, burst, in which only the calls are timed. The percent of
- * the roof is the speed of the calls over the speed of the two bursts beside them, so a change of
- * the clock rate affects both. These speeds use processor time, so that other programs, which
- * interrupt a long call more often than a short burst, affect neither. The result is the median
- * over the rounds.
+ * One measurement: rounds of calls, each between two bursts of the roof. The time of a call is the
+ * time of the calls alone. The percent of the roof is the speed of the calls over the speed of the
+ * two bursts beside them, so a change of the clock rate affects both. These speeds use processor
+ * time, so that other programs, which interrupt a long call more often than a short burst, affect
+ * neither. The result is the median over the rounds.
  */
 #ifndef ATTNKIT_MEASURE_H
 #define ATTNKIT_MEASURE_H

@@ -32,7 +32,8 @@ struct worker_memory {
     bool (*give_back)(void *owner, void *block);
     void *owner;
     /* The number of the call, which goes up from call to call. K, V and matrices exist in several
-     * copies, so that no call finds them in a cache. A call takes copy turn modulo their number. */
+     * copies, so that no call finds them in a cache. A call takes copy number *turn modulo the
+     * number of copies. */
     const uint64_t *turn;
 };
 

@@ -30,7 +30,8 @@ enum {
     CASES = 2 * KINDS, /* each kind again with a V whose sums overflow in some columns */
 };
 
-/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
+/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
+ * instruction set takes. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* Returns the step from case to case. A sampled run takes every fourth case: 4 kinds, and 4 other

@@ -601,8 +601,8 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
         pthread_join(pthreads[i], NULL);
 }
 
-/* A task takes parts of other tasks that have not begun. It does not take the last parts of another
- * 256 rows, because it would have to bring these rows into its scratch. */
+/* A task also takes parts of tasks that have not begun. It does not take the last parts of another
+ * group of 256 rows, because it would have to bring these rows into its scratch. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

@@ -38,7 +38,7 @@ def anchors(text):
 
 
 def dead_links(page, text):
-    # Links in code do not count. Its lines stay, blank, so that line numbers are right.
+    # Links in code do not count. The lines of code are blanked but stay, so that line numbers are right.
     text = CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     for match in LINK.finditer(text):
         target, _, anchor = match[1].partition("#")

@@ -4,19 +4,19 @@
 
     tools/static/loops.py BUILD_FOLDER
 
-Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps. Takes every innermost
-loop with FMAs on its most used way. That is the shortest way with all FMAs, without prefetches and changes of scale
-that are only due now and then. Loops of a kernel (and of a type, if it has a function for each type) with the same
-number of FMAs share a line. The line has instructions, loads into vectors (a broadcast is one), loads and stores of
-spilled vectors, and the percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst
+Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps. Follows every innermost
+loop with FMAs along its most used path. That is the shortest path with all FMAs, without prefetches and changes of
+scale that are only due now and then. Loops of a kernel (and of a type, if it has a function for each type) with the
+same number of FMAs share a line. The line has instructions, loads into vectors (a broadcast is one), loads and stores
+of spilled vectors, and the percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst
 of the loops.
 
 llvm-mca models neither caches nor the fetching of instructions nor the forwarding of stores to loads.
 
-Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even for the better: figures are
-stored per instruction set and compiler, and a change of kernels comes with its change of figures, which `tools/figures
---write` makes. Other compilers only have to keep the limits. Exit status 77: there are no objects that this script can
-read."""
+Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even for the better: a change of
+kernels comes with its change of figures, which `tools/figures --write` makes. Figures are stored for each instruction
+set and compiler. Other compilers only have to keep the limits. Exit status 77: there are no objects that this script
+can read."""
 
 import argparse
 import json
@@ -165,7 +165,7 @@ def flow_order(blocks):
 
 
 def dominators(order, entries, before):
-    """Returns block -> its dominators, including itself: the blocks on every way to the block."""
+    """Returns block -> its dominators, including itself: the blocks on every path to the block."""
     dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
     changed = True
     while changed:
@@ -190,7 +190,8 @@ def body_of(head, ends, before):
 
 
 def best_way(blocks, body, head, ends, order):
-    """Returns the way from head to end of a loop with the most FMAs, and among these the fewest instructions."""
+    """Returns the path from the head to an end of a loop that has the most FMAs, and of such paths the one with the
+    fewest instructions."""
     ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
     place = {block: i for i, block in enumerate(order)}
     for block in (b for b in order if b in body and b in ways):
@@ -203,7 +204,7 @@ def best_way(blocks, body, head, ends, order):
 
 
 def inner_loops(machine, function):
-    """Yields the instructions of the best way through every innermost loop with FMAs."""
+    """Yields the instructions of the best path through every innermost loop with FMAs."""
     blocks = blocks_of(machine, function)
     order, entries = flow_order(blocks)
     before = {block: [] for block in order}

@@ -31,7 +31,7 @@ def largest(array):
 
 
 def part_of(got, wanted, bound):
-    """Returns the largest part of the bound that is used."""
+    """Returns the largest error as a part of its bound."""
     error = abs(got.astype(np.float64) - wanted)
     with np.errstate(invalid="ignore"):
         return largest(np.where(error == 0, 0, error / bound))

@@ -51,7 +51,7 @@ class Tap:
 
 
 def used(error, bound):
-    """Returns the largest part of the bound that is used. A NaN uses more than the whole bound."""
+    """Returns the largest error as a part of its bound. A NaN counts as larger than any bound."""
     with np.errstate(invalid="ignore"):
         part = np.where(error == 0, 0, error / bound)
     return float(np.nan_to_num(part, nan=np.inf).max(initial=0))
