@@ -5,8 +5,8 @@
  * inputs.
  *
  * Tile of 8 rows x 3 tiles of the matrix: 24 accumulators, 3 of w and 1 broadcast are 28 of 32 zmm.
- * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, and 19 loads of the 24 that fit beside
- * them, 12 of which are part of an FMA. With the few other instructions a d takes 33. More would
+ * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, in which 24 loads fit. It has 19 loads,
+ * 12 of which are part of an FMA. With the few others that makes 33 instructions per d. More would
  * cost time on a core that another thread shares, which executes only 3 instructions a cycle. A
  * product of few rows reads each tile once, and memory bounds it.
  */
