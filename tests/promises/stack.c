@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call needs at most 64 KB of stack. Each public call, its workspace query, its plan and a run of
- * the plan are made on a thread with a stack of 64 KB, which ends at an unmapped page, with every
- * option, in prefill and decode, on every instruction set, or on the named one. The most bytes in
- * use are printed, including those of the thread itself.
+ * A call needs at most 64 KiB of stack. Each public call, its workspace query, its plan and a run
+ * of the plan are made on a thread with a stack of 64 KiB, which ends at an unmapped page. The
+ * tests use every option, in prefill and decode, on every instruction set, or on the named one.
+ * They print the most bytes of stack in use, including the bytes of the thread itself.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,8 +33,8 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread: the last STACK bytes of the least size that a thread may have. The lower
- * part is unmapped. */
+/* The stack of the thread. It has the least size that the system allows. Only the last STACK bytes
+ * are usable; the part below them is unmapped. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
@@ -245,7 +245,8 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
-/* The calls are a decoding step, few rows, and several blocks of 256 rows for each KV head. */
+/* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
+ * head. */
 static void attention_with_every_option_needs_64_kb(void **state)
 {
     static const int64_t row_counts[] = {1, 3, 35, 300};
