@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow:
- * there, the test runs only a part of the cases of the native run. `tools/test long` runs all cases
- * everywhere (ATTNKIT_TEST_WHOLE in the environment), and natively the long form of tests that have
- * one (ATTNKIT_TEST_LONG).
+ * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow.
+ * There, a test runs only some of the cases of the native run. `tools/test long` sets
+ * ATTNKIT_TEST_WHOLE in the environment, which makes tests run all cases everywhere. It also sets
+ * ATTNKIT_TEST_LONG, which makes tests that have a long form run it natively.
  */
 #ifndef ATTNKIT_SAMPLE_H
 #define ATTNKIT_SAMPLE_H
@@ -22,14 +22,14 @@ static inline bool is_sampled_run(void)
     return IS_SLOW && !is_long_run() && !getenv("ATTNKIT_TEST_WHOLE");
 }
 
-/* Returns whether this run tests the scalar kernels by the golden hashes alone, and leaves their
- * other tests to the native run. */
+/* Returns whether this run tests the scalar kernels by the golden hashes only. Their other tests
+ * then run natively only. */
 static inline bool is_without_scalar(void)
 {
     return IS_EMULATED && is_sampled_run();
 }
 
-/* Returns how many of `cases` to run: all, or one in `share`. */
+/* Returns how many of `cases` cases to run: all, or one in `share` in a sampled run. */
 static inline int sampled(int cases, int share)
 {
     return is_sampled_run() ? cases / share : cases;
