@@ -10,9 +10,13 @@ readonly usage_error=2 not_available=98
 readonly seconds_per_model=120
 
 # The features that a program sees on the most important models:
-#   Nehalem no AVX and no XSAVE: XGETBV would trap SandyBridge AVX, but neither AVX2 nor FMA Opteron_G5 AVX and FMA, no AVX2
-#   Haswell,-fma AVX2 without FMA Haswell,-f16c AVX2 and FMA without F16C max all features that qemu emulates, up to AVX2
-#   max,-xsave AVX, AVX2 and FMA reported, but no OSXSAVE: XGETBV would trap
+#   Nehalem       no AVX and no XSAVE: XGETBV would trap
+#   SandyBridge   AVX, but neither AVX2 nor FMA
+#   Opteron_G5    AVX and FMA, no AVX2
+#   Haswell,-fma  AVX2 without FMA
+#   Haswell,-f16c AVX2 and FMA without F16C
+#   max           all features that qemu emulates, up to AVX2
+#   max,-xsave    AVX, AVX2 and FMA reported, but no OSXSAVE: XGETBV would trap
 readonly x86_models=(
     "Nehalem scalar"
     "SandyBridge scalar"
