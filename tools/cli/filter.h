@@ -9,7 +9,8 @@
 #include <stdbool.h>
 
 /* Compiles the expression. NULL stands for an expression that matches all names. The caller frees
- * the filter with regfree(). Returns false, and complains, if the text is no regular expression. */
+ * the filter with regfree(). Prints an error and returns false if the text is no regular
+ * expression. */
 bool filter_make(const char *expression, regex_t *filter);
 
 bool filter_takes(const regex_t *filter, const char *name);

@@ -23,7 +23,7 @@ static const struct option *find(const struct option *options, int count, const 
 }
 
 /* Returns the argument of an option that needs one: the text behind the '=' of word, or else next.
- * Returns NULL if it has complained. */
+ * On an error, prints it and returns NULL. */
 static const char *argument_of(const struct option *option, const char *word, const char *next,
                                bool next_is_option)
 {

@@ -38,11 +38,11 @@ struct option {
     const char **value;   /* set to the argument, or to name if it takes none; NULL if not given */
 };
 
-/* Reads `--name argument` and `--name=argument` into the values. Returns false if it has
- * complained. */
+/* Reads `--name argument` and `--name=argument` into the values. On an error, prints it and returns
+ * false. */
 bool options_parse(const struct option *options, int count, int argc, char **argv);
 
-/* Returns whether each of the named options was given, and complains if not. names end with
+/* Returns whether each of the named options was given. If not, prints an error. names end with
  * NULL. */
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
@@ -52,7 +52,7 @@ struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };
 
-/* Returns whether each given option has the option that it needs, and complains if not. */
+/* Returns whether each given option has the option that it needs. If not, prints an error. */
 bool options_go_together(const struct option_pair *pairs, size_t count);
 
 /* Prints the help of each option, in one or more aligned lines. */
@@ -63,8 +63,8 @@ void options_print_help(const struct option *options, int count);
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
 
-/* Sets *index to the index of the text among the words, which end with NULL. Returns false if it
- * has complained. */
+/* Sets *index to the index of the text among the words, which end with NULL. On an error, prints it
+ * and returns false. */
 bool parse_word(const char *option, const char *text, const char *const *words, int *index);
 
 /* Whole numbers that are not negative, separated by commas. */

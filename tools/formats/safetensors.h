@@ -30,14 +30,14 @@ struct safetensors {
     int64_t data; /* offset of the first tensor's bytes in the file */
 };
 
-/* Reads the header of a file. Returns false if it has complained; then there is nothing to
+/* Reads the header of a file. On an error, prints it and returns false; then there is nothing to
  * close. */
 bool safetensors_open(const char *name, struct safetensors *file);
 
 /* Returns the tensor of this name, or NULL. */
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* Reads all end - begin bytes of a tensor. Returns false if it has complained. */
+/* Reads all end - begin bytes of a tensor. On an error, prints it and returns false. */
 bool safetensors_read(struct safetensors *file, const struct safetensor *tensor, void *bytes);
 
 void safetensors_close(struct safetensors *file);

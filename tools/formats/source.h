@@ -2,7 +2,7 @@
  *
  * A file that is read from front to back, or in pieces. Nothing in the file is believed: each
  * requested length is compared with the bytes that are left. A function that returns false has
- * complained.
+ * printed an error.
  */
 #ifndef ATTNKIT_SOURCE_H
 #define ATTNKIT_SOURCE_H

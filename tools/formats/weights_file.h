@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights by name: the tensors of a safetensors file, or the .npy files of a folder. A .npy file is
- * named after its tensor. A function that returns false has complained.
+ * named after its tensor. A function that returns false has printed an error.
  */
 #ifndef ATTNKIT_WEIGHTS_FILE_H
 #define ATTNKIT_WEIGHTS_FILE_H

@@ -74,7 +74,8 @@ static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT
     return count;
 }
 
-/* Returns prefix and name in one string, which the caller frees, or NULL if it has complained. */
+/* Returns prefix and name in one string, which the caller frees. On an error, prints it and returns
+ * NULL. */
 static char *join(const char *prefix, const char *name)
 {
     const size_t room = strlen(prefix) + strlen(name) + 1;

@@ -2,7 +2,7 @@
  *
  * The parts of `attnkit run`. `attnkit layer` uses most of them, too. A struct run is filled step
  * by step from the options, in the order of the functions below. A function that returns false has
- * complained.
+ * printed an error.
  */
 #ifndef ATTNKIT_RUN_H
 #define ATTNKIT_RUN_H

@@ -13,7 +13,7 @@
  * hundred bytes, with a huge batch and no elements, could fill the memory. */
 enum { MAX_ENTRIES = 1 << 26 };
 
-/* Returns room for a number for each batch entry, or NULL if it has complained. */
+/* Returns room for a number for each batch entry. On an error, prints it and returns NULL. */
 static void *make_entries(const char *option, int64_t batch)
 {
     void *entries = NULL;
