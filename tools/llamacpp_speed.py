@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures llama.cpp with the backend for ggml beside the same llama.cpp without it, with -fa on and off, and prints a
+"""Compares the speed of llama.cpp with the backend for ggml and of stock llama.cpp, with -fa on and off. Prints a
 table.
 
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
-A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes 16 behind a
-cache of some depth. The candidates are processes of their own that take turns; the table has medians of processor time
-for one thread, and of wall clock time for several threads. docs/llamacpp.md says how to get the backend. If this Python
-has no matplotlib, --write continues in the virtual environment of tools/peers.py.
+The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, it
+prefills 512 tokens and decodes 16. Each candidate runs in its own process, and the candidates are measured alternately.
+The table has medians: of processor time for one thread, and of wall clock time for several threads. docs/llamacpp.md
+says how to get the backend. If this Python has no matplotlib, --write continues in the virtual environment of
+tools/peers.py.
 """
 
 import argparse
@@ -25,12 +26,12 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# Title -> (with the backend, -fa on).
+# A dict: title of the candidate -> (whether it has the backend, whether -fa is on).
 CANDIDATES = {"fa off": (False, 0), "fa on": (False, 1), "attnkit": (True, 1)}
 
 
 class Candidate:
-    """A process, with its cache filled."""
+    """The process of a candidate, whose cache is filled."""
 
     def __init__(self, program, library, flash, options):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
@@ -45,7 +46,7 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Has the process take one turn. Returns its milliseconds."""
+        """Has the process prefill or decode once, as `what` says. Returns the time in milliseconds."""
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline().split()[self.clock])
@@ -56,8 +57,8 @@ class Candidate:
 
 
 def measure(program, library, options, rounds):
-    """Returns the median of the turns as case -> candidate -> median. Stock llama.cpp takes a quantised V only with -fa
-    on."""
+    """Returns a dict: "prefill" or "decode" -> title of the candidate -> median of its times in ms. With a quantised V,
+    there is no candidate with -fa off, because stock llama.cpp then needs -fa on."""
     candidates = {title: Candidate(program, library if ours else None, flash, options)
                   for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
     times = {what: {title: [] for title in candidates} for what in ("prefill", "decode")}
@@ -66,7 +67,8 @@ def measure(program, library, options, rounds):
             of_each[title].append(candidate.turn(what))
     for candidate in candidates.values():
         candidate.end()
-    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first turn warms up
+    # The first time is left out, because it is a warm-up.
+    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}
             for what, of_each in times.items()}
 
 
@@ -101,7 +103,7 @@ def main():
             rows.append(speed_table.Row(kv, threads, depth, what, of_each))
             print(rows[-1].line(), flush=True)
     if options.write:
-        import speed_pages  # needs matplotlib, which may be only in the environment
+        import speed_pages  # needs matplotlib, which may be installed only in the virtual environment
         speed_pages.write(rows)
 
 

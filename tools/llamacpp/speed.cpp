@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The process of one candidate of tools/llamacpp_speed.py: a model with random weights and a cache
-// of DEPTH tokens, which prefills and decodes on command.
+// The process of one candidate of tools/llamacpp_speed.py. It has a model with random weights and a
+// cache of DEPTH tokens, and prefills and decodes on command.
 //
 //     speed LAYERS DEPTH THREADS FLASH KV_TYPE
 //
-// Prints "ready" when the cache is filled. Each input line "prefill" computes 512 further tokens,
-// each line "decode" 16 tokens one by one. These tokens are then removed from the cache. The answer
-// is the milliseconds of the prompt or of a token, in wall clock time and in processor time.
+// Prints "ready" when the cache is filled. For each input line "prefill", computes a prompt of 512
+// further tokens; for each input line "decode", computes 16 tokens one after the other. These
+// tokens are then removed from the cache. The answer is the time of the prompt or of one token in
+// milliseconds, first in wall clock time, then in processor time.
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ double milliseconds(clockid_t clock)
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Decodes `count` tokens from a position on, with logits only for the last token.
+// Decodes `count` tokens, the first at `position`, with logits only for the last token.
 void decode(llama_context *context, llama_batch &batch, int position, int count)
 {
     batch.n_tokens = count;

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements of tools/llamacpp_speed.py as tables: all of them, and how many times as fast llama.cpp is with the
-backend."""
+"""Shows the measurements of tools/llamacpp_speed.py as tables: a table of all times, and a short table of how many
+times as fast llama.cpp is with the backend."""
 
 TITLES = ("fa off", "fa on", "attnkit")
 
 
 class Row:
-    """A measured case, and its medians: the name of a candidate -> milliseconds."""
+    """A measured case, and its medians as a dict from the name of a candidate to milliseconds."""
 
     def __init__(self, kv, threads, depth, what, times):
         self.kv, self.threads, self.depth, self.what, self.times = kv, threads, depth, what, times
@@ -24,8 +24,9 @@ def heading():
 
 
 def short_table(rows):
-    """Returns the short table. It shows for each cache and number of threads how many times as fast each depth is, in
-    prefill and in decode."""
+    """Returns the short table. For each type of cache and number of threads, it shows how many times as fast llama.cpp
+    is with the backend at each depth, in prefill and in decode. The comparison is with the faster mode of stock
+    llama.cpp."""
     depths = sorted({row.depth for row in rows})
     lines = ["| KV | threads | | " + " | ".join(f"depth {depth}" for depth in depths) + " |",
              "| --- | ---: | --- |" + " ---: |" * len(depths)]
