@@ -81,7 +81,8 @@ const char *output_begin(const char *name)
     return temporary;
 }
 
-/* Returns whether the file is complete. If the disk is full, it is not. */
+/* Returns whether the file is complete, which means that it ends with this text. On a full disk,
+ * the file is cut off. */
 static bool ends_with(const char *ending)
 {
     char text[16];

@@ -136,7 +136,7 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     if (!roof->buffer)
         return false;
     memset(roof->buffer, 1,
-           roof->size); /* without this, all pages would be the same page of zeros */
+           roof->size); /* otherwise, all pages would be mapped to the same page of zeros */
     roof->read = roof->loops->read;
     set_rounds(roof);
     choose_read(roof);

@@ -51,7 +51,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
     {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false}, /* what masks cost */
+    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK,
+     false}, /* this row and the next ones show the cost of masks */
     {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},
     {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},

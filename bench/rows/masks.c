@@ -58,7 +58,7 @@ double masks_memory_bytes(const struct shape *shape)
 /* Returns whether the mask lets row i see key j. */
 static bool is_seen(const struct shape *s, int64_t i, int64_t j)
 {
-    const int64_t first = s->kv_len - s->q_len; /* the first row's own key */
+    const int64_t first = s->kv_len - s->q_len; /* the key at the position of row 0 */
     switch (s->extra) {
     case DENSE_CAUSAL:
     case HALF_CAUSAL:

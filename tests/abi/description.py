@@ -36,7 +36,7 @@ def describe(library):
     done = subprocess.run([*DESCRIBE, library], text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"abidw: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-    return re.sub(r" path='[^']*/(dispatch/)", r" path='\1", done.stdout)  # without the path of the build
+    return re.sub(r" path='[^']*/(dispatch/)", r" path='\1", done.stdout)  # the path of the build is removed
 
 
 def difference(old, new):

@@ -34,7 +34,7 @@ static const int64_t lengths[] = {512, 16384, 131072, 1 << 20, 1 << 22};
 enum {
     LENGTHS = sizeof lengths / sizeof lengths[0],
     DIM = 8,
-    OTHERS = 3, /* tests that belong to no distribution */
+    OTHERS = 3, /* number of tests that do not use one of the distributions */
 };
 
 static int64_t most_keys(void)

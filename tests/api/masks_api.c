@@ -823,7 +823,8 @@ static void packed_masks_and_arrays_have_no_batch(void **state)
     assert_int_equal(x->bytes.stride.head, Q_LEN * KV_LEN);
     assert_int_equal(x->weights_stride.row, 4 * KV_LEN);
     c->args.out.data = memory_of(c, MASK) +
-                       tensor_bytes[MASK] / BATCH; /* where the second entry of the mask was */
+                       tensor_bytes[MASK] /
+                           BATCH; /* the place of the mask's second entry, which is not read now */
     accepted(c);
     c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH;
     accepted(c);

@@ -32,7 +32,7 @@ enum mask_kind {
     MASK_NONE,
     MASK_UPPER_LEFT,
     MASK_BOTTOM_RIGHT,
-    MASK_OFFSET_IN,       /* somewhere inside the keys */
+    MASK_OFFSET_IN,       /* the offset is somewhere inside the keys */
     MASK_OFFSET_NEGATIVE, /* the first rows see nothing */
     MASK_OFFSET_BEYOND,   /* every row sees every key */
     MASK_KINDS,

@@ -17,7 +17,8 @@ static uint32_t hash(struct at at, uint32_t salt)
 }
 
 /* Returns true in 5 of 12 places. A region has 3 rows and 40 keys. A quarter of the regions is true
- * as a whole, and a quarter false. In all others a third of the places is true. */
+ * in all places, and a quarter is false in all places. In the other regions, a third of the places
+ * is true. */
 static bool is_true(struct at at, uint32_t salt)
 {
     const struct at region = {at.b, at.h, at.i / 3, at.j / 40};

@@ -146,7 +146,7 @@ class OneFile(ToolTest):
                     self.refuse_pair(first, second, {first: "some.npy", second: "some.npy"})
 
     def test_spellings_and_links(self):
-        """Either option may name the file by its other name."""
+        """Two names lead to one file. The test gives either name to either option."""
         (self.folder / "symbolic.npy").symlink_to("q.npy")
         (self.folder / "twice.npy").symlink_to("symbolic.npy")
         os.link(self.folder / "q.npy", self.folder / "hard.npy")

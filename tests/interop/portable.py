@@ -27,7 +27,8 @@ def run(command, isa, *arguments):
 
 
 def isas(command):
-    """Returns the instruction sets that a program can run. They are in its message about an unknown name."""
+    """Returns the instruction sets that a program can run. The program lists them in its error message for an unknown
+    name."""
     _, output = run(command, "none", "write", os.devnull)
     found = re.search(r"possible here: (.*)", output)
     return found[1].split(", ") if found else []

@@ -585,7 +585,8 @@ static void rotation_keeps_lengths(void **state)
             const double after = hypot(dst[i], dst[i + DIM / 2]);
             assert_true(fabs(after - before) <= 0x1p-22 * before);
         }
-    assert_memory_equal(src, dst, DIM * sizeof(float)); /* position 0 */
+    assert_memory_equal(src, dst,
+                        DIM * sizeof(float)); /* at position 0, the rotation changes nothing */
     assert_memory_not_equal(src + DIM, dst + DIM, DIM * sizeof(float));
 }
 

@@ -427,8 +427,9 @@ static struct total draw_total(struct round *w)
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* How to compare. Zeros of states may have either sign, because finish drops it. Any NaN equals any
- * NaN, except in results. */
+/* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count; this is for
+ * states, because finish drops this sign. Any NaN equals any NaN, except with EXACT_BITS, which is
+ * for results. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -942,7 +943,7 @@ static void check_finish_total(struct round *w)
 }
 
 /* Draws the number of keys that each row sees. All rows have the same number, or random numbers, or
- * increasing numbers as in a causal mask. Returns the largest number. */
+ * increasing numbers as in a causal mask. Returns the largest of these numbers. */
 static int draw_visible_rows(struct round *w, int32_t *visible)
 {
     const int kind = (int)random_below(&w->random, 3);

@@ -219,7 +219,7 @@ class Verdicts(CompareTest):
 
 
 class TwoApis(CompareTest):
-    """Compares two sides whose APIs differ. Little more than the version of their workers is the same."""
+    """Compares two sides whose APIs differ. They have the same version of the worker, but little else in common."""
 
     def compared(self, base, head):
         code, results, done = self.results(base, head, *ONE)

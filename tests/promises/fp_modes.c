@@ -26,7 +26,8 @@
 #include <xmmintrin.h>
 
 enum {
-    FLUSH = 0x8040,      /* flush results to zero, take subnormal operands as zero */
+    FLUSH = 0x8040, /* subnormal results are flushed to zero, and subnormal operands are taken as
+                       zero */
     STICKY_FLAGS = 0x3f, /* no modes */
 };
 

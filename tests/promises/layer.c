@@ -461,7 +461,8 @@ static void packed_sequences_have_the_bits_of_lone_ones(void **state)
     s.attention.align = ATTNKIT_ALIGN_UPPER_LEFT;
     s.args.mean_weights = means;
     attnkit_layer_args a = s.args;
-    memset(want_means, 0, sizeof want_means); /* columns of other sequences' keys are 0 */
+    memset(want_means, 0,
+           sizeof want_means); /* a row has weights of 0 for the keys of other sequences */
     for (int b = 0; b < 3; b++) {
         a.q_len = starts[b + 1] - starts[b];
         a.x.data = s.x + starts[b] * 40;

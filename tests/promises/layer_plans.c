@@ -114,7 +114,7 @@ static void place_means(const struct layer_call *c, int64_t keys, int64_t rows, 
             memcpy(to + (b * rows + i) * c->keys, mean, (size_t)keys * FLOAT);
 }
 
-/* Makes the call shorter. Returns the number of its keys. */
+/* Draws fewer batch entries, rows and keys for the call. Returns the new number of keys. */
 static int64_t shorten(struct layer_call *c, uint64_t *random)
 {
     attnkit_layer_args *const a = &c->args;

@@ -316,7 +316,7 @@ static const struct calls append_calls = {append_workspace, append_plan_workspac
 
 enum { BATCH = 2, HEADS = 3, LEN = 70, DIM = 96, ROWS = BATCH * HEADS * LEN };
 
-/* The memory of the calls below. */
+/* The tensors of the appends, linear maps and layers below. */
 static struct {
     float x[ROWS * DIM], y[ROWS * DIM], w[DIM * DIM], scales[ROWS * DIM];
     float cos[LEN * DIM], sin[LEN * DIM], lse[2][ROWS];
@@ -359,7 +359,7 @@ static void append_as(attnkit_type type, bool tiled, attnkit_rotation rotation, 
                                       .sin = rotation.sin};
     size_t bytes;
     if (attnkit_append_workspace(&args, NULL, &bytes, NULL) == ATTNKIT_UNSUPPORTED)
-        return; /* this build has no angles */
+        return; /* this build of the library has no rotation by angles */
     for (int64_t threads = 1; threads <= THREADS; threads += 2)
         run_calls(&append_calls, new_job(&args, &data, isa, threads));
 }
@@ -376,7 +376,7 @@ static void appends_need_64_kb(void **state)
     for (attnkit_type type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++)
         for (int tiled = 0; tiled < 2; tiled++) {
             if (type == ATTNKIT_F32 && tiled)
-                continue; /* whole tiles have no room in y */
+                continue; /* y has no room for whole tiles of this type */
             append_as(type, tiled, angles, *state);
             append_as(type, tiled, tables, *state);
         }

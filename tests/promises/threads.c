@@ -201,7 +201,7 @@ static void expect_every_item_in_one_share(const struct attention *a, const stru
 static void expect_every_row_in_one_item(const struct attention *a, const struct schedule *s)
 {
     const int64_t head_rows = a->q_len * a->group, rows = a->batch * a->kv_heads * head_rows;
-    const int64_t room = rows + ROW_BLOCK; /* room to notice an item that is too long */
+    const int64_t room = rows + ROW_BLOCK; /* the extra rows show an item that is too long */
     unsigned char *seen = calloc((size_t)room, 1);
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that a change of the format is announced. If lines of tests/promises/golden.txt have changed since the commit
-that a change is based on, or are gone, CHANGES.md must have changed, too. New lines need no announcement. Before that,
-the script tests its own comparison.
+that a change is based on, or are gone, CHANGES.md must have changed, too. New lines need no entry in CHANGES.md. The
+script first tests its own comparison.
 
     tests/repository/bits.py [BASE]
 """

@@ -17,15 +17,15 @@ ROOMS = ("bench", "dispatch", "docs", "examples", "ggml", "include", "kernels", 
          "tools")
 WITH_INCLUDES = (".c", ".h", ".cc", ".cpp", ".hpp", ".in")
 COUNTED = (".c", ".h", ".cc", ".cpp", ".hpp", ".py")
-MOST_FILES = 22  # in one folder
+MOST_FILES = 22  # the most files in a folder
 OUTSIDE = {"bench", "examples", "ggml", "python", "tests", "tools"}  # folders that do not belong to the library
 FORBIDDEN = {
     "include": OUTSIDE | {"dispatch", "kernels"},
     "kernels": OUTSIDE | {"dispatch"},
     "dispatch": OUTSIDE,
-    "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
-    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # also a program
-    "examples": set(ROOMS),  # readers compile copies of the examples far from here
+    "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # uses the library like any other program
+    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # uses the library like any other program
+    "examples": set(ROOMS),  # readers compile copies of the examples outside of this tree
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)
 NAME = re.compile(r'([<"])([^<>"]+)[>"]')

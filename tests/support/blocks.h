@@ -17,8 +17,9 @@
 struct block_format {
     const char *name;
     enum type type;
-    int elements, bytes, bits; /* bits: bits of an integer, without its fifth bit */
-    int minimum_at, fifth_at;  /* offsets in the block, in bytes; 0: none */
+    int elements, bytes,
+        bits; /* `bits` is the number of bits of an integer, without its fifth bit */
+    int minimum_at, fifth_at; /* offsets in the block, in bytes; 0 if the block has no such field */
     int integers_at;
     int zero; /* the integer that stands for 0 */
 };

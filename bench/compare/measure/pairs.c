@@ -54,7 +54,7 @@ static void blame_side(int side, const char *problem)
         snprintf(text, POINT_NOTE, "%s: %s", side_name(side), problem);
 }
 
-/* A set-up. `ready` gets this struct as `self`. */
+/* The set-up of a call in progress. `ready` gets this struct as `self`. */
 struct set_up {
     int side, copy;
     bool is_ready;

@@ -11,7 +11,7 @@ enum verdict { GREEN, RED, INCONCLUSIVE };
 
 /* The measurements of a point by the first process and, if it was needed, by the second process. */
 struct judged {
-    const struct point *first, *second; /* second counts only if second->wanted */
+    const struct point *first, *second; /* `second` counts only if second->wanted is true */
 };
 
 extern const double slower_from; /* 1.01 */

@@ -189,7 +189,7 @@ static const char *add_raw(struct tensor *tensor, size_t *filled, const struct f
 
 static bool is_elements(uint64_t field)
 {
-    return field >= FIELD_FLOATS && field <= 11 && field != 8; /* 8 is the name */
+    return field >= FIELD_FLOATS && field <= 11 && field != 8; /* field 8 is the name */
 }
 
 static const char *take_elements(struct bytes message, struct tensor *tensor)

@@ -64,7 +64,8 @@ static void put(const struct plane *p, const char *row, int64_t entry, int64_t h
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* Draws a scale. Its products with signed bytes are about 1. */
+/* Draws a scale, which is so small that its product with a signed byte has about the magnitude of
+ * the case's numbers. */
 static float draw_scale(enum golden_numbers numbers, uint64_t *random)
 {
     const float scale = golden_number(numbers, random);
