@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults that a run of an attention plan refuses. A run refuses the faults that a call refuses,
- * with the same messages. It also refuses a pointer that was not planned, and names it, and memory
- * that holds no plan or a plan of another kind. Planning refuses the faults that a call refuses.
- * The tests run on every instruction set, or on the one that is named.
+ * Tests the faults that a run of an attention plan refuses. A run refuses the faults that a call
+ * refuses, with the same messages. A run also refuses a pointer that was not planned, and names the
+ * pointer in its message. It refuses memory that holds no plan, or a plan of another kind. Planning
+ * refuses the faults that a call refuses. The tests run on every instruction set, or on the one
+ * that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned layers: the result and the cache of a run have the bits of a single call, with as many
- * batch entries, rows, keys and threads as planned or fewer, and with the plan at any address.
- * Several threads may run one plan at once. A refused run writes nothing, and its message names the
- * argument. Planning follows only one pointer: to the description of the packed weights. The tests
- * run on every instruction set, or on the one that is named.
+ * Tests planned layers. The result and the cache of a run have the bits of a single call. A run has
+ * as many batch entries, rows, keys and threads as planned, or fewer, and its plan lies at any
+ * address. Several threads may run one plan at once. A refused run writes nothing, and its message
+ * names the argument. Planning follows only one pointer: to the description of the packed weights.
+ * The tests run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entries of kernel tables that work on a line of one number per key of a block (masks, bias,
- * slopes, dropout), or on whole rows of numbers. The entries of every instruction set, or of the
- * named one, are compared with plain loops. Their operands lie at the edge of an unmapped page, or
- * some elements from it.
+ * Tests the entries of kernel tables that work on a line, which has one number per key of a block
+ * (masks, bias, slopes, dropout), or on whole rows of numbers. The entries of every instruction
+ * set, or of the named one, are compared with plain loops. Their operands lie at the edge of an
+ * unmapped page, or some elements from it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -326,7 +326,7 @@ static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
 }
 
 /* Draws states that keys can lead to. If l is NaN, every column of o is NaN. If l is 0, a column is
- * NaN where V was not finite, and else 0. */
+ * NaN if V was not finite in this column, and 0 otherwise. */
 static void draw_states(struct round *w, struct states *s)
 {
     for (int r = 0; r < s->rows; r++) {
@@ -588,8 +588,8 @@ static void model_fold(const struct round *w, const struct total *total, const s
 struct finished {
     float *out; /* [value_dim] */
     float lse;
-    bool finite, has_log; /* finite: all of out is finite; has_log: l is not subnormal, else no log
-                             is promised */
+    bool finite, has_log; /* finite: all of out is finite; has_log: lse is promised, because l is
+                             not subnormal */
 };
 
 static void set_result(struct finished *row, int64_t c, float quotient)

@@ -30,20 +30,21 @@
  * 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u of log2 e and the error
  * of the rounding from binary64. Its v is 0.
  *
- * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact but
- * for e. h_l counts the roundings of a weight on its way into l, the sum of the weights: one for
- * each addition of its block except the first, which adds to 0, and one for each block of its chunk
- * except the first. Only keys that the row sees count, so h_l is at most 127 + 3. On its way into
- * o, the weighted sum of v, a weight is also rounded in the product with v: h_o = h_l + 1. Each
- * product with v and each block can lose e. Later rescales only make this loss smaller.
+ * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact
+ * except for the loss e. h_l counts the roundings of a weight on its way into l, the sum of the
+ * weights: one for each addition of its block except the first, which adds to 0, and one for each
+ * block of its chunk except the first. Only keys that the row sees count, so h_l is at most 127 +
+ * 3. On its way into o, the weighted sum of v, a weight is also rounded in the product with v: h_o
+ * = h_l + 1. Each product with v and each block can lose e. Later rescales only make this loss
+ * smaller.
  *
  * Chunks, in binary64. The state of the first chunk becomes the total unchanged. The state of each
  * other chunk is multiplied by a power of 2. This product is exact: the state has 24 bits, none of
  * them below 2^-149, and the factor is 0 or at least 2^-100. The sum of the state and the rescaled
  * total is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. The sum of the sink and l is
  * rounded once as well; to o the sink adds 0. Only the number of these roundings grows with the
- * number of keys. For 2^22 keys their error is 2^-40, which is tiny beside u. A total that is
- * rescaled again and again can become subnormal and lose 2^-1075 with each chunk and the sink.
+ * number of keys. For 2^22 keys their error is 2^-40, which is tiny compared with u. A total that
+ * is rescaled again and again can become subnormal and lose 2^-1075 with each chunk and the sink.
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
  * W with P and W in binary64. P and W are sums of the same weights, so the element has the h_l
@@ -75,8 +76,8 @@
  * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
  * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.
  *
- * The oracle's own roundings, of 2^-53 or 2^-64, are tiny beside u. The factor OWN_ERROR covers
- * them.
+ * The oracle's own roundings, of 2^-53 or 2^-64, are tiny compared with u. The factor OWN_ERROR
+ * covers them.
  */
 #include "tests/oracle/oracle.h"
 

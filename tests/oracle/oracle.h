@@ -40,14 +40,14 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
  * of every score, weight and product, and one of every subnormal product. This unit assumes that
  * |V| is about the same for all keys. If the key with nearly all the weight has a V of 0, the
  * element comes from the other keys. Then S hardly counts the scores of these keys, and the unit
- * does not count weights that are too small to be kept. element->unit covers this case. It has u (A
- * + max(A S, sum_j w_j |v_j| S_j)) in place of u A (1 + S), and adds the largest loss of the small
- * weights. */
+ * does not count weights that are too small to be kept. element->unit covers this case. In
+ * element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), and the
+ * largest loss of the small weights is added. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The
- * quotient is at most 1 unless the result is wrong. It is infinite if the result should be NaN or
- * infinite and is not. */
+ * quotient is at most 1 unless the result is wrong. If the true value is NaN or infinite, but the
+ * result is not, the quotient is infinite. */
 double oracle_judge(const struct oracle_element *truth, attnkit_type type, double result);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attnkit_merge has the bits of the stated order of sums on every instruction set, for any layout,
- * in place and by any threads. Other tests check the results of special parts.
- * tests/api/merge_api.c has the refusals and tests/accuracy/merge_accuracy.c the errors.
+ * in place and by any threads. The tests also check the results of special parts.
+ * tests/api/merge_api.c tests which calls are refused, and tests/accuracy/merge_accuracy.c tests
+ * the error of results.
  */
 #include <setjmp.h>
 #include <stdarg.h>

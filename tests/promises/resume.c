@@ -2,8 +2,9 @@
  *
  * Attention over the keys in parts: each call continues from the state of the call before it. The
  * last call, or one more call without keys, gives the result. The result has the bits of a single
- * call. The cases have few rows and many, causal or not, rows that see no key of a part, every
- * element type, one thread and several. A case is drawn from its number.
+ * call. The cases have few or many rows, with and without a causal mask, and rows that see no key
+ * of a part. They have every element type, and one or several threads. A case is drawn from its
+ * number.
  */
 #include <setjmp.h>
 #include <stdarg.h>

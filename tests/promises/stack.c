@@ -3,7 +3,8 @@
  * A call needs at most 64 KiB of stack. Each public call, its workspace query, its plan and a run
  * of the plan are made on a thread with a stack of 64 KiB, which ends at an unmapped page. The
  * tests use every option, in prefill and decode, on every instruction set, or on the named one.
- * They print the most bytes of stack in use, including the bytes of the thread itself.
+ * They print the largest number of bytes of stack in use, including the bytes that the thread
+ * itself needs.
  */
 #include <setjmp.h>
 #include <stdarg.h>

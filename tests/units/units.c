@@ -214,9 +214,9 @@ static int chain_differs(int least_q, int least_k)
     return differ;
 }
 
-/* Checks when a chain of fused multiply-adds has the bits of VDPBF16PS. It must have them if the
- * exponents of q and k add up to at least LEAST_SUM and no element is subnormal. With a smaller
- * sum, or with subnormal elements, it must have other bits. */
+/* Checks when a chain of fused multiply-adds has the bits of VDPBF16PS. Every chain must have these
+ * bits if the exponents of q and k add up to at least LEAST_SUM and no element is subnormal. With a
+ * smaller sum, or with subnormal elements, some chains must have other bits. */
 static bool check_chain(void)
 {
     bool ok = true;
