@@ -63,8 +63,8 @@ explain() {
     esac
 }
 
-# Prints the TAP line of one model. If it failed, prints the whole output, too. The output has qemu's warnings of features that
-# qemu lacks, because such a feature may be the cause.
+# Prints the TAP line of one model. If the probe failed, also prints its whole output. The output has qemu's warnings about
+# features that qemu lacks, because a missing feature may be the cause.
 check_model() { # RUNNER PROBE MODEL ISA
     local status=0 output
     output=$("$1" "$3" "$2" "$4" 2>&1 </dev/null) || status=$?
