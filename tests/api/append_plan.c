@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned appends: a run writes the bytes that a single call writes, with as many batch entries,
- * rows and threads as planned or fewer, and with the plan at any address. Several threads may run
- * one plan at once. A refused plan or run writes nothing, and its message names the argument.
+ * Tests planned appends. A run writes the bytes that a single call writes. A run has as many batch
+ * entries, rows and threads as planned, or fewer, and its plan lies at any address. Several threads
+ * may run one plan at once. A refused plan or run writes nothing, and its message names the
+ * argument.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned linear maps: a run has the bits of a single call, with as many rows and threads as
- * planned or fewer, and with the plan at any address. Several threads may run one plan at once. A
- * refused plan or run writes nothing, and its message names the argument.
+ * Tests planned linear maps. A run has the bits of a single call. A run has as many rows and
+ * threads as planned, or fewer, and its plan lies at any address. Several threads may run one plan
+ * at once. A refused plan or run writes nothing, and its message names the argument.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -112,8 +112,8 @@ class Changes(unittest.TestCase):
         self.assertGreaterEqual(found, 54)
 
     def test_noise_has_no_steps(self):
-        """By design, a step is found in one series of noise in a hundred. The probability that more than 10 of
-        400 have a step is 0.3 %."""
+        """By design, one of a hundred series of pure noise shows a step. The probability that more than 10 of 400 have
+        a step is 0.3 %."""
         lots = random.Random(6)
         false = sum(bool(changes.find([lots.gauss(80, 0.8) for _ in range(40)])) for _ in range(400))
         self.assertLessEqual(false, 10)

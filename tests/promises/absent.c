@@ -23,8 +23,9 @@
 
 enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
 
-/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
- * instruction set takes. */
+/* Numbers of query rows. Calls of several rows have two query heads for each KV head, and therefore
+ * twice as many rows for a KV head: 6 are a few rows, 70 are more than a panel of any instruction
+ * set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* How K and V are stored. */
