@@ -197,8 +197,8 @@ static void map_places(void)
             0);
 }
 
-/* Fills a place with bytes that are NaN in every type with NaN. Returns `bytes` bytes of it, at its
- * edge or up to 15 elements of `align` bytes from its edge. */
+/* Fills a place with bytes that are NaN in every type that has NaN. Returns the address of `bytes`
+ * bytes in the place, at its edge or up to 15 elements of `align` bytes from its edge. */
 static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
 {
     if (!places)

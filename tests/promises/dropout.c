@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which weights dropout drops: a test for each sentence of docs/semantics.md, on every instruction
- * set, or on the named one, against the Philox4x32-10 of tests/support. Every score is 0 and V is
- * the unit matrix, so that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at
- * all others.
+ * Tests which weights dropout drops. There is a test for each sentence of docs/semantics.md on
+ * dropout. The tests run on every instruction set, or on the named one, and compare with the
+ * Philox4x32-10 of tests/support. Every score is 0 and V is the unit matrix, so that a row of n
+ * keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all others.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees: a test for each sentence of docs/semantics.md, on every instruction set,
- * or on the named one. Every score is 0 and V is the unit matrix, so that a row that sees n keys is
- * exactly 1 / n at each of them and 0 at all other keys.
+ * Tests which keys a row sees. There is a test for each sentence of docs/semantics.md on
+ * visibility. The tests run on every instruction set, or on the named one. Every score is 0 and V
+ * is the unit matrix, so that a row that sees n keys is exactly 1 / n at each of them and 0 at all
+ * other keys.
  */
 #include <setjmp.h>
 #include <stdarg.h>
