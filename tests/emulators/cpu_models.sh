@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks the choice of kernels on processors that this machine does not have. The script runs a probe under qemu's user mode, on
-# one processor model after the other, as `PROBE EXPECTED_ISA`. The exit status of the probe is 0 if the library chose this
-# instruction set and a small attention has the right result. Prints one TAP line for each model.
+# Checks the choice of kernels on processors that this machine does not have. The script runs a probe under qemu's user
+# mode, on one processor model after the other, as `PROBE EXPECTED_ISA`. The exit status of the probe is 0 if the
+# library chose this instruction set and a small attention has the right result. Prints one TAP line for each model.
 set -euo pipefail
 
 readonly usage_error=2 not_available=98
@@ -63,8 +63,8 @@ explain() {
     esac
 }
 
-# Prints the TAP line of one model. If the probe failed, also prints its whole output. The output has qemu's warnings about
-# features that qemu lacks, because a missing feature may be the cause.
+# Prints the TAP line of one model. If the probe failed, also prints its whole output. The output has qemu's warnings
+# about features that qemu lacks, because a missing feature may be the cause.
 check_model() { # RUNNER PROBE MODEL ISA
     local status=0 output
     output=$("$1" "$3" "$2" "$4" 2>&1 </dev/null) || status=$?
