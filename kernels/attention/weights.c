@@ -25,7 +25,7 @@ struct weighing {
     float *bias;                                /* [KEY_BLOCK][lanes] */
     float *lines;                               /* [lanes][KEY_BLOCK] */
     float *wide;                                /* K of a block, or q */
-    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare is a sum that is not used */
+    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare: a row_sum that is not used */
     struct key_set keys[MAX_LANES];             /* the keys of the block that get a value */
 };
 

@@ -31,7 +31,7 @@ static inline __attribute__((always_inline)) void multiply_dim(const float *q_t,
     }
 }
 
-/* Multiplies `dims` dimensions from q_t and `key` on. */
+/* Multiplies `dims` dimensions. The first dimension is at q_t and at `key`. */
 static inline __attribute__((always_inline)) void multiply_dims(const float *q_t, const float *key,
                                                                 ptrdiff_t stride, int64_t dims,
                                                                 floats acc[MAX_HEIGHT][VECTORS],

@@ -30,7 +30,8 @@ struct factors {
     struct wide total, chunk;
 };
 
-/* Replaces M by the larger maximum. Returns the factors for the old and the new sums. */
+/* Replaces M by the larger maximum. Returns the factors for the sums of the total and of the
+ * chunk. */
 static inline struct factors fold_max(float *row_max, const float *chunk_max)
 {
     const floats max = load_aligned(row_max), other = load_aligned(chunk_max);
@@ -165,8 +166,8 @@ static inline __attribute__((always_inline)) floats quotients(const enum numbers
                             : result(load_aligned(o), p->divisor);
 }
 
-/* Computes up to VECTOR columns from `column` on, transposes them so that a register holds a row,
- * and stores the rows. Returns `spoilt`, after spoiling each lane that has a value that is not
+/* Computes up to VECTOR columns from `column` on. Transposes them so that a register holds a row,
+ * and stores the rows. Returns `spoilt` after it has spoilt each lane with a value that is not
  * finite. */
 static inline __attribute__((always_inline)) floats finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
@@ -249,7 +250,7 @@ uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out,
     return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
-/* Stores a row of the result. Returns `spoilt`, after spoiling each lane that has a value that is
+/* Stores a row of the result. Returns `spoilt` after it has spoilt each lane with a value that is
  * not finite. */
 static inline floats finish_row(const float *o, floats divisor, int64_t n, float *out,
                                 floats spoilt)

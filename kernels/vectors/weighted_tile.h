@@ -29,7 +29,8 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* Adds the products of `keys` keys from p and `line` on. */
+/* Adds the products of `keys` keys. The weights of the first key are at p, and its part of V is at
+ * `line`. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,
                                                                 floats acc[MAX_HEIGHT][VECTORS],
