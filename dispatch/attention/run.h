@@ -12,7 +12,8 @@
 struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
-    const struct schedule *schedule; /* the plan's, or own_schedule for other lengths or threads */
+    const struct schedule
+        *schedule; /* plan->schedule, or own_schedule if lengths or threads are not as planned */
     const struct steal *steal;
     struct schedule own_schedule;
     struct steal own_steal;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of rows with one stride, and the element types of weights. The calls around attention
- * share them.
+ * Matrices whose rows are one stride apart, and the element types of weights. Linear maps, packing,
+ * embeddings and layers share these functions.
  */
 #ifndef ATTNKIT_MATRIX_H
 #define ATTNKIT_MATRIX_H

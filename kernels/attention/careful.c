@@ -192,7 +192,7 @@ static const float *v_row(const struct careful *w, int64_t block, int key)
         .first;
 }
 
-/* Adds a block to P, which is at w->exact, and to W, which is *sum, by step 9. */
+/* Adds a block to P, which is in w->exact, and to W, which is *sum, by step 9. */
 static void add_block(const struct careful *w, int64_t block, float *row_max, double *sum)
 {
     const float before = *row_max;
@@ -217,7 +217,7 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
     }
 }
 
-/* Computes P / W for all columns of the chunk that begins at key `first`, at w->exact. */
+/* Computes P / W for all columns of the chunk that begins at key `first`, in w->exact. */
 static void take_mean(const struct careful *w, int64_t first)
 {
     float row_max = -INFINITY;

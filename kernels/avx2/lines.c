@@ -2,7 +2,7 @@
  *
  * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
  * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
- * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * row and block that has a bias. The issue of instructions is the bound: a vector of a bias with a
  * slope takes a dozen.
  */
 #include "kernels/avx2/avx2.h"
@@ -46,9 +46,9 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     }
 }
 
-/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys;
- * lanes without a bit get any number. The place of a key's number is the count of set bits before
- * the key: the bits become bytes, and a multiplication sums the bytes. */
+/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys.
+ * Lanes whose bits are not set get any number. The place of a key's number is the count of set bits
+ * before the key. To count them, the bits become bytes, and a multiplication sums the bytes. */
 static inline __m256 spread(__m256 numbers, uint64_t bits)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -66,8 +66,8 @@ void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
         uint64_t bits = keys[i], own_bits = own[i];
         for (int j = 0; j < 64; j += VECTOR, bits >>= VECTOR, own_bits >>= VECTOR) {
             const uint64_t these = bits & 0xff;
-            /* At most 64 i + j numbers have been read before, one for each key, so that reading a
-             * whole vector stays in the line. */
+            /* At most 64 i + j numbers have been read before, one for each key, so reading a whole
+             * vector stays in the line. */
             __m256 x = _mm256_loadu_ps(numbers);
             if (these != 0xff)
                 x = spread(x, these);
