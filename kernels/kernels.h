@@ -34,7 +34,8 @@ enum {
     ROW_GROUP = 8,        /* most rows of x in a group of struct product */
 };
 
-/* The type of the elements of a row. Each constant is equal to its constant of attnkit_type. */
+/* The type of the elements of a row. Each constant equals the constant of attnkit_type that has its
+ * name. */
 enum type {
     TYPE_F32,
     TYPE_F16,
@@ -257,9 +258,9 @@ struct decode_block {
      * weights have been summed. */
     const float *const *keep;
     /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
-     * the tile prefetches rows. While it works on K, it prefetches the rows of V in `with_k`, of
-     * this block or the next, as many as there are keys. While it works on V, it prefetches the
-     * `next_keys` rows of K in `next_k`. */
+     * the tile prefetches rows. While it works on K, it prefetches the rows of V in `with_k`, one
+     * for each key. They are rows of this block or of the next block. While it works on V, it
+     * prefetches the `next_keys` rows of K in `next_k`. */
     bool far;
     bool large; /* K and V of a head are more than L2 keeps */
     int next_keys;
@@ -522,7 +523,8 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. Lanes are `vector` heads. Rows and keys are at most lanes / vector. ----------- */
+    /* Few keys. Lanes are heads: `vector` of them. Rows and keys are at most lanes / vector.
+     * ----------- */
 
     /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,

@@ -29,7 +29,7 @@ struct cache {
     struct strides stride; /* with pages, stride.batch is from page to page; if tiled, stride.row is
                               from tile to tile */
     enum type type;
-    bool tiled; /* as in struct key_rows; pages then have whole tiles; sequences are not packed /
+    bool tiled; /* as in struct key_rows; then pages have whole tiles and nothing is packed */
     int64_t dim;
     const char *scales; /* if has_scales(type): a float for each scale_group elements of a row */
     struct strides scale_stride;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for few query rows of a KV head, above all for a decoding step: one walk over the keys,
- * with one call of a fused tile for each block. dispatch/attention/schedule.c calls this file for
- * whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and careful.c for a
- * chunk of a row's keys.
+ * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
+ * keys once, with one call of a fused tile for each block. dispatch/attention/schedule.c calls this
+ * file for whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and
+ * careful.c for a chunk of a row's keys.
  */
 #include <math.h>
 #include <string.h>
@@ -436,9 +436,9 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
 }
 
 /* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
- * end of all keys. Without turns the result is the block that comes next in any walk. With turns it
- * is the next block of the first head, which stands for all heads: room->turn says which part of it
- * walk i prefetches. */
+ * end of all keys. Without turns the result is the block that comes next in any walk. With turns
+ * the result is the next block of the first head, which stands for all heads. room->turn then says
+ * which part of the block walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -452,7 +452,7 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
 }
 
 /* Walks over a chunk of the keys, block by block. The walks take turns, so that heads whose keys
- * share a page of memory use it while it is in a cache. */
+ * share a page of memory use the page while it is in a cache. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
                          struct walk *walks, int count, int64_t first, struct common *common)
 {

@@ -279,7 +279,7 @@ bool attnkit_bias_lines_differ(const struct attention *a)
     return a->extras.slopes || a->extras.bias_scales || attnkit_heads_differ(a);
 }
 
-/* Returns x in the unit of the scores, which is multiplied by log2 e if in_log2. */
+/* Returns x in the unit of the scores: x times log2 e if in_log2, else x. */
 static float with_unit(float x, bool in_log2)
 {
     return in_log2 ? (float)((double)x * LOG2_E) : x;

@@ -100,8 +100,8 @@ static inline int32_t visible_in_block(int64_t end, int64_t block)
     return keys < 0 ? 0 : keys < KEY_BLOCK ? (int32_t)keys : KEY_BLOCK;
 }
 
-/* Returns the keys that any of several positions sees. `first` and `last` are the keys of the first
- * and the last position. */
+/* Returns the keys that at least one of several positions sees. `first` and `last` are the keys
+ * that the first and the last position see. */
 static inline struct visible all_visible(struct visible first, struct visible last)
 {
     return (struct visible){last.keep, first.first, last.end};

@@ -84,7 +84,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns the floats of scratch that masks take. */
+/* Returns the number of floats of scratch that masks take. */
 static int64_t mask_floats(const struct attention *a, int lanes)
 {
     const int64_t seen = ROW_BLOCK * sizeof(struct seen) / sizeof(float);
@@ -471,7 +471,7 @@ static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool
     return key_set_of(0, visible_in_block(last_end(w), first));
 }
 
-/* Returns whether a block follows the block at key `first` whose rows most likely are one stride
+/* Returns whether a block follows the block at key `first`, and its rows most likely are one stride
  * apart in memory. */
 static bool has_next_block(const struct prefill *w, int64_t first)
 {

@@ -85,8 +85,8 @@ static inline double factorial_series(int first, int step, double x)
 /* Returns 2^x for -1024 <= x <= 0, with an error of at most 3 u unless the result is subnormal. The
  * result is 2^n e^t with n the integer nearest to x and t = (x - n) ln 2, |t| < 0.3466. t has an
  * error of 1.4 u: 1 u from its product, and 0.4 u from the constant ln 2. The series adds 1.5 u,
- * and its product with t adds 1 u. Of these errors of e^t - 1 at most 0.42 counts. The sum with 1
- * adds 1 u. */
+ * and its product with t adds 1 u. |e^t - 1| is at most 0.42 of e^t, so at most 0.42 of these
+ * errors counts. The sum with 1 adds 1 u. */
 static inline double exp2_of(double x)
 {
     const int n = (int)(x - 0.5);
@@ -150,8 +150,8 @@ struct sin_cos {
  * <= pi / 4, has an error of 3.4 u: 2 u from quarter_turns, 1 u from its product with pi / 2, and
  * 0.4 u from the constant pi / 2. The relative error of r changes sin r by at most the same
  * relative amount, and cos r by at most r tan r <= 0.79 of this amount. In sin = r + r^3 (...) the
- * second term is at most 0.12 of the result and adds an error of 5 u of its own size. In cos = 1 +
- * r^2 (...) the second term is at most 0.42 of the result and adds an error of 3 u of its own size.
+ * second term is at most 0.12 of the result, and its operations have an error of 5 u. In cos = 1 +
+ * r^2 (...) the second term is at most 0.42 of the result, and its operations have an error of 3 u.
  * Each sum adds 1 u. */
 static inline struct sin_cos sin_cos_of(double x)
 {

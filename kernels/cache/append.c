@@ -73,8 +73,8 @@ static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
     return at.outer * s.batch + head * s.head + at.row * s.row;
 }
 
-/* Converts one head's row to the type of dst. The elements of the result are adjacent, also for a
- * tiled dst. */
+/* Converts one head's row to the type of dst. The elements of the result are adjacent, even if dst
+ * is tiled. */
 static void convert_row(const struct append *a, const struct kernels *kernels, struct turn turn,
                         const char *src, char *dst, float *scales, float *x)
 {

@@ -2,7 +2,7 @@
  *
  * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
  * head_out computes the result of one head, out = (chain over keys of fma(p, v, .)) / l + 0, with
- * value columns in the lanes. heads.c of kernels/attention calls both; the heads.c of an
+ * value columns in the lanes. heads.c of kernels/attention calls both functions. The heads.c of an
  * instruction set includes this file.
  */
 #ifndef ATTNKIT_VECTORS_HEADS_H

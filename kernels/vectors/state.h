@@ -154,7 +154,7 @@ struct part {
     float *const *out;
 };
 
-/* Returns a column of the result. */
+/* Returns column `column` of the result, for the lanes of the part. */
 static inline __attribute__((always_inline)) floats quotients(const enum numbers numbers,
                                                               const struct part *p, int64_t column)
 {
@@ -186,7 +186,7 @@ static inline __attribute__((always_inline)) floats finish_tile(const enum numbe
     return spoilt;
 }
 
-/* Returns a bit for each lane, as finish does. */
+/* Finishes all columns of a part. Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
 finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
 {

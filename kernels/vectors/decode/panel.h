@@ -19,7 +19,7 @@ struct panel {
     int32_t visible[PANEL_ROWS];
     int first;        /* the row of the block that is row 0 of the panel */
     int rows;         /* <= PANEL_ROWS */
-    int fewest, most; /* of visible */
+    int fewest, most; /* the fewest and the most keys that a row sees */
     bool far; /* K and V are in no near cache; set only for the first panel of a block, which loads
                  them */
 };
@@ -31,7 +31,7 @@ struct weights {
     float rescale[PANEL_ROWS];
 };
 
-/* Returns the number of rows to compute, because 3 rows are computed as 4. */
+/* Returns the number of rows that a tile computes: 3 rows are computed as 4. */
 static inline int computed_rows(const struct panel *panel)
 {
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
