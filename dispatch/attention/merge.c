@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call that merges partial results of attention: checks every argument, cuts the rows
- * into shares of equal size and runs them.
+ * The public call that merges partial results of attention: checks every argument, divides the rows
+ * into shares of about equal size, and runs the shares.
  */
 #include "kernels/attention/merge.h"
 

@@ -177,7 +177,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* counted among the item's chunks; at most its index */
+    int64_t step, first_chunk; /* first_chunk: number of the first of these chunks among the chunks
+                                  that the item sees; at most the index of that chunk */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -69,10 +69,10 @@ load_units(const enum type type, const char *const *key, int64_t at, __m256 unit
 
 /* A signed byte becomes a float in two steps: a shuffle moves it to its place in 32 bits, then a
  * second step makes it a number. For TYPE_I8 its place is the upper byte. A conversion then gives
- * UPPER_BYTE times the number, for which the scale is divided by UPPER_BYTE. For TYPE_Q8_0 its
- * place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add
- * with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because
- * BYTE_ZERO has 9 bits. */
+ * UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For TYPE_Q8_0 its place is
+ * the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add with the
+ * scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because BYTE_ZERO has 9
+ * bits. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 

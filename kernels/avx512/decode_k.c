@@ -97,8 +97,8 @@ static inline __attribute__((always_inline)) void interleave_pairs(const int bit
 }
 
 /* Joins the halves of TYPE_F16. Each 64 bits of a and b are an element of 4 keys. An element of all
- * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the same place in b. The next
- * element comes after it. */
+ * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the 64 bits at the same place of
+ * b. In the result, the next element of all keys follows. */
 static inline __m512i join_keys(__m512i a, const int at, __m512i b)
 {
     const __m512i from =
@@ -167,7 +167,7 @@ struct scales {
 
 /* Scales of the next blocks of TYPE_Q8_0, as binary16. They are collected in memory, because moving
  * a binary16 number into a vector takes an FMA port. They are collected a step or more before they
- * are needed, because the load of all waits until each store has reached the cache. */
+ * are needed, because the load of all scales waits until each store has reached the cache. */
 struct next_blocks {
     _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
@@ -262,7 +262,8 @@ static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, co
 static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
                                                                __m512 scale)
 {
-    const int place = 0x00808080 | i << 24, next = 4 << 24; /* for a shuffle; the others are 0 */
+    const int place = 0x00808080 | i << 24,
+              next = 4 << 24; /* places for the shuffle; all other bytes become 0 */
     const __m512i moved =
         i == 0   ? _mm512_slli_epi32(bits, 24)
         : i == 3 ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xff000000))
@@ -339,8 +340,8 @@ place_after(const enum type type, const struct key_rows *k, const char *const *k
     return (struct place){next, bytes_of(type, then - end) + scale};
 }
 
-/* Returns whether a step is transposed during the FMAs of the step before it. binary32 has more
- * shuffles than FMAs, and its shuffles wait longer for memory. */
+/* Returns whether a step is transposed during the FMAs of the step before it. This is not done for
+ * binary32, which has more shuffles than FMAs, and whose shuffles wait longer for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
@@ -410,9 +411,9 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 }
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
- * Returns the number of elements that are done. It is used only for rows that share sets of L1.
- * Other rows would take a tenth more time if they stay in L1, because the FMAs wait longer when a
- * whole line is transposed. */
+ * Returns the number of elements that are done. The function is used only for rows that share sets
+ * of L1. Other rows would take a tenth more time if they stay in L1, because the FMAs wait longer
+ * when a whole line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,

@@ -14,7 +14,7 @@ enum {
     MAX_SCALES = 2, /* scales of TYPE_Q8_0 of a key in a tile */
 };
 
-/* Returns the keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
+/* Returns the number of keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
  * together. */
 static inline int keys_of_step(const enum type type)
 {
@@ -49,8 +49,8 @@ static inline const char *columns_of(const char *const *row, const struct column
 
 /* The scales of TYPE_Q8_0 for the keys of a step, and as binary16 for the keys of the next step.
  * The next scales are collected in memory, because moving a binary16 number into a vector takes an
- * FMA port. They are collected long before they are needed, because the load of all waits until
- * each store has reached the cache. */
+ * FMA port. They are collected long before they are needed, because the load of all scales waits
+ * until each store has reached the cache. */
 struct scales {
     _Alignas(32) float of[MAX_STEP][MAX_SCALES];
     _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
