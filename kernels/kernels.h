@@ -208,7 +208,7 @@ struct bias_line {
     float least;         /* finite */
     bool sloped;
     float slope;
-    int64_t distance;              /* of key 0; distance + i becomes INT64_MAX if it overflows */
+    int64_t distance; /* distance of key 0; distance + i becomes INT64_MAX if it overflows */
     uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
 };
 

@@ -35,7 +35,7 @@ struct tail {
     _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one are claimed */
     _Alignas(CACHE_LINE) int64_t queues;
     int64_t groups, units, slots;
-    int64_t state_floats, total_doubles; /* of the largest group: its state and its total */
+    int64_t state_floats, total_doubles; /* sizes of the state and the total of the largest group */
 };
 
 static int64_t smaller(int64_t a, int64_t b)

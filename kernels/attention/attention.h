@@ -29,7 +29,8 @@ struct cache {
     struct strides stride; /* with pages, stride.batch is from page to page; if tiled, stride.row is
                               from tile to tile */
     enum type type;
-    bool tiled; /* as in struct key_rows; then pages have whole tiles and nothing is packed */
+    bool tiled; /* as in struct key_rows; if true, pages have whole tiles, and sequences are not
+                   packed */
     int64_t dim;
     const char *scales; /* if has_scales(type): a float for each scale_group elements of a row */
     struct strides scale_stride;
@@ -42,7 +43,7 @@ struct mask {
     struct strides stride;
     int64_t columns; /* keys from this column on are masked */
     bool ignores;    /* true masks a key */
-    enum type type;  /* of the elements, if they are numbers */
+    enum type type;  /* type of the elements, if they are numbers */
 };
 
 /* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
@@ -54,7 +55,7 @@ struct extras {
     bool any; /* whether any option below is used; sinks and weights do not count, because they come
                  after the walk over the keys */
     bool window;
-    int64_t left, right;             /* of the window, not negative; INT64_MAX: no bound */
+    int64_t left, right;             /* bounds of the window, not negative; INT64_MAX: no bound */
     bool has_right;                  /* whether the window has a right bound */
     int64_t keep_first;              /* keys that are in every window, by absolute index */
     const int32_t *q_docs, *kv_docs; /* NULL: no documents */
@@ -72,14 +73,14 @@ struct extras {
     enum weights_kind weights_kind;
     char *weights; /* NULL: not asked for */
     struct strides weights_stride;
-    float scale; /* of scores in natural units, not in log2 */
+    float scale; /* scale of scores in natural units, not in log2 */
     float cap;
 };
 
 /* A cache whose cells hold keys in any order; see cells.h. */
 struct cells {
-    struct ints index;        /* of the key in each cell, -1: empty; no array: cell j has key j */
-    int64_t stride;           /* integers from entry to entry */
+    struct ints index; /* index of the key in each cell, -1: empty; no array: cell j has key j */
+    int64_t stride;    /* integers from entry to entry */
     struct cell_table *table; /* the thread's own table; NULL until there is memory */
 };
 
@@ -100,12 +101,12 @@ struct attention {
     struct total before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;     /* whether the offset of q is kv_len of the sequence - q_len; else it is
-                              q_offsets or 0 */
-    struct ints kv_lens;   /* or none */
-    struct ints q_starts;  /* or none; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
-    struct ints kv_starts; /* or none; packed tensors have q_len or kv_len rows and no batch */
-    struct ints q_offsets; /* or none */
+    bool bottom_right;    /* whether the offset of q is kv_len of the sequence - q_len; else it is
+                             q_offsets or 0 */
+    struct ints kv_lens;  /* optional */
+    struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
+    struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
+    struct ints q_offsets; /* optional */
     struct extras extras;
 };
 
@@ -175,7 +176,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 /* The states of consecutive chunks, `step` floats apart. They have no meaning after they have been
  * joined. */
 struct chunk_run {
-    double *total; /* over all chunks before these; after joining, also over these chunks */
+    double
+        *total; /* the total over all chunks before these; after joining, also over these chunks */
     float *states;
     int64_t step, first_chunk; /* first_chunk: number of the first of these chunks among the chunks
                                   that the item sees; at most the index of that chunk */

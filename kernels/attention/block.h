@@ -65,8 +65,9 @@ struct row_room {
     struct row_list seen_k, seen_v;
     const char *part_v[KEY_BLOCK]; /* the part of V that this head prefetches */
     int next;                      /* which of the two lists in k is for the next block */
-    int turn, turns;               /* this head's number, and the number of heads; else 0 and 1 */
-    struct key_range known;        /* the keys whose rows are in k[next], or none */
+    int turn, turns; /* this head's number among the heads that prefetch together, and the number of
+                        these heads; 0 and 1 if there are none */
+    struct key_range known; /* the keys whose rows are in k[next], or none */
     struct wide wide;
     const float *zeros; /* a row of V with zeros */
 };

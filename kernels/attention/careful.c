@@ -23,8 +23,8 @@ struct careful {
     struct place place;
     float *k_t;         /* [head_dim][vector] */
     double *exact;      /* [value_dim]: o of the chunk as it folds in */
-    struct total total; /* of one row */
-    struct state chunk; /* of one row, laid out as in decode */
+    struct total total; /* total of the row */
+    struct state chunk; /* state of the row, laid out as in decode */
     const float *q;     /* the row */
     float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
     char *rest;         /* scratch for decode */

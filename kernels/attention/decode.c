@@ -260,7 +260,7 @@ static void look(struct masked_block *m)
  * prefix of the keys that the rows see together. */
 struct run {
     int first, end;      /* rows */
-    struct key_set seen; /* by any of the rows */
+    struct key_set seen; /* keys that any of the rows sees */
     struct key_set
         listed;  /* keys that the tile reads: the seen keys, or whole tiles of K with seen keys */
     bool biased; /* some listed keys are not seen, or something is added to scores */
@@ -436,9 +436,9 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
 }
 
 /* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
- * end of all keys. Without turns the result is the block that comes next in any walk. With turns
- * the result is the next block of the first head, which stands for all heads. room->turn then says
- * which part of the block walk i prefetches. */
+ * end of all keys. If room->turns is 1, the result is the block that comes next in any walk. If
+ * room->turns is larger, the result is the next block of the first head, which stands for all
+ * heads. room->turn then says which part of the block walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {

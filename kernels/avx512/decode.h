@@ -22,7 +22,7 @@ struct ahead {
     const char *stop;  /* the end of the current row, or of the page if that comes first */
     bool pages;        /* the pages that come later are prefetched, too */
     bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
-    int64_t bytes;     /* of each row */
+    int64_t bytes;     /* bytes of each row */
     int64_t due, pace; /* in 256ths of a cache line: lines that are due, and lines for each call */
 };
 

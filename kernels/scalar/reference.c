@@ -18,7 +18,7 @@ struct buffers {
     double *exact;           /* [value_dim], o of a chunk as it folds into the total */
     float *chunk;            /* [value_dim], o of a chunk */
     float *column_sums;      /* [value_dim], sums of the block */
-    float *q, *k, *v;        /* one row each */
+    float *q, *k, *v;        /* one row of each */
     int64_t key[KEY_BLOCK];  /* the seen keys of the block */
     float p[KEY_BLOCK];      /* the weights of these keys, before dropout: the terms of l */
     float weight[KEY_BLOCK]; /* the weights of these keys, after dropout: the factors of V */
