@@ -176,8 +176,7 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 /* The states of consecutive chunks, `step` floats apart. They have no meaning after they have been
  * joined. */
 struct chunk_run {
-    double
-        *total; /* the total over all chunks before these; after joining, also over these chunks */
+    double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
     int64_t step, first_chunk; /* first_chunk: number of the first of these chunks among the chunks
                                   that the item sees; at most the index of that chunk */
