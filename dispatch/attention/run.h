@@ -13,7 +13,7 @@ struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
     const struct schedule
-        *schedule; /* plan->schedule, or own_schedule if lengths or threads are not as planned */
+        *schedule; /* the planned one; own_schedule if lengths or threads differ */
     const struct steal *steal;
     struct schedule own_schedule;
     struct steal own_steal;

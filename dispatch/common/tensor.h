@@ -46,8 +46,7 @@ struct memory {
     const struct tensor *tensor;
     const void *data;
     int64_t count[3];
-    uintptr_t first,
-        end; /* the first byte, and the byte after the last; equal if there are no bytes */
+    uintptr_t first, end; /* bytes first .. end - 1; equal if there are no bytes */
     /* NULL, or an output that may be this same tensor, with the same row at each index. */
     const struct memory *in_place;
 };

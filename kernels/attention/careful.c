@@ -34,9 +34,8 @@ struct careful {
 struct weights {
     struct key_set seen;
     bool biased;
-    int keys; /* number of seen keys */
-    float p[KEY_BLOCK],
-        weight[KEY_BLOCK]; /* p: the terms of W; weight: the factors of V, after dropout */
+    int keys;                              /* number of seen keys */
+    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* before dropout, for W; after dropout, for V */
 };
 
 /* --- Scratch ---------------------------------------------------------------------------------- */

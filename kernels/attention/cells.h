@@ -17,9 +17,8 @@ enum { MOST_SPREAD = 4 }; /* indices of an entry are at most MOST_SPREAD * kv_le
 /* The keys of a batch entry, from first_key to the last key with a cell. Some of these keys may
  * have no cell. */
 struct key_span {
-    int64_t
-        first_key; /* absolute index: the beginning of the chunk of the first key that has a cell */
-    int64_t keys;  /* their number; 0: no key has a cell */
+    int64_t first_key; /* absolute: where the chunk of the first key with a cell begins */
+    int64_t keys;      /* their number; 0: no key has a cell */
 };
 
 /* A block of an entry's keys. */

@@ -259,11 +259,10 @@ static void look(struct masked_block *m)
 /* Rows that go through a tile together. Either all of them see the same keys, or each row sees a
  * prefix of the keys that the rows see together. */
 struct run {
-    int first, end;      /* rows */
-    struct key_set seen; /* keys that any of the rows sees */
-    struct key_set
-        listed;  /* keys that the tile reads: the seen keys, or whole tiles of K with seen keys */
-    bool biased; /* some listed keys are not seen, or something is added to scores */
+    int first, end;        /* rows */
+    struct key_set seen;   /* keys that any of the rows sees */
+    struct key_set listed; /* keys that the tile reads: seen keys, or whole tiles with seen keys */
+    bool biased;           /* some listed keys are not seen, or something is added to scores */
 };
 
 static bool can_join(struct key_set seen, struct key_set more)

@@ -262,8 +262,7 @@ static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, co
 static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
                                                                __m512 scale)
 {
-    const int place = 0x00808080 | i << 24,
-              next = 4 << 24; /* places for the shuffle; all other bytes become 0 */
+    const int place = 0x00808080 | i << 24, next = 4 << 24; /* bytes of the shuffle; others: 0 */
     const __m512i moved =
         i == 0   ? _mm512_slli_epi32(bits, 24)
         : i == 3 ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xff000000))

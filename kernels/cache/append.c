@@ -16,8 +16,7 @@ struct scratch {
     double *frequency; /* [pairs] */
     float *cos_sin;    /* [2][pairs], of one position */
     float *x;          /* [dim], a head's row as binary32 */
-    float
-        *scales; /* for tiles: the row and its scales as dst would have them if it were not tiled */
+    float *scales;     /* for tiles: the row and its scales as in a dst that is not tiled */
     char *row;
 };
 

@@ -155,8 +155,7 @@ static inline uint16_t f16_from_float(float x)
         half = 0x7e00 | (magnitude >> 13 & 0x3ff);
     else if (magnitude >= 0x47800000) /* 2^16 */
         half = 0x7c00;
-    else if (magnitude <
-             0x38800000) /* 2^-14; the last bit of the sum is worth 2^-24, as in a subnormal */
+    else if (magnitude < 0x38800000) /* 2^-14; the last bit of the sum is worth 2^-24 */
         half = bits_from_float(float_from_bits(magnitude) + 0.5f) - 0x3f000000;
     else
         half = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
