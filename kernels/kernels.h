@@ -308,8 +308,8 @@ struct product {
     ptrdiff_t sums_stride;
     float *y; /* the first output of the first row; may be `sums` */
     ptrdiff_t y_stride;
-    int64_t outs;            /* any number; tiles are whole, but y beyond outs is not touched */
-    const float *bias;       /* [outs], added at the end, or NULL */
+    int64_t outs;      /* any number; the last tile is whole, but y after outs is not touched */
+    const float *bias; /* [outs], added at the end, or NULL */
     struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 
@@ -351,12 +351,12 @@ struct kernels {
     const char *name;
     int vector; /* lanes of a vector; the lanes of a panel are a multiple of it */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
-    /* The most rows that are faster in decode than in a panel: decode_rows if K and V would have to
-     * be widened for a panel, else f32_decode_rows. f32_decode_rows <= decode_rows <=
-     * MAX_DECODE_ROWS. */
+    /* The most rows that are faster in decode than in a panel. decode_rows is for K and V that
+     * would have to be widened for a panel, f32_decode_rows for all others. f32_decode_rows <=
+     * decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
-    /* The most rows of x that are faster in `few_product` than in `product`: matrix_rows for types
-     * that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
+    /* The most rows of x that are faster in `few_product` than in `product`. matrix_rows is for
+     * types that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
      * MAX_MATRIX_ROWS. */
     int matrix_rows, f32_matrix_rows;
 

@@ -49,7 +49,7 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
 {
     struct cell_table *const table = (struct cell_table *)(void *)memory;
     struct parts parts;
-    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that it does not overflow */
+    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that the bytes do not overflow */
     memory += sizeof *table;
     table->spans = (struct key_span *)(void *)memory;
     table->blocks = (struct cell_block *)(void *)(memory + parts.spans);

@@ -18,7 +18,7 @@ enum { MOST_SPREAD = 4 }; /* indices of an entry are at most MOST_SPREAD * kv_le
  * have no cell. */
 struct key_span {
     int64_t first_key; /* absolute: where the chunk of the first key with a cell begins */
-    int64_t keys;      /* their number; 0: no key has a cell */
+    int64_t keys;      /* number of these keys; 0: no key has a cell */
 };
 
 /* A block of an entry's keys. */

@@ -80,7 +80,7 @@ static float split_lse(float lse, float *row_max)
     const double t = (double)lse * LOG2_E;
     const float ceiling = (float)ceil(t);
     if (!(ceiling < INFINITY)) {
-        *row_max = 0.0f; /* any number will do: the sum is NaN, and so is the row */
+        *row_max = 0.0f; /* any number is right here: the sum is NaN, and so is the row */
         return NAN;
     }
     *row_max = ceiling;
