@@ -8,8 +8,8 @@ or on machines of a CPU family.
     tools/floors.py --raise --results FILE ...  writes higher floors, never lower ones
     tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
-A row is measured 5 times; a row that was disturbed or is below its floor is measured again, at most twice (--quick: 3
-times, once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all floors hold; 1 a
+A row is measured 5 times (--quick: 3). A row that was disturbed or is below its floor is measured again, at most twice
+(--quick: once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all floors hold; 1 a
 floor is broken; 2 no floor is broken, but some rows could not be judged; 3 invalid arguments or files; 77 --base
 without a revision finds no revision."""
 

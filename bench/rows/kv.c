@@ -137,7 +137,7 @@ attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
     };
 }
 
-/* Returns the upper bound that attnkit/cache.h gives. */
+/* Returns the upper bound of the workspace that attnkit/cache.h gives. */
 size_t kv_append_workspace(const struct kv_part *part)
 {
     return (size_t)(17 * part->dim + 128);

@@ -39,7 +39,8 @@ enum {
     KIND_LENGTHS = 3,
 };
 
-/* Query rows. A KV head has twice as many: few, and more than a panel of any instruction set. */
+/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
+ * instruction set takes. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)

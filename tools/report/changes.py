@@ -47,7 +47,8 @@ def best_split(values):
 
 
 def is_unlikely(values, separation):
-    """Returns whether at most a share of LEVEL of random orders separates as well. Stops as soon as more do."""
+    """Returns whether at most a share of LEVEL of random orders has a separation as large. Stops as soon as more
+    have."""
     lots, values = random.Random(1), list(values)
     allowed = int(LEVEL * (PERMUTATIONS + 1)) - 1
     for _ in range(PERMUTATIONS):
