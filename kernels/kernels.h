@@ -506,8 +506,7 @@ struct kernels {
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
-    /* Decode. Lanes are keys in scores and columns in weighted V. A state has a line for each row.
-     * ---------------- */
+    /* Decode. Lanes are keys in scores, columns in weighted V. A state has a line for each row. */
 
     /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
@@ -523,8 +522,7 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. Lanes are heads: `vector` of them. Rows and keys are at most lanes / vector.
-     * ----------- */
+    /* Few keys. Lanes are heads: `vector` of them. Rows and keys are at most lanes / vector. --- */
 
     /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,

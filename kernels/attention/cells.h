@@ -24,8 +24,7 @@ struct key_span {
 /* A block of an entry's keys. */
 struct cell_block {
     struct key_set there; /* keys that have a cell */
-    int in_order; /* number of keys, from the block's first key on, whose cells follow one another
-                   */
+    int in_order;         /* number of first keys of the block whose cells follow one another */
 };
 
 struct cell_table {
