@@ -140,10 +140,8 @@ static inline __attribute__((always_inline)) void score_tiles(const enum type ty
                              scores);
 }
 
-static inline __attribute__((always_inline)) void score_keys(const enum type type,
-                                                             const struct panel *panel,
-
-                                                             struct scores *scores, const int rows)
+static inline __attribute__((always_inline)) void
+score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     int key = 0;
     for (; type == TYPE_F32 && rows == 1 && key + TILE_KEYS < panel->most; key += 2 * TILE_KEYS)
