@@ -7,16 +7,18 @@ table.
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
 A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes 16 behind a
-cache of some depth. The candidates are processes of their own that take turns; the table has medians of processor time
-for one thread, and of wall clock time for several threads. docs/llamacpp.md says how to get the backend. If this Python
-has no matplotlib, --write continues in the virtual environment of tools/peers.py.
+cache of some depth. The candidates are processes of their own that take turns, in another order each round; the table
+has medians of processor time for one thread, and of wall clock time for several threads. docs/llamacpp.md says how to
+get the backend. If this Python has no matplotlib, --write continues in the virtual environment of tools/peers.py.
 """
 
 import argparse
 import itertools
-import statistics
+import random
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "llamacpp"))
@@ -25,19 +27,20 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# Title -> (with the backend, -fa on).
-CANDIDATES = {"fa off": (False, 0), "fa on": (False, 1), "attnkit": (True, 1)}
+# Title -> (with the backend, -fa on). The first one fills the cache for all whose cache has the same layout.
+CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """A process, with its cache filled."""
+    """A process, with its cache filled, or read from a file that exists."""
 
-    def __init__(self, program, library, flash, options):
+    def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
         if library:
             environment["GGML_BACKEND_PATH"] = str(library)
         layers, depth, threads, kv = options
-        self.process = subprocess.Popen([program, str(layers), str(depth), str(threads), str(flash), kv],
+        self.process = subprocess.Popen([program, str(layers), str(depth), str(threads), str(flash), kv,
+                                         str(cache)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True, env=environment)
         self.clock = 1 if threads == 1 else 0
@@ -45,7 +48,9 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Has the process take one turn. Returns its milliseconds."""
+        """Has the process take one turn. Returns its milliseconds. Workers of another process spin for some milliseconds
+        after its turn."""
+        time.sleep(0.02)
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline().split()[self.clock])
@@ -56,17 +61,18 @@ class Candidate:
 
 
 def measure(program, library, options, rounds):
-    """Returns the median of the turns as case -> candidate -> median. Stock llama.cpp takes a quantised V only with -fa
+    """Returns the milliseconds of the turns as case -> candidate -> list. Stock llama.cpp takes a quantised V only with -fa
     on."""
-    candidates = {title: Candidate(program, library if ours else None, flash, options)
-                  for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
+    with tempfile.TemporaryDirectory() as folder:
+        candidates = {title: Candidate(program, library if ours else None, flash, options, Path(folder) / str(flash))
+                      for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
     times = {what: {title: [] for title in candidates} for what in ("prefill", "decode")}
     for _, (what, of_each) in itertools.product(range(rounds + 1), times.items()):
-        for title, candidate in candidates.items():
-            of_each[title].append(candidate.turn(what))
+        for title in random.sample(list(candidates), len(candidates)):
+            of_each[title].append(candidates[title].turn(what))
     for candidate in candidates.values():
         candidate.end()
-    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}  # the first turn warms up
+    return {what: {title: turns[1:] for title, turns in of_each.items()}  # the first turn warms up
             for what, of_each in times.items()}
 
 
