@@ -3,9 +3,9 @@
  * The layout of ggml's blocks with less than a byte for an element, for the blocks.c of every
  * instruction set. A block begins with a binary16 scale. Types with a minimum have a binary16
  * minimum next. Types with integers of 5 bits have 32 bits next: bit i is the fifth bit of element
- * i. The integers come last. Integers of 4 bits are in 16 bytes: the lower halves have the first 16
- * elements, the upper halves the other 16. Integers of 2 bits and of 1 bit are in the order of the
- * elements, from the lowest bits of a byte on.
+ * i. The integers come last. Integers of 4 bits are in 16 bytes: the lower halves of the bytes have
+ * the first 16 elements, the upper halves the other 16. Integers of 2 bits and of 1 bit are in the
+ * order of the elements, from the lowest bits of a byte on.
  */
 #ifndef ATTNKIT_BLOCKS_H
 #define ATTNKIT_BLOCKS_H
@@ -24,7 +24,7 @@ static inline bool has_fifth_bits(const enum type type)
     return type == TYPE_Q5_0 || type == TYPE_Q5_1;
 }
 
-/* Returns the bits of an integer, without the fifth bit. */
+/* Returns the number of bits of an integer, without the fifth bit. */
 static inline int bits_of_integer(const enum type type)
 {
     return type == TYPE_Q1_0 ? 1 : type == TYPE_Q2_0 ? 2 : 4;
@@ -47,8 +47,7 @@ static inline int64_t integers_at(const enum type type, int64_t unit)
 /* The values of the 16 integers of TYPE_IQ4_NL. */
 #define IQ4_NL_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 
-/* Returns whether there is a rule to convert binary32 to this type, which may have blocks or
- * not. */
+/* Returns whether there is a rule to convert binary32 to this type, with or without blocks. */
 static inline bool can_be_written(enum type type)
 {
     return !is_only_widened(type) || type == TYPE_Q4_0 || type == TYPE_Q5_0;
@@ -61,8 +60,8 @@ static inline int zero_integer(const enum type type)
     return type == TYPE_Q4_0 ? 8 : 16;
 }
 
-/* Returns the factor of elements before they are rounded: 1 / scale. The factor is 0 if the scale
- * is 0, too small or not finite, so that every element becomes 0. */
+/* Returns the factor by which elements are multiplied before they are rounded: 1 / scale. The
+ * factor is 0 if the scale is 0, too small or not finite, so that every element becomes 0. */
 static inline float factor_of(float scale)
 {
     const float factor = 1.0f / scale;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arrays of integers of the caller, of 64 or 32 bits, such as one for each batch entry. They are
- * read in place.
+ * An array of the caller's integers, which have 64 or 32 bits: for example one integer for each
+ * batch entry. It is read in place.
  */
 #ifndef ATTNKIT_INTS_H
 #define ATTNKIT_INTS_H
@@ -11,7 +11,7 @@
 
 struct ints {
     const void *data; /* NULL: no array */
-    bool narrow;      /* int32_t, else int64_t */
+    bool narrow;      /* the elements are int32_t; else int64_t */
 };
 
 static inline int64_t int_at(struct ints a, int64_t i)

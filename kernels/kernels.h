@@ -29,12 +29,13 @@ enum {
     MAX_VECTOR = 16,      /* most lanes in a vector; at least 4 */
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
     TILE_KEYS = 16,       /* keys of a tile of K, if K is stored in tiles */
-    FEW_KEYS = 12,        /* most keys of a head that shares its vectors with others */
-    MAX_MATRIX_ROWS = 16, /* most rows of x in a product straight from tiles of any type */
-    ROW_GROUP = 8,        /* most rows of x in a group of any other product */
+    FEW_KEYS = 12,        /* most keys of a head that shares its vectors with other heads */
+    MAX_MATRIX_ROWS = 16, /* most rows of x in a struct few_product */
+    ROW_GROUP = 8,        /* most rows of x in a group of struct product */
 };
 
-/* The type of the elements of a row. The values are the values of attnkit_type. */
+/* The type of the elements of a row. Each constant equals the constant of attnkit_type that has its
+ * name. */
 enum type {
     TYPE_F32,
     TYPE_F16,
@@ -52,7 +53,8 @@ enum type {
     TYPE_COUNT,
 };
 
-/* A TYPE_Q8_0 row is blocks of a binary16 scale and Q8_BLOCK signed bytes, without padding. */
+/* A TYPE_Q8_0 row is a sequence of blocks without padding. Each block is a binary16 scale and then
+ * Q8_BLOCK signed bytes. */
 enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 2 + Q8_BLOCK };
 
 /* Elements are stored in blocks. A row is a whole number of blocks. A block has more than one
@@ -87,7 +89,7 @@ static inline int64_t block_bytes(enum type type)
     return block_layouts[type].bytes;
 }
 
-/* Returns the bytes of n >= 0 adjacent elements. Only whole blocks count. */
+/* Returns the number of bytes of n >= 0 adjacent elements, with n rounded down to whole blocks. */
 static inline int64_t bytes_of(enum type type, int64_t n)
 {
     return (n >> block_layouts[type].log2_elements) * block_bytes(type);
@@ -100,7 +102,8 @@ static inline bool has_scales(enum type type)
 }
 
 /* Returns whether only `widen` and `unpack` read this type. Only rows of K and V have a type like
- * this. No tiles and no matrices have it, and decode tiles get rows of another type. */
+ * this. Tiled K and matrices never have it. For decode tiles, such rows are first converted to
+ * another type. */
 static inline bool is_only_widened(enum type type)
 {
     return type >= TYPE_Q4_0;
@@ -114,10 +117,11 @@ static inline bool is_unpacked(enum type type)
            type == TYPE_Q2_0;
 }
 
-/* The softmax state of some query rows over some keys: M, l and o of the canonical order. Rows lie
- * across the lanes of a panel in prefill: out[value_dim][lanes], all three aligned to a vector. In
- * decode every row has its own line: out[rows][value_dim], aligned to a float. There row_max and
- * row_sum have room for MAX_DECODE_ROWS, so that tiles can use whole vectors of them. */
+/* The softmax state of some query rows over some keys: M, l and o of the canonical order. In
+ * prefill each lane of a panel is a row: out[value_dim][lanes], and all three arrays are aligned to
+ * a vector. In decode every row has its own line: out[rows][value_dim], aligned to a float. In
+ * decode row_max and row_sum have room for MAX_DECODE_ROWS numbers, so that tiles can use whole
+ * vectors of them. */
 struct state {
     float *row_max; /* M, an integer value or -inf */
     float *row_sum; /* l */
@@ -125,8 +129,8 @@ struct state {
 };
 
 /* The softmax state over several chunks. l and o are binary64: the products of a chunk's binary32
- * numbers and powers of two are exact, and no sum of them overflows. Rows of a panel lie across its
- * lanes as in struct state. */
+ * numbers and powers of two are exact, and no sum of them overflows. In prefill each lane of a
+ * panel is a row, as in struct state. */
 struct total {
     float *row_max;
     double *row_sum;
@@ -148,29 +152,29 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
- * scales[i] has the scales of key i. For other types scales is NULL. Entries after the last key
- * that a query row sees repeat this key, up to the end of its vector of MAX_VECTOR keys. Rows and
- * scales are two lists, because most types need only one list, and filling a list takes time in a
- * decoding step.
+ * scales[i] has the scales of key i. For other types scales is NULL. After the entry of the last
+ * key that a query row sees, this entry is repeated, up to a whole number of vectors of MAX_VECTOR
+ * keys. Rows and scales are two lists, because most types need only the list of rows, and filling a
+ * list takes time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
- * TILE_KEYS + i in the scales of the tile. A tile of TYPE_Q8_0 has for each Q8_BLOCK of d first
- * TILE_KEYS scales and then the bytes in this order. All of a tile can be read. row[i] of a tiled
- * key is one of TILE_KEYS equal parts of the tile: row[i] is the beginning of the tile if i is a
- * multiple of TILE_KEYS, and all rows of a tile together are all of its bytes. */
+ * TILE_KEYS + i in the scales of the tile. A tile of TYPE_Q8_0 has, for each Q8_BLOCK values of d,
+ * first TILE_KEYS scales and then the bytes in the order above. All bytes of a tile can be read.
+ * row[i] of a tiled key is one of TILE_KEYS equal parts of the tile: row[i] is the beginning of the
+ * tile if i is a multiple of TILE_KEYS, and all rows of a tile together are all of its bytes. */
 struct key_rows {
     enum type type; /* no type that is_only_widened */
     bool tiled;
     int64_t dim;
-    int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim; tiled: any */
+    int64_t scale_group; /* TYPE_I8: a multiple of MAX_VECTOR, or dim; any number if tiled */
     const char *const *row;
     const float *const *scales;
 };
 
 /* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart. The
- * rows of a head in token-major order may lie like this. L1 then loses a line of a row before all
- * steps through the line are done. */
+ * rows of a head in token-major order may lie like this. L1 then loses a cache line of a row before
+ * the line has been read to its end. */
 static inline bool share_sets(const char *const *row)
 {
     enum { APART = 2048 };
@@ -183,9 +187,9 @@ static inline const float *scales_of_row(const struct key_rows *rows, const char
     return rows->scales[row - rows->row];
 }
 
-/* How a score s becomes t, if this takes more than a factor: x = s, or tanh(s * to_cap) if capped;
- * t = fma(x, factor, bias), or x * factor without a bias. If bias is -inf, t is -inf, whatever s
- * is. */
+/* How a score s becomes t, if this takes more than one multiplication: x = s, or tanh(s * to_cap)
+ * if capped; t = fma(x, factor, bias), or x * factor without a bias. If bias is -inf, t is -inf,
+ * whatever s is. */
 struct adjust {
     bool capped;
     float to_cap, factor;
@@ -204,7 +208,7 @@ struct bias_line {
     float least;         /* finite */
     bool sloped;
     float slope;
-    int64_t distance;              /* of key 0; distance + i becomes INT64_MAX if it overflows */
+    int64_t distance; /* distance of key 0; distance + i becomes INT64_MAX if it overflows */
     uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
 };
 
@@ -238,8 +242,8 @@ struct keep_line {
     float factor;
 };
 
-/* A block of keys for some query rows of a KV head. Row r sees the first visible[r] keys and
- * touches no other key. At least one row sees a key. */
+/* A block of keys for some query rows of a KV head. Row r sees the first visible[r] keys. At least
+ * one row sees a key. */
 struct decode_block {
     const float *const *q;
     const int32_t *visible;
@@ -253,9 +257,10 @@ struct decode_block {
     /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by them after the
      * weights have been summed. */
     const float *const *keep;
-    /* Hints. If K and V are far, the tile prefetches rows. While it works on K, it prefetches the
-     * rows of V in `with_k`, of this block or the next, as many as there are keys. While it works
-     * on V, it prefetches the `next_keys` rows of K in `next_k`. */
+    /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
+     * the tile prefetches rows. While it works on K, it prefetches the rows of V in `with_k`, one
+     * for each key. They are rows of this block or of the next block. While it works on V, it
+     * prefetches the `next_keys` rows of K in `next_k`. */
     bool far;
     bool large; /* K and V of a head are more than L2 keeps */
     int next_keys;
@@ -271,9 +276,9 @@ struct head_weights {
     int lanes;
 };
 
-/* Returns how many of `left` rows, keys or columns the next tile has. The result is `most`, but the
- * last two tiles share the rest evenly: a lower tile waits more for loads and for its own
- * results. */
+/* Returns the number of rows, keys or columns of the next tile, if `left` of them are left. The
+ * result is `most`, but the last two tiles share the rest evenly, because a tile with few rows
+ * waits more for loads and for its own results. */
 static inline int tile_height(int64_t left, int most)
 {
     if (left >= 2 * most)
@@ -289,9 +294,9 @@ struct next_tiles {
     int64_t tiles, tile_bytes;
 };
 
-/* A part of y = x Wᵀ: some rows, outputs and inputs. Rows of x lie in groups, [dim][ROW_GROUP] as
- * binary32. Each group has tile_height(rows left, ROW_GROUP) rows, and any value in the spare
- * lanes. The matrix lies in tiles of TILE_KEYS outputs, as tiled K does. Each tile is
+/* A part of y = x Wᵀ: some rows, outputs and inputs. Rows of x lie in groups. A group is
+ * [dim][ROW_GROUP] as binary32, with tile_height(rows left, ROW_GROUP) rows and any values in the
+ * spare lanes. The matrix lies in tiles of TILE_KEYS outputs, as tiled K does. Each tile is
  * [dim][TILE_KEYS] as binary32, aligned to a line of TILE_KEYS floats. */
 struct product {
     const float *x;
@@ -303,8 +308,8 @@ struct product {
     ptrdiff_t sums_stride;
     float *y; /* the first output of the first row; may be `sums` */
     ptrdiff_t y_stride;
-    int64_t outs;            /* any number; tiles are whole, but y beyond outs is not touched */
-    const float *bias;       /* [outs], added at the end, or NULL */
+    int64_t outs;      /* any number; the last tile is whole, but y after outs is not touched */
+    const float *bias; /* [outs], added at the end, or NULL */
     struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 
@@ -339,18 +344,19 @@ static inline double inverse_of(double l)
     return fabs(l) >= LEAST_DIVISOR && fabs(l) <= LARGEST_DIVISOR ? 1.0 / l : (double)NAN;
 }
 
-/* The tiles of an instruction set. Structs go to the tiles by address: a copy on the stack, which
- * is written in pieces and read as a whole, makes a call of few keys wait. */
+/* The tiles of an instruction set. Structs go to the tiles by address. A copy on the stack would be
+ * written in pieces and read as a whole. Such a read has to wait for the writes, which takes
+ * noticeable time in a call of few keys. */
 struct kernels {
     const char *name;
     int vector; /* lanes of a vector; the lanes of a panel are a multiple of it */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
-    /* The most rows that are faster in decode than in a panel: decode_rows if K and V would have to
-     * be widened for a panel, else f32_decode_rows. f32_decode_rows <= decode_rows <=
-     * MAX_DECODE_ROWS. */
+    /* The most rows that are faster in decode than in a panel. decode_rows is for K and V that
+     * would have to be widened for a panel, f32_decode_rows for all others. f32_decode_rows <=
+     * decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
-    /* The most rows of x that are faster in `few_product` than in `product`: matrix_rows for types
-     * that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
+    /* The most rows of x that are faster in `few_product` than in `product`. matrix_rows is for
+     * types that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
      * MAX_MATRIX_ROWS. */
     int matrix_rows, f32_matrix_rows;
 
@@ -367,8 +373,8 @@ struct kernels {
     /* Computes out[i] = element i of a row of n elements. If has_scales(type), the element is
      * multiplied by scales[i / group] and rounded once, and n is a multiple of group. In blocks the
      * integer is multiplied by the scale of its block, which is exact. With a minimum, element =
-     * fma(integer, scale, minimum). Other types are exact. Only types with has_scales use scales
-     * and group. If several NaN meet, any of them may come out. */
+     * fma(integer, scale, minimum). Other types are widened exactly. Only types with has_scales use
+     * scales and group. If several operands are NaN, the result may come from any of them. */
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
 
@@ -406,8 +412,8 @@ struct kernels {
      * apart. The rows are not read. */
     void (*fill_pointers)(const void *first, ptrdiff_t bytes, int count, void *pointers);
 
-    /* Masks. The keys of a block that a row sees are bits of words, bit i for key i. Numbers for
-     * the keys are a line of KEY_BLOCK floats. All addresses are aligned to an element.
+    /* Masks. In an array of words, bit i is set if the row sees key i of the block. A line is
+     * KEY_BLOCK floats, one for each key. All addresses are aligned to an element.
      * --------------------------------------------------------------------------------- */
 
     /* Sets bit i if byte i of KEY_BLOCK is not 0. */
@@ -448,8 +454,8 @@ struct kernels {
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
      * `ahead` is not NULL, meanwhile prefetches `keys` rows of *ahead. These rows are V: weighted_v
-     * goes down the columns of V, in steps that no hardware foresees. An instruction set may leave
-     * out the prefetch. */
+     * reads V column by column, in steps that no hardware prefetcher foresees. An instruction set
+     * may leave out the prefetch. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                    const struct rows *ahead);
 
@@ -494,19 +500,19 @@ struct kernels {
                        float *const *out, float *const *lse);
 
     /* Does as finish for a total. The quotient is binary64 and is rounded to binary32 before 0 is
-     * added. log is of f32(l). If chunk_out is not NULL, it is o, as binary32, and total->out is
-     * not read. If the bit of a row is set, a value may also be NaN or infinite only because
-     * inverse_of(l) is NaN or o is infinite. The caller divides again there. */
+     * added. lse takes the log of f32(l). If chunk_out is not NULL, it is o, as binary32, and
+     * total->out is not read. If the bit of a row is set, a value may also be NaN or infinite only
+     * because inverse_of(l) is NaN or o is infinite. The caller divides such a row again. */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
-    /* Decode. Lanes are keys, then value columns; states have a line per row. ---------------- */
+    /* Decode. Lanes are keys in scores, columns in weighted V. A state has a line for each row. */
 
     /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* Does as finish for states with a line for each row. out[r] may be the line of row r. For lse,
-     * whole vectors of row_max and row_sum are read. */
+    /* Does as finish for states with a line for each row. out[r] may be the line of row r in
+     * st->out. For lse, whole vectors of row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);
 
@@ -516,7 +522,7 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. Lanes are `vector` heads. Rows and keys are at most lanes / vector. ----------- */
+    /* Few keys. Lanes are heads: `vector` of them. Rows and keys are at most lanes / vector. --- */
 
     /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
@@ -541,8 +547,9 @@ struct kernels {
     void (*few_product)(const struct few_product *part);
 };
 
-/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. 2^(n - POWER_HEADROOM) needs
- * no comparison for this: for n = LEAST_POWER - 1 its exponent has the bits of +0. */
+/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Tiles compute 2^(n -
+ * POWER_HEADROOM), which needs no comparison for this: for n = LEAST_POWER - 1 its exponent bits
+ * are 0, which makes it +0. */
 enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
 /* log2(e), rounded to binary64, for the scale of scores and for merging. */

@@ -18,7 +18,7 @@
 #define PHILOX_KEY_1 UINT32_C(0xbb67ae85)
 
 enum {
-    PHILOX_WORDS = 4, /* words of a counter, each for one key */
+    PHILOX_WORDS = 4, /* words of a counter; each becomes the random word of one key */
     PHILOX_COUNTERS = KEY_BLOCK / PHILOX_WORDS,
     PHILOX_ROUNDS = 8, /* rounds after the two in philox_start */
 };

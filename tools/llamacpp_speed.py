@@ -7,17 +7,19 @@ table.
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
 The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, it
-prefills 512 tokens and decodes 16. Each candidate runs in its own process, and the candidates are measured alternately.
-The table has medians: of processor time for one thread, and of wall clock time for several threads. docs/llamacpp.md
-says how to get the backend. If this Python has no matplotlib, --write continues in the virtual environment of
-tools/peers.py.
+prefills 512 tokens and decodes 16. Each candidate runs in its own process. The candidates are measured alternately, in
+another order in each round. The table has medians: of processor time for one thread, and of wall clock time for several
+threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in the
+virtual environment of tools/peers.py.
 """
 
 import argparse
 import itertools
-import statistics
+import random
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "llamacpp"))
@@ -26,19 +28,21 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# A dict: title of the candidate -> (whether it has the backend, whether -fa is on).
-CANDIDATES = {"fa off": (False, 0), "fa on": (False, 1), "attnkit": (True, 1)}
+# A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate fills the cache
+# for all candidates whose cache has the same layout.
+CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """The process of a candidate, whose cache is filled."""
+    """The process of a candidate. The process fills its cache, or reads the cache from a file if the file exists."""
 
-    def __init__(self, program, library, flash, options):
+    def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
         if library:
             environment["GGML_BACKEND_PATH"] = str(library)
         layers, depth, threads, kv = options
-        self.process = subprocess.Popen([program, str(layers), str(depth), str(threads), str(flash), kv],
+        self.process = subprocess.Popen([program, str(layers), str(depth), str(threads), str(flash), kv,
+                                         str(cache)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True, env=environment)
         self.clock = 1 if threads == 1 else 0
@@ -46,7 +50,10 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Has the process prefill or decode once, as `what` says. Returns the time in milliseconds."""
+        """Has the process prefill or decode for a while, as `what` says. Returns the time of a prompt or token in
+        milliseconds. Waits first, because the threads of another process spin for some milliseconds after it was
+        measured."""
+        time.sleep(0.02)
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
         return float(self.process.stdout.readline().split()[self.clock])
@@ -57,18 +64,19 @@ class Candidate:
 
 
 def measure(program, library, options, rounds):
-    """Returns a dict: "prefill" or "decode" -> title of the candidate -> median of its times in ms. With a quantised V,
+    """Returns a dict: "prefill" or "decode" -> title of the candidate -> list of its times in ms. With a quantised V,
     there is no candidate with -fa off, because stock llama.cpp then needs -fa on."""
-    candidates = {title: Candidate(program, library if ours else None, flash, options)
-                  for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
+    with tempfile.TemporaryDirectory() as folder:
+        candidates = {title: Candidate(program, library if ours else None, flash, options, Path(folder) / str(flash))
+                      for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
     times = {what: {title: [] for title in candidates} for what in ("prefill", "decode")}
     for _, (what, of_each) in itertools.product(range(rounds + 1), times.items()):
-        for title, candidate in candidates.items():
-            of_each[title].append(candidate.turn(what))
+        for title in random.sample(list(candidates), len(candidates)):
+            of_each[title].append(candidates[title].turn(what))
     for candidate in candidates.values():
         candidate.end()
     # The first time is left out, because it is a warm-up.
-    return {what: {title: statistics.median(turns[1:]) for title, turns in of_each.items()}
+    return {what: {title: turns[1:] for title, turns in of_each.items()}
             for what, of_each in times.items()}
 
 

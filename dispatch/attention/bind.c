@@ -43,7 +43,7 @@ static const char *const slot_names[SLOTS] = {
     [SLOT_KEY_INDEX] = "key_index",
 };
 
-/* --- What the caller brings ------------------------------------------------------------------- */
+/* --- The inputs of a call --------------------------------------------------------------------- */
 
 void attnkit_input_of_request(const struct request *r, struct run_input *input)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call that merges partial results of attention: checks every argument, cuts the rows
- * into shares of equal size and runs them.
+ * The public call that merges partial results of attention: checks every argument, divides the rows
+ * into shares of about equal size, and runs the shares.
  */
 #include "kernels/attention/merge.h"
 
@@ -14,7 +14,7 @@
 
 enum {
     ELEMENT = sizeof(float), /* bytes; every tensor but out is f32 */
-    MOST_SHARES = 1024,      /* more threads have nothing to do */
+    MOST_SHARES = 1024,      /* threads; any more threads have nothing to do */
 };
 
 /* A call that has passed every check. */
@@ -84,8 +84,8 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
 /* The tensors of a call: the outputs, then out and lse of one part at a time. */
 enum { OUT, LSE, OUTPUTS, PART_OUT = OUTPUTS, PART_LSE, TENSORS };
 
-/* Returns a tensor of binary32 rows with the call's shape. The caller may change the type of out
- * afterwards. */
+/* Returns a tensor of binary32 rows with the call's shape. plan_tensors then changes out if its
+ * type is not binary32. */
 static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, int64_t dim)
 {
     return (struct tensor){

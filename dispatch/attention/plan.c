@@ -193,7 +193,7 @@ static size_t shared_bytes(const struct attention_plan *plan)
     size_t bytes;
     if (__builtin_mul_overflow(plan->cell_bytes, (size_t)plan->threads, &bytes) ||
         __builtin_add_overflow(bytes, plan->steal.bytes, &bytes))
-        return SIZE_MAX; /* attnkit_workspace_bytes refuses it */
+        return SIZE_MAX; /* attnkit_workspace_bytes refuses this size */
     return bytes;
 }
 

@@ -49,7 +49,7 @@ enum slot {
 
 /* Says which dimensions of a tensor follow from the lengths of a run. */
 enum lengths_of {
-    OF_NOTHING,     /* none does: heads, pages */
+    OF_NOTHING,     /* no dimension does, as with heads and pages */
     OF_QUERIES,     /* batch entries and query rows; rows alone if they are packed */
     OF_KEYS,        /* batch entries and keys, or tiles of keys; keys alone if packed */
     OF_BATCH,       /* rows: batch entries */
@@ -74,7 +74,7 @@ struct attention_plan {
     int64_t threads;
     struct schedule schedule;
     struct steal steal;
-    size_t cell_bytes; /* of the table of cells of each thread; 0 without cells */
+    size_t cell_bytes; /* bytes of each thread's table of cells; 0 without cells */
     int count;         /* tensors in use */
     uint32_t slots;    /* bit s: slot s has a tensor */
     struct planned_tensor tensors[SLOTS];

@@ -12,7 +12,8 @@
 struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
-    const struct schedule *schedule; /* the plan's, or own_schedule for other lengths or threads */
+    /* plan->schedule if the run has the planned lengths and threads, else own_schedule. */
+    const struct schedule *schedule;
     const struct steal *steal;
     struct schedule own_schedule;
     struct steal own_steal;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work items and the shares of threads. An item is a block of query rows of one batch entry and KV
- * head that share a walk over the keys. The size of items depends on the instruction set, and the
- * distribution of items depends on the number of threads. The bits of the result depend on neither
- * of them.
+ * head. One walk over the keys serves all rows of an item. The size of items depends on the
+ * instruction set, and the distribution of items depends on the number of threads. The bits of the
+ * result depend on neither of them.
  */
 #include "dispatch/attention/schedule.h"
 
@@ -32,7 +32,8 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
            !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
-/* The last rows of a head, if fewer than rows_per_item: first panel rows, then decode rows. */
+/* The last rows of a head, if they are fewer than rows_per_item: first panel rows, then decode
+ * rows. */
 struct rest {
     int panel_rows, decode_rows;
 };
@@ -62,8 +63,8 @@ static int64_t distance(int64_t stride)
 }
 
 /* Returns whether the rows of all heads of a key lie together, as in token-major tensors. Heads
- * then share pages of virtual memory. If heads were walked one after the other, the pages of each
- * head would no longer be in the TLB. */
+ * then share pages of virtual memory. If one head were computed after the other, the pages would no
+ * longer be in the TLB when the next head needs them. */
 static bool heads_share_pages(const struct attention *a)
 {
     const struct strides k = a->k.stride, v = a->v.stride;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Cuts a problem into work items, and the items into shares of threads.
+ * Divides a problem into work items, and the items into one share for each thread.
  */
 #ifndef ATTNKIT_SCHEDULE_H
 #define ATTNKIT_SCHEDULE_H

@@ -19,7 +19,7 @@ enum {
     LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
     SLOT_BYTES = 1 << 16, /* bytes of slots for each thread, more if two states need more */
-    MANY_ITEMS = 8,       /* if there are this many for each thread, no item is split */
+    MANY_ITEMS = 8,       /* if there are this many items for each thread, no item is split */
     CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
     MOST_LOOKS = 1 << 18, /* vain looks for a free slot before a thread leaves: some 10 ms */
 };
@@ -35,7 +35,7 @@ struct tail {
     _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one are claimed */
     _Alignas(CACHE_LINE) int64_t queues;
     int64_t groups, units, slots;
-    int64_t state_floats, total_doubles; /* of the largest group: its state and its total */
+    int64_t state_floats, total_doubles; /* sizes of the state and the total of the largest group */
 };
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -53,7 +53,7 @@ static int64_t whole_lines(int64_t n, int64_t line)
     return divide_up(n, line) * line;
 }
 
-/* Returns the floats of the state of an item with these numbers of rows. */
+/* Returns the number of floats of the state of an item with these numbers of rows. */
 static int64_t item_floats(const struct attention *a, const struct kernels *kernels, int panel_rows,
                            int decode_rows)
 {
@@ -62,7 +62,7 @@ static int64_t item_floats(const struct attention *a, const struct kernels *kern
                        LINE_FLOATS);
 }
 
-/* Returns the doubles of the total of an item with these numbers of rows. */
+/* Returns the number of doubles of the total of an item with these numbers of rows. */
 static int64_t item_doubles(const struct attention *a, const struct kernels *kernels,
                             int panel_rows, int decode_rows)
 {
@@ -414,8 +414,8 @@ static bool next_is_there(const struct thread *t, struct split_group *g)
 }
 
 /* Joins finished units of a group in order, from the first unit that has not been joined. Stops at
- * the end of the ring, because the slots of one call must be consecutive in memory. After the last
- * unit of the group it writes the result. */
+ * the end of the ring, because the slots of one call must be consecutive in memory. Writes the
+ * result after the last unit of the group. */
 static void join_some(const struct thread *t, int64_t number, const struct group *group)
 {
     struct split_group *const g = groups_of(t) + number;
@@ -462,8 +462,8 @@ static void join_units(const struct thread *t, int64_t number, const struct grou
 
 /* Works on units until all are claimed. A thread that finds no free slot spins, because the oldest
  * unit is most likely nearly finished, and because a call makes no system calls. After MOST_LOOKS
- * looks without progress the thread leaves. The threads that still work free slots themselves, so
- * the last of them finishes all units. */
+ * looks without progress the thread leaves. The threads that are still working free the slots, so
+ * the last of these threads finishes all units. */
 static void work_on_tail(const struct thread *t)
 {
     int64_t claimed = 0, before = 0;

@@ -187,7 +187,7 @@ attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct 
 struct work {
     const struct append *a;
     const struct kernels *kernels;
-    int64_t rows;   /* of all batch entries */
+    int64_t rows;   /* rows of all batch entries */
     int64_t shares; /* some may have no rows */
     char *scratch;  /* [shares] */
     size_t scratch_size;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a call is run. This file reads attnkit_exec, finds scratch in its workspace, and runs the
- * shares of its threads. All public calls that take an attnkit_exec use it.
+ * How a call is run. This file reads the caller's attnkit_exec, finds scratch in the workspace, and
+ * runs the shares of the threads. All public calls that take an attnkit_exec use this file.
  */
 #ifndef ATTNKIT_EXEC_H
 #define ATTNKIT_EXEC_H

@@ -35,7 +35,7 @@ void attnkit_lay_in_tiles(struct tensor *t);
 attnkit_status attnkit_check_layout(const char *name, uint32_t layout, uint32_t known,
                                     char *message);
 
-/* Sets the strides: the caller's if its layout has ATTNKIT_STRIDED, else dense ones. */
+/* Sets the strides: the caller's strides if the layout has ATTNKIT_STRIDED, else dense strides. */
 attnkit_status attnkit_plan_tensor(struct tensor *t, const attnkit_tensor *theirs, char *message);
 
 /* Sets the strides of an array, which is always dense. */
@@ -46,7 +46,7 @@ struct memory {
     const struct tensor *tensor;
     const void *data;
     int64_t count[3];
-    uintptr_t first, end; /* first byte, and end of the last; equal if there are no bytes */
+    uintptr_t first, end; /* bytes first .. end - 1; equal if there are no bytes */
     /* NULL, or an output that may be this same tensor, with the same row at each index. */
     const struct memory *in_place;
 };

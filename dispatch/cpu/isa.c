@@ -61,7 +61,7 @@ int attnkit_isas(const struct isa **list)
     return ISA_COUNT;
 }
 
-/* Returns the features of the machine, which is asked once. */
+/* Returns the features of the machine. attnkit_cpu is asked only once. */
 static struct cpu machine(void)
 {
     static _Atomic uint64_t kept;
@@ -115,8 +115,8 @@ static const struct isa *best(void)
     return chosen;
 }
 
-/* Returns ATTNKIT_ISA, or NULL if it is not set or empty, or if the process runs with raised
- * privileges. */
+/* Returns the value of ATTNKIT_ISA. Returns NULL if ATTNKIT_ISA is not set or empty, or if the
+ * process runs with raised privileges. */
 static const char *environment(void)
 {
 #if defined(__GLIBC__)

@@ -12,7 +12,7 @@
 
 struct isa {
     const char *name;
-    const char *needs;             /* needs_mask in words */
+    const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits */
     const struct kernels *kernels; /* NULL if not built */
 };

@@ -22,7 +22,7 @@ struct projection_shape {
 
 struct layer {
     int64_t q_heads, kv_heads, head_dim, value_dim;
-    enum type type; /* of the packed matrices */
+    enum type type; /* type of the packed matrices */
     struct projection_shape projection[PROJECTIONS];
     int64_t bytes;
     const char *packed;

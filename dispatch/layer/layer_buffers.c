@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the results of the parts of a layer lie in its workspace. The bytes that they take grow
- * with the rows.
+ * Places the results of a layer's parts in the workspace. The bytes of these results grow with the
+ * rows.
  */
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"

@@ -46,9 +46,10 @@ enum own_tensor {
     OWN_TENSORS
 };
 
-/* The options that a layer has. Without key, key and value are x. */
+/* The options that a layer has. Without `key`, x takes its place. Without `value`, `key` or x takes
+ * its place. */
 struct layer_options {
-    bool has_key, has_value; /* key, value are not x */
+    bool has_key, has_value; /* the caller gives key, and value */
     bool projects_keys;      /* the layer makes new keys and values */
     bool has_cache;
     bool appends;        /* new keys go to the cache */
@@ -95,7 +96,8 @@ static inline bool attnkit_layer_is_empty(const struct layer_options *has,
     return l->batch == 0 || (l->q_len == 0 && !(has->appends && l->key_len > 0));
 }
 
-/* A planned linear map. It holds no tensors: they lie in the workspace, or belong to the layer. */
+/* A planned linear map. The plan has no tensors of its own, because they lie in the workspace or
+ * are tensors of the layer. */
 struct planned_map {
     struct linear l;
     size_t scratch_size; /* bytes for each thread */
@@ -160,7 +162,7 @@ struct layer_input {
     size_t packed_size;
     int64_t batch, q_len, kv_len;
     const void *memory[OWN_TENSORS];
-    struct run_input attention; /* its kv_len is the cache's, or 0 without a cache */
+    struct run_input attention; /* its kv_len is kv_len of the cache, or 0 without a cache */
 };
 
 struct layer_run {

@@ -13,7 +13,7 @@ static const struct version data_version = VERSION_OF(attnkit_linear_data, y);
 
 /* A single call and its plan. */
 struct call {
-    const attnkit_linear_args *args; /* the caller's, or `copy` */
+    const attnkit_linear_args *args; /* the caller's struct, or `copy` */
     attnkit_linear_args copy;
     attnkit_exec exec;
     const struct kernels *kernels;

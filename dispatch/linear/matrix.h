@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrices of rows with one stride, and the element types of weights. The calls around attention
- * share them.
+ * Matrices whose rows are one stride apart, and the element types of weights. Linear maps, packing,
+ * embeddings and layers share these functions.
  */
 #ifndef ATTNKIT_MATRIX_H
 #define ATTNKIT_MATRIX_H
@@ -16,7 +16,7 @@ enum { MATRIX_ALIGNMENT = 64 /* bytes; alignment of packed matrices */ };
 void attnkit_begin_matrix(struct tensor *t, const char *name, enum type type, int64_t rows,
                           int64_t dim);
 
-/* Sets the strides: the caller's if its layout has ATTNKIT_STRIDED, else dense ones. */
+/* Sets the strides: the caller's strides if the layout has ATTNKIT_STRIDED, else dense strides. */
 attnkit_status attnkit_plan_matrix(struct tensor *t, const attnkit_tensor *theirs, char *message);
 
 /* Binds a tensor to an address, with the planned number of rows or fewer. */

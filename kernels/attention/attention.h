@@ -15,8 +15,8 @@
 #include "kernels/ints.h"
 
 enum {
-    ROW_BLOCK = 256, /* most query rows that share a walk over the keys */
-    MAX_WALKS = 8,   /* most walks that take turns, over heads that share pages of memory */
+    ROW_BLOCK = 256, /* most query rows of an item; one walk over the keys serves them all */
+    MAX_WALKS = 8,   /* most walks that take turns, for heads that share pages of memory */
 };
 
 struct strides {
@@ -26,10 +26,11 @@ struct strides {
 /* K or V as the caller stores them. */
 struct cache {
     const char *first;
-    struct strides stride; /* with pages, stride.batch is between pages; if tiled, stride.row is
-                            * between tiles */
+    struct strides stride; /* with pages, stride.batch is from page to page; if tiled, stride.row is
+                              from tile to tile */
     enum type type;
-    bool tiled; /* as in struct key_rows; pages have whole tiles, and sequences are not packed */
+    bool tiled; /* as in struct key_rows; if true, pages have whole tiles, and sequences are not
+                   packed */
     int64_t dim;
     const char *scales; /* if has_scales(type): a float for each scale_group elements of a row */
     struct strides scale_stride;
@@ -42,43 +43,44 @@ struct mask {
     struct strides stride;
     int64_t columns; /* keys from this column on are masked */
     bool ignores;    /* true masks a key */
-    enum type type;  /* of the elements, if they are numbers */
+    enum type type;  /* type of the elements, if they are numbers */
 };
 
 /* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
-/* The options of a call, except the scale and ranges of keys that begin with the first key. */
+/* The options of a call. The scale and the options that only set the end of a row's keys are in
+ * struct attention. */
 struct extras {
-    bool any; /* any option below, except sinks and weights, which come after the walk over the
-               * keys */
+    bool any; /* whether any option below is used; sinks and weights do not count, because they come
+                 after the walk over the keys */
     bool window;
-    int64_t left, right;             /* of the window, not negative; INT64_MAX: no bound */
+    int64_t left, right;             /* bounds of the window, not negative; INT64_MAX: no bound */
     bool has_right;                  /* whether the window has a right bound */
     int64_t keep_first;              /* keys that are in every window, by absolute index */
     const int32_t *q_docs, *kv_docs; /* NULL: no documents */
     struct mask bytes, bits, bias;
-    int64_t columns;          /* of the mask with the fewest columns; INT64_MAX: no mask */
+    int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
     bool has_huge_scale;      /* a scale times log2 e may be infinite: a bias of 0 then gives NaN */
     const float *sinks;       /* [q_heads], or NULL */
     bool drops;
-    uint64_t dropped;      /* of the 2^32 random words, a word below this number drops its key */
+    uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
     float keep_factor;     /* 1 / (1 - rate) */
     const uint64_t *seeds; /* [batch] */
     enum weights_kind weights_kind;
     char *weights; /* NULL: not asked for */
     struct strides weights_stride;
-    float scale; /* for scores in natural units, not in log2 */
+    float scale; /* scale of scores in natural units, not in log2 */
     float cap;
 };
 
 /* A cache whose cells hold keys in any order; see cells.h. */
 struct cells {
-    struct ints index;        /* of the key in each cell, -1: empty; no array: cell j has key j */
-    int64_t stride;           /* integers from entry to entry */
+    struct ints index; /* index of the key in each cell, -1: empty; no array: cell j has key j */
+    int64_t stride;    /* integers from entry to entry */
     struct cell_table *table; /* the thread's own table; NULL until there is memory */
 };
 
@@ -91,7 +93,7 @@ struct attention {
     struct strides q_stride, out_stride, lse_stride;
     struct cache k, v;
     struct pages pages; /* the pages with K and V */
-    int64_t first_key;  /* absolute index of key 0, at the edge of a chunk; not used with cells */
+    int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
     /* Dense states with a line for each query row, [batch][q_heads][q_room]. `before` is the total
      * over earlier keys. `after` receives the total of each row in place of a result. If there is
@@ -99,11 +101,12 @@ struct attention {
     struct total before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;     /* offset of q: kv_len of the sequence - q_len; else q_offsets or 0 */
-    struct ints kv_lens;   /* or none */
-    struct ints q_starts;  /* or none; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
-    struct ints kv_starts; /* or none; packed tensors have q_len or kv_len rows and no batch */
-    struct ints q_offsets; /* or none */
+    bool bottom_right;    /* whether the offset of q is kv_len of the sequence - q_len; else it is
+                             q_offsets or 0 */
+    struct ints kv_lens;  /* optional */
+    struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
+    struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
+    struct ints q_offsets; /* optional */
     struct extras extras;
 };
 
@@ -113,7 +116,7 @@ struct attention {
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
-    int panel_rows;  /* at most the rows of ROW_BLOCK that fill whole panels */
+    int panel_rows;  /* at most ROW_BLOCK, rounded down to whole panels */
     int decode_rows; /* at most kernels->decode_rows or f32_decode_rows */
     int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
 };
@@ -125,9 +128,9 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
-/* The loops. Each loop computes and writes its rows of the item, at least one. attnkit_decode takes
- * up to MAX_WALKS items, which take turns at each chunk of their keys. `scratch` is aligned to 64
- * bytes. */
+/* The loops. Each loop computes and writes its rows of the item, of which there is at least one.
+ * attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their keys.
+ * `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -135,18 +138,19 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
 void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
-/* attnkit_careful_row computes a row again whose result is not finite although its sum is. The row
- * gets the same bits, whichever loop has found it. Only out, or o of the state, is written, because
- * nothing else can differ. `row` is an item with one decode row. `scratch` is aligned to a float.
+/* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
+ * whichever loop has found it. Only out, or o of the state, is written, because nothing else can
+ * differ. `row` is an item with one decode row. `scratch` is aligned to a float.
  * attnkit_careful_scratch returns the bytes of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
 
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
- * the chunks are then joined in order to a total, which gives the same bits. These functions return
- * the floats of a state and the doubles of a total. States and totals are aligned as scratch is.
- * The state of decode follows the state of prefill, and the totals lie in the same order. */
+ * the chunks are then joined in order to a total, which gives the same bits. The next four
+ * functions return the number of floats of a state or the number of doubles of a total. States and
+ * totals are aligned as scratch is. The state of decode follows the state of prefill, and the
+ * totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -174,7 +178,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* counted among the item's chunks; at most its index */
+    int64_t step, first_chunk; /* first_chunk: number of the first of these chunks among the chunks
+                                  that the item sees; at most the index of that chunk */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

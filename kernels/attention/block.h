@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a block of keys as the tiles take them. Prefill takes rows of binary32 at one stride.
- * Rows that lie like this are used in place. Other rows are brought into scratch, once for all
- * query rows of an item: rows of another type, rows in pages or cells, tiled K, and rows with
+ * K and V of a block of keys in the form that the tiles take. Prefill takes rows of binary32 at one
+ * stride. Rows that lie like this are used in place. Other rows are brought into scratch, once for
+ * all query rows of an item: rows of another type, rows in pages or cells, tiled K, and rows with
  * unseen rows between them. Decode takes rows of any type, each by its address, and tiled K. For
  * decode only rows of types that no decode tile reads go through scratch, such as TYPE_I8 with odd
  * groups of scales.
@@ -25,8 +25,8 @@ bool attnkit_needs_wide(const struct attention *a);
 /* Returns whether masks or empty cells may hide keys between keys that are seen. */
 bool attnkit_may_have_gaps(const struct attention *a);
 
-/* attnkit_wide_floats returns the floats of struct wide, also for rows with gaps. attnkit_take_wide
- * places its parts at `scratch`. */
+/* attnkit_wide_floats returns the number of floats of scratch for struct wide, which is enough for
+ * rows with gaps, too. attnkit_take_wide sets struct wide to point into `scratch`. */
 int64_t attnkit_wide_floats(const struct attention *a);
 struct wide attnkit_take_wide(const struct attention *a, float *scratch);
 
@@ -58,30 +58,31 @@ struct row_list {
 
 /* The addresses of the rows of a block. The list of K of this block and the list of K of the next
  * block swap places. If some keys are not seen, seen_k and seen_v have the rows that are left.
- * `wide` has the rows that a decode tile cannot read. With turns > 1, `turns` heads lie side by
- * side, and each head prefetches its part of the next block of all of them. */
+ * `wide` has converted copies of the rows that a decode tile cannot read. With turns > 1, `turns`
+ * heads lie side by side, and each head prefetches its part of the next block of all of them. */
 struct row_room {
     struct row_list k[2], v;
     struct row_list seen_k, seen_v;
-    const char *part_v[KEY_BLOCK]; /* the part of V that this turn prefetches */
+    const char *part_v[KEY_BLOCK]; /* the part of V that this head prefetches */
     int next;                      /* which of the two lists in k is for the next block */
-    int turn, turns;               /* this head's number, and the number of heads; else 0 and 1 */
-    struct key_range known;        /* the keys whose rows are in k[next], or none */
+    int turn, turns; /* this head's number among the heads that prefetch together, and the number of
+                        these heads; 0 and 1 if there are none */
+    struct key_range known; /* the keys whose rows are in k[next], or none */
     struct wide wide;
     const float *zeros; /* a row of V with zeros */
 };
 
-/* attnkit_row_floats returns the floats of scratch of a struct row_room, which may be 0.
+/* attnkit_row_floats returns the number of floats of scratch of a struct row_room, which may be 0.
  * attnkit_begin_rows sets the struct up for a walk. */
 int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
- * prefetch: V of the block and K of `next`. With turns, `next` is a range of the first head. If
- * `next` is as long as the block, this turn's part of K and V of `next` is prefetched. No other row
- * is touched. With tiled K, keys.first begins a tile, K has all tiles from there on, and V has a
- * row of zeros for each key that is not seen. */
+ * prefetch: V of the block and K of `next`. With room->turns > 1, `next` is a range of the first
+ * head. If `next` is then as long as the block, this head's part of K and V of `next` is
+ * prefetched. No other row is touched. With tiled K, keys.first begins a tile, K has all tiles from
+ * there on, and V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes a row again whose result is not finite. If elements of a chunk's sums have overflowed,
- * the chunk is computed again in binary64, by step 9 of ../README.md. Rows are computed one at a
- * time. Lanes are keys in scores and columns in fold_row. The other loops call this file. It is
- * cold unless V has infinities or NaN.
+ * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
+ * chunk is recomputed in binary64, by step 9 of ../README.md. Rows are computed one at a time.
+ * Lanes are keys in scores and columns in fold_row. The other loops call this file, which happens
+ * rarely unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -23,8 +23,8 @@ struct careful {
     struct place place;
     float *k_t;         /* [head_dim][vector] */
     double *exact;      /* [value_dim]: o of the chunk as it folds in */
-    struct total total; /* of one row */
-    struct state chunk; /* of one row, laid out as in decode */
+    struct total total; /* total of the row */
+    struct state chunk; /* state of the row, laid out as in decode */
     const float *q;     /* the row */
     float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
     char *rest;         /* scratch for decode */
@@ -35,14 +35,14 @@ struct weights {
     struct key_set seen;
     bool biased;
     int keys;                              /* number of seen keys */
-    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* the terms of the sum, and the factors of V */
+    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* before dropout, for W; after dropout, for V */
 };
 
 /* --- Scratch ---------------------------------------------------------------------------------- */
 
 static int64_t own_doubles(const struct attention *a)
 {
-    return 2 * a->value_dim + 3; /* the total, `exact`, and room to align the rest */
+    return 2 * a->value_dim + 3; /* o and l of the total, `exact`, and room to align the rest */
 }
 
 static int64_t own_floats(const struct attention *a)
@@ -129,8 +129,8 @@ static void point_to_rows(const struct rows *rows, int first, int count, int vec
     }
 }
 
-/* Computes the scores s of the keys that are seen. Lanes are keys, and the query is passed to the
- * tile as its only key row. */
+/* Computes the scores s of the keys in x->seen, and counts these keys. Lanes are keys, and the
+ * query is passed to the tile as its only key row. */
 static void score(const struct careful *w, int64_t block, struct weights *x, float *s)
 {
     const struct attention *const a = w->a;
@@ -191,7 +191,7 @@ static const float *v_row(const struct careful *w, int64_t block, int key)
         .first;
 }
 
-/* Adds a block to P, which is at w->exact, and to W, which is *sum, by step 9. */
+/* Adds a block to P, which is in w->exact, and to W, which is *sum, by step 9. */
 static void add_block(const struct careful *w, int64_t block, float *row_max, double *sum)
 {
     const float before = *row_max;
@@ -216,7 +216,7 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
     }
 }
 
-/* Computes P / W for all columns of the chunk that begins at key `first`, at w->exact. */
+/* Computes P / W for all columns of the chunk that begins at key `first`, in w->exact. */
 static void take_mean(const struct careful *w, int64_t first)
 {
     float row_max = -INFINITY;
@@ -230,7 +230,8 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to the elements of a chunk's o that fold into the total. */
+/* Sets w->exact to o of a chunk as it folds into the total: elements that have overflowed are
+ * replaced. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;

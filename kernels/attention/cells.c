@@ -49,7 +49,7 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
 {
     struct cell_table *const table = (struct cell_table *)(void *)memory;
     struct parts parts;
-    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that it does not overflow */
+    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that the bytes do not overflow */
     memory += sizeof *table;
     table->spans = (struct key_span *)(void *)memory;
     table->blocks = (struct cell_block *)(void *)(memory + parts.spans);
@@ -88,7 +88,7 @@ static inline struct index_range range_of(struct ints indices, int64_t cells)
     return r;
 }
 
-/* Returns the range of indices of 32 bits. Vectors hold twice as many of them. */
+/* Returns the range of indices of 32 bits. A vector holds twice as many of these as of 64 bits. */
 static struct index_range narrow_range_of(const int32_t *indices, int64_t cells)
 {
     int32_t least = INT32_MAX, largest = -1;
@@ -172,6 +172,6 @@ int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kern
 void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch)
 {
     if (has_cells(a) && a->cells.table->batch != batch)
-        (void)attnkit_list_cells(a, kernels, batch); /* no index is there twice: binding has
-                                                      * checked */
+        (void)attnkit_list_cells(a, kernels,
+                                 batch); /* no index is there twice: bind_cells.c has checked */
 }

@@ -2,9 +2,9 @@
  *
  * A cache whose cells hold keys in any order, such as a ring buffer. For each cell the caller gives
  * the absolute index of its key, or says that the cell is empty. The loops walk over the keys in
- * the order of their index, from the edge of a chunk on. They find the cells in a table. Each
- * thread has its own table, with the keys of the batch entry that it works on. Listing an entry
- * takes some cycles for each cell.
+ * the order of their index, from the beginning of a chunk on. They find the cell of each key in a
+ * table. Each thread has its own table, with the keys of the batch entry that it works on. Listing
+ * an entry takes some cycles for each cell.
  */
 #ifndef ATTNKIT_CELLS_H
 #define ATTNKIT_CELLS_H
@@ -14,16 +14,17 @@
 
 enum { MOST_SPREAD = 4 }; /* indices of an entry are at most MOST_SPREAD * kv_len apart */
 
-/* The keys of a batch entry, from first_key on. Some of them may have no cell. */
+/* The keys of a batch entry, from first_key to the last key with a cell. Some of these keys may
+ * have no cell. */
 struct key_span {
-    int64_t first_key; /* absolute, at the edge of the chunk of the first key that has a cell */
-    int64_t keys;      /* up to the last key with a cell; 0: no key has a cell */
+    int64_t first_key; /* absolute: where the chunk of the first key with a cell begins */
+    int64_t keys;      /* number of these keys; 0: no key has a cell */
 };
 
 /* A block of an entry's keys. */
 struct cell_block {
     struct key_set there; /* keys that have a cell */
-    int in_order;         /* keys from the first key on whose cells follow one another */
+    int in_order;         /* number of first keys of the block whose cells follow one another */
 };
 
 struct cell_table {
@@ -44,8 +45,8 @@ static inline int64_t first_key_of(const struct attention *a, int64_t batch)
     return has_cells(a) ? a->cells.table->spans[batch].first_key : a->first_key;
 }
 
-/* Returns the cells of the keys of the listed entry, from key `first` on. `first` counts from key
- * 0. */
+/* Returns the cells of the keys of the listed entry, from key `first` on, counted from key 0 of the
+ * entry. */
 static inline const int32_t *cells_from(const struct attention *a, int64_t first)
 {
     return a->cells.table->cell + first;
@@ -76,13 +77,14 @@ static inline bool are_in_order(const struct attention *a, int64_t first, int co
     return !has_cells(a) || first % KEY_BLOCK + count <= cell_block_of(a, first)->in_order;
 }
 
-/* Returns the most keys from first_key to the last key of an entry, rounded up to whole chunks. */
+/* Returns the largest possible number of keys from first_key to the last key of an entry, rounded
+ * up to whole chunks. */
 int64_t attnkit_most_keys(const struct attention *a);
 
-/* attnkit_cell_bytes returns the bytes of a table, a multiple of a cache line. It returns 0 without
- * cells, and SIZE_MAX if the bytes exceed 63 bits. attnkit_begin_cells makes a table in that many
- * bytes of memory, aligned to a cache line. The table lists no entry yet, and its spans are not
- * set. */
+/* attnkit_cell_bytes returns the number of bytes of a table, a multiple of a cache line. It returns
+ * 0 without cells, and SIZE_MAX if the number exceeds 63 bits. attnkit_begin_cells makes a table in
+ * that many bytes of memory, aligned to a cache line. The table lists no entry yet, and its spans
+ * are not set. */
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 

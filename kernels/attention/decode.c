@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for few query rows of a KV head, above all for a decoding step: one walk over the keys,
- * with one call of a fused tile for each block. dispatch/attention/schedule.c calls it for a work
- * item, dispatch/attention/steal.c for a chunk of an item's keys, and careful.c for a chunk of a
- * row's keys.
+ * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
+ * keys once, with one call of a fused tile for each block. dispatch/attention/schedule.c calls this
+ * file for whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and
+ * careful.c for a chunk of a row's keys.
  */
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 
 enum { NEAR_BYTES = 1 << 19 }; /* bytes of K and V that L2 keeps */
 
-/* The walk over the keys of one item. The state is in scratch. */
+/* The walk over the keys of one item. The state is in scratch, or where the caller wants the state
+ * of a chunk. */
 struct walk {
     int64_t batch, kv_head;
     int rows;
@@ -27,7 +28,7 @@ struct walk {
     float *lse[MAX_DECODE_ROWS];
     struct place place[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
-    struct visible visible;       /* the visible keys of each row, by the index of the row */
+    struct visible visible;       /* the keys that any row sees by its position */
     struct state chunk;           /* the state over the blocks of the latest chunk so far */
     struct total total;           /* the state over the chunks before it */
     bool is_used;                 /* `chunk` has seen a key */
@@ -62,7 +63,8 @@ static int64_t q_floats(const struct attention *a, int rows)
     return a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
 }
 
-/* Returns the bytes of scratch of the walks, without the scratch that is needed after them. */
+/* Returns the number of bytes of scratch for the walks, without the scratch that is needed after
+ * them. */
 static size_t walk_scratch(const struct attention *a, int rows, int items)
 {
     const int64_t doubles = items * attnkit_decode_total(a, rows),
@@ -119,7 +121,7 @@ static struct place first_place(const struct attention *a, const struct work_ite
     return place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
 }
 
-/* Begins with the total over earlier keys, which the caller gives as a state. */
+/* Sets the total to the total over earlier keys, which the caller gives. */
 static void resume(const struct attention *a, struct walk *w)
 {
     for (int r = 0; r < w->rows; r++) {
@@ -131,7 +133,7 @@ static void resume(const struct attention *a, struct walk *w)
     w->is_begun = true;
 }
 
-/* Returns the bytes of K and V of a head. */
+/* Returns the number of bytes of one key: of its row of K and its row of V. */
 static int64_t key_bytes(const struct attention *a)
 {
     return bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
@@ -169,7 +171,7 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     reset(&w->chunk, w->rows, a->value_dim);
 }
 
-/* Returns the most rows of a walk. */
+/* Begins all walks. Sets *left to the scratch that is left. Returns the most rows of a walk. */
 static int begin_all(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *items, int count, char *scratch, float **left,
                      struct walk *walks)
@@ -258,9 +260,8 @@ static void look(struct masked_block *m)
  * prefix of the keys that the rows see together. */
 struct run {
     int first, end;        /* rows */
-    struct key_set seen;   /* by any of the rows */
-    struct key_set listed; /* the keys that the tile reads: the seen keys, or whole tiles of K with
-                              seen keys */
+    struct key_set seen;   /* keys that any of the rows sees */
+    struct key_set listed; /* keys that the tile reads: seen keys, or whole tiles with seen keys */
     bool biased;           /* some listed keys are not seen, or something is added to scores */
 };
 
@@ -309,8 +310,8 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
     }
 }
 
-/* Sets up row i of the run. The run has a copy of the state, because a tile reads the states of
- * whole vectors of rows. */
+/* Sets up row i of the run. The run has a copy of M and l of the state, because a tile reads M and
+ * l of whole vectors of rows. */
 static void begin_row(const struct masked_block *m, const struct run *run, int i,
                       struct run_block *b)
 {
@@ -434,9 +435,9 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
 }
 
 /* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
- * end of all keys. Without turns the result is the block that comes next in any walk. With turns it
- * is the next block of the first head, which stands for all heads: room->turn says which part of it
- * walk i prefetches. */
+ * end of all keys. If room->turns is 1, the result is the block that comes next in any walk. If
+ * room->turns is larger, the result is the next block of the first head, which stands for all
+ * heads. room->turn then says which part of the block walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -450,7 +451,7 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
 }
 
 /* Walks over a chunk of the keys, block by block. The walks take turns, so that heads whose keys
- * share a page of memory use it while it is in a cache. */
+ * share a page of memory use the page while it is in a cache. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
                          struct walk *walks, int count, int64_t first, struct common *common)
 {
@@ -579,10 +580,10 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
                           w->is_begun ? sums : w->chunk.row_sum, scratch);
 }
 
-/* Computes rows again whose result is not finite, because a sum may have overflowed. If the sum of
+/* Recomputes the rows whose result is not finite, because a sum may have overflowed. If the sum of
  * a row's weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a
- * number although its sum is NaN, because the caller may have made the state from which the
- * call continues. */
+ * number although its sum is NaN, because the caller may have made the state from which the call
+ * continues. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)
@@ -614,8 +615,8 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 
-/* Folds the states of the chunk before into the totals, and attends over the chunk at key `first`
- * in all walks.
+/* In all walks, folds the state of the previous chunk into the total and attends over the chunk at
+ * key `first`.
  */
 static void walk_chunk(const struct attention *a, const struct kernels *kernels, struct walk *walks,
                        int count, int64_t first, struct common *common)
@@ -661,7 +662,7 @@ static void decode(const struct attention *a, const struct kernels *kernels,
 }
 
 /* Decodes one item. Not inlined, so that a single walk does not take the stack of MAX_WALKS walks.
- * prefill.c needs much stack itself and decodes one item at a time. */
+ */
 static __attribute__((noinline)) void decode_one(const struct attention *a,
                                                  const struct kernels *kernels,
                                                  const struct work_item *item, char *scratch)
@@ -712,6 +713,7 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
     decode_chunk(a, kernels, items, count, first, states, step, walks, scratch);
 }
 
+/* Has only one walk on the stack, because prefill.c needs much stack itself and calls careful.c. */
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention for many heads with few query rows and few keys each. Walking from head to head would
- * take longer than the arithmetic. So lanes are heads: the heads of a vector go through scores and
- * softmax together, and then each head computes its weighted V. dispatch/attention/schedule.c calls
- * this loop only for binary32 without masks.
+ * Attention for many heads with few query rows and few keys each. Going from head to head would
+ * take longer than the arithmetic. Therefore lanes are heads: the heads of a vector go through
+ * scores and softmax together, and then each head computes its weighted V.
+ * dispatch/attention/schedule.c calls this loop only for binary32 without masks.
  */
 #include <limits.h>
 #include <math.h>
@@ -33,7 +33,7 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    /* A state without columns. Scratch for rows that are computed again follows row_sum. */
+    /* A state without columns. Scratch for rows that are recomputed follows row_sum. */
     struct state st;
 };
 
@@ -141,7 +141,7 @@ static void score(const struct heads *w)
     }
 }
 
-/* Computes rows again whose result is not finite, because a sum may have overflowed. A row whose
+/* Recomputes the rows whose result is not finite, because a sum may have overflowed. A row whose
  * sum of weights is NaN stays NaN. */
 static __attribute__((cold, noinline)) void redo_rows(const struct heads *w, int head,
                                                       uint64_t not_finite)

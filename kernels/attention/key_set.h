@@ -60,7 +60,7 @@ static inline struct key_set counted_from(struct key_set s, int first)
     return (struct key_set){{s.word[0] >> first | s.word[1] << (64 - first), s.word[1] >> first}};
 }
 
-/* Returns a word with bits first .. end - 1, as far as they are within the word. */
+/* Returns a word in which bits first .. end - 1 are set, as far as they are within the word. */
 static inline uint64_t bit_range(int first, int end)
 {
     if (first >= 64 || end <= 0 || first >= end)
@@ -83,8 +83,8 @@ static inline bool is_in_a_row(struct key_set s)
     return is_equal(s, key_set_of(first_of(s), end_of(s)));
 }
 
-/* Returns the number of keys. Does not count the bits if the keys are in a row: most sets are like
- * that, and not every CPU has an instruction to count bits. */
+/* Returns the number of keys. If the keys are in a row, as in most sets, it is computed without
+ * counting bits, because not every CPU has an instruction to count bits. */
 static inline int count_of(struct key_set s)
 {
     if (is_empty(s))

@@ -2,8 +2,8 @@
  *
  * Turns the caller's masks, documents, slopes and dropout into sets of keys and lines of numbers
  * for a block of keys. The tiles do the work for each key. This file finds the rows of the masks
- * and the parts of the lines. Only if cells are out of order, the elements of a mask are gathered
- * one by one, which takes about a cycle for each element.
+ * and fills in the structs from which the tiles make lines. Only if cells are out of order, this
+ * file gathers the elements of a mask one by one, which takes about a cycle for each element.
  */
 #include "kernels/attention/mask.h"
 
@@ -125,7 +125,7 @@ static const char *mask_row(const struct mask *m, const struct place *place)
     return m->first + place_offset(m->stride, *place);
 }
 
-/* --- What a row sees --------------------------------------------------------------------------
+/* --- Keys a row sees --------------------------------------------------------------------------
  */
 
 /* Returns the keys that a mask lets through. `said` has the keys whose elements are true. The mask
@@ -279,7 +279,7 @@ bool attnkit_bias_lines_differ(const struct attention *a)
     return a->extras.slopes || a->extras.bias_scales || attnkit_heads_differ(a);
 }
 
-/* Returns a factor of a head in the unit of the scores. */
+/* Returns x in the unit of the scores: x times log2 e if in_log2, else x. */
 static float with_unit(float x, bool in_log2)
 {
     return in_log2 ? (float)((double)x * LOG2_E) : x;

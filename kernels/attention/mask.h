@@ -17,7 +17,8 @@ static inline int64_t sequence_rows(const struct attention *a, int64_t batch)
     return int_at(a->q_starts, batch + 1) - int_at(a->q_starts, batch);
 }
 
-/* Returns the keys of a batch entry. With cells they end at the last key that has a cell. */
+/* Returns the number of keys of a batch entry. With cells, the keys end at the last key that has a
+ * cell. */
 static inline int64_t sequence_keys(const struct attention *a, int64_t batch)
 {
     if (has_cells(a))
@@ -40,7 +41,7 @@ static inline int64_t clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* Returns x + y, or INT64_MAX or INT64_MIN if the sum is beyond it. */
+/* Returns x + y. If the sum overflows, returns the nearer of INT64_MIN and INT64_MAX. */
 static inline int64_t saturated_sum(int64_t x, int64_t y)
 {
     int64_t sum;
@@ -63,7 +64,8 @@ static inline int64_t causal_end(const struct attention *a, int64_t batch, int64
     return a->causal ? clamp(q_offset(a, batch) + position + 1, 0, keys) : keys;
 }
 
-/* Returns the keys that rows at a position see by causality, window and columns. */
+/* Returns the keys that rows at a position may see according to causality, the window and the
+ * columns of masks. */
 static inline struct visible visible_keys(const struct attention *a, int64_t batch,
                                           int64_t position)
 {
@@ -98,14 +100,15 @@ static inline int32_t visible_in_block(int64_t end, int64_t block)
     return keys < 0 ? 0 : keys < KEY_BLOCK ? (int32_t)keys : KEY_BLOCK;
 }
 
-/* Returns the keys that any of several positions sees. `first` and `last` are the keys of the first
- * and the last position. */
+/* Returns the keys that at least one of several positions sees. `first` and `last` are the keys
+ * that the first and the last position see. */
 static inline struct visible all_visible(struct visible first, struct visible last)
 {
     return (struct visible){last.keep, first.first, last.end};
 }
 
-/* Returns the visible keys among `count` keys from `key` on, as one range. */
+/* Returns one range that has all visible keys among `count` keys from `key` on. It may also have
+ * keys between them that are not visible. */
 static inline struct key_range visible_part(struct visible v, int64_t key, int64_t count)
 {
     const int64_t last = v.end > v.keep ? v.end : v.keep;

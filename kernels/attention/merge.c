@@ -4,7 +4,7 @@
  * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total, as the states
  * of chunks do. No state is stored: o is computed from out_i as it folds. The loop merges a tile of
  * rows at a time, and of wide rows only some columns at a time, so that the total stays on the
- * stack. The loop is bound by reading the parts.
+ * stack. The time goes into reading the parts.
  */
 #include "kernels/attention/merge.h"
 
@@ -80,7 +80,7 @@ static float split_lse(float lse, float *row_max)
     const double t = (double)lse * LOG2_E;
     const float ceiling = (float)ceil(t);
     if (!(ceiling < INFINITY)) {
-        *row_max = 0.0f; /* any number will do: the sum is NaN, and so is the row */
+        *row_max = 0.0f; /* any number is right here: the sum is NaN, and so is the row */
         return NAN;
     }
     *row_max = ceiling;
@@ -149,7 +149,7 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
 }
 
 /* Merges some columns of a tile. Writes lse with the last columns, because its memory may be the
- * lse of a part, which the earlier columns read. */
+ * lse of a part, which is read again for each group of columns. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
 {

@@ -2,8 +2,8 @@
  *
  * Attention for many query rows of one KV head. The outer loop is over blocks of keys, the inner
  * loop over panels of query rows, so that every panel finds the block of K and V in the cache.
- * dispatch/attention/schedule.c calls it for each work item, dispatch/attention/steal.c for a chunk
- * of an item's keys.
+ * dispatch/attention/schedule.c calls attnkit_prefill for each work item.
+ * dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's keys.
  */
 #include <math.h>
 #include <string.h>
@@ -18,15 +18,16 @@ enum {
     MAX_PANELS = ROW_BLOCK / 4, /* lanes are at least 4 */
 };
 
-/* Query rows that go through the tiles together. The pointers are into scratch. */
+/* Query rows that go through the tiles together. The pointers point into scratch, or into states
+ * and totals of a struct chunk_run. */
 struct panel {
     int64_t first_row;
     int rows;           /* rows of the item; spare lanes repeat the last row */
     int lanes;          /* rows, rounded up to whole vectors */
-    struct place first; /* row */
-    int64_t full;       /* keys that its first row, and so every row, sees without masks */
-    int64_t end;        /* end of the keys that its last row sees */
-    float *q_t;         /* [head_dim][lanes] */
+    struct place first; /* place of the first row */
+    int64_t full; /* number of keys that its first row, and so every row, sees without masks */
+    int64_t end;  /* end of the keys that its last row sees */
+    float *q_t;   /* [head_dim][lanes] */
     struct state chunk; /* the state over the blocks of the latest chunk so far */
     struct total total; /* the total over the chunks before it */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
@@ -44,7 +45,7 @@ struct prefill {
     float *rescale;         /* [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that any row sees by its position */
-    char *careful_scratch;  /* for rows that are computed again; the same memory as `wide` */
+    char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
     struct wide wide;
     int panels;
     struct panel panel[MAX_PANELS];
@@ -60,8 +61,8 @@ static int whole_vectors(int rows, int vector)
     return (rows + vector - 1) / vector * vector;
 }
 
-/* state_floats returns the floats of a state for each lane, total_floats the floats of a total. In
- * a total o and l take two floats for each number. */
+/* state_floats returns the number of floats for each lane of a state, total_floats for each lane of
+ * a total. In a total o and l take two floats for each number. */
 static int64_t state_floats(const struct attention *a)
 {
     return a->value_dim + 2;
@@ -72,7 +73,7 @@ static int64_t total_floats(const struct attention *a)
     return 2 * (a->value_dim + 1) + 1;
 }
 
-/* Returns the floats of scratch for each lane: its query, state and total. */
+/* Returns the number of floats of scratch for each lane: its query, state and total. */
 static int64_t panel_floats(const struct attention *a)
 {
     return a->head_dim + state_floats(a) + total_floats(a);
@@ -83,7 +84,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns the floats of scratch that masks take. */
+/* Returns the number of floats of scratch that masks take. */
 static int64_t mask_floats(const struct attention *a, int lanes)
 {
     const int64_t seen = ROW_BLOCK * sizeof(struct seen) / sizeof(float);
@@ -101,8 +102,8 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     return (size_t)floats * sizeof(float) + larger(attnkit_careful_scratch(a), wide);
 }
 
-/* Takes `lanes` times `lines` floats off the scratch. They are aligned to a vector, because `lanes`
- * fills whole vectors. */
+/* Takes `lanes` times `lines` floats from the scratch. They are aligned to a vector, because
+ * `lanes` fills whole vectors. */
 static float *take(char **scratch, int64_t lines, int lanes)
 {
     float *taken = (float *)*scratch;
@@ -137,7 +138,7 @@ static void reset(const struct state *st, int lanes)
     memset(st->row_sum, 0, (size_t)lanes * sizeof(float));
 }
 
-/* Writes o of a state to which no block has been added. */
+/* Sets o to 0 in a state to which no block has been added. */
 static void clear_out(const struct state *st, int lanes, int64_t value_dim)
 {
     memset(st->out, 0, (size_t)(value_dim * lanes) * sizeof(float));
@@ -450,8 +451,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether an option or an empty cell may hide a key of the block that lies before the end
- * of a row's keys. */
+/* Returns whether an option or an empty cell may hide a key of the block from a row whose keys end
+ * after this key. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -470,8 +471,8 @@ static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool
     return key_set_of(0, visible_in_block(last_end(w), first));
 }
 
-/* Returns whether the block after the block at key `first` most likely lies in memory at one stride
- * from its first key on. */
+/* Returns whether a block follows the block at key `first`, and its rows most likely are one stride
+ * apart in memory. */
 static bool has_next_block(const struct prefill *w, int64_t first)
 {
     const int64_t next = first + KEY_BLOCK;
@@ -509,8 +510,8 @@ static void attend_blocks(struct prefill *w, int64_t first)
     }
 }
 
-/* Folds the state of the chunk before into the total, and attends over the chunk that begins at key
- * `first`. */
+/* Folds the state of the previous chunk into the total, and attends over the chunk that begins at
+ * key `first`. */
 static void attend_chunk(struct prefill *w, int64_t first)
 {
     struct panel *const last = &w->panel[w->panels - 1], *const seeing = first_to_see(w, first);
@@ -530,11 +531,11 @@ static double sum_of(const struct panel *p, int lane)
     return p->is_begun || p->is_sunk ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
 }
 
-/* Computes rows again whose result is not finite. A sum may have overflowed. Or a lane does not see
- * a key and multiplies its V by 0, which gives NaN if V is NaN or infinite. If the sum of a row's
- * weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a number
- * although its sum is NaN, because the caller may have made the state from which the call
- * continues. */
+/* Recomputes the rows whose result is not finite. A sum may have overflowed. Or a lane that does
+ * not see a key has multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
+ * sum of a row's weights is NaN, its result is NaN, too, and stays as it is. But o of a state may
+ * be a number although its sum is NaN, because the caller may have made the state from which the
+ * call continues. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)

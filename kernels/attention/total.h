@@ -12,8 +12,8 @@
 
 #include "kernels/kernels.h"
 
-/* The factors by which o and l are multiplied: of the total, and of the state that folds into
- * it. */
+/* The factors by which o and l are multiplied when a state folds into a total: one factor for o and
+ * l of the total, one for o and l of the state. */
 struct factors {
     double total, state;
 };
@@ -29,7 +29,8 @@ static inline double exact_power(float x)
     return power;
 }
 
-/* Returns the factor of a state with this maximum when the maximum becomes new_max. */
+/* Returns the factor of a state or total whose maximum is `max`, when the maximum becomes
+ * new_max. */
 static inline double factor_of(float max, float new_max)
 {
     return exact_power(max - (new_max == -INFINITY ? 0.0f : new_max));
@@ -52,8 +53,8 @@ static inline double divisor_of(double row_sum)
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
-/* Computes quotients again that are not finite. quotient_row multiplies by inverse_of(divisor),
- * this function divides.
+/* Recomputes the quotients that are not finite. quotient_row multiplies by inverse_of(divisor),
+ * while this function divides.
  */
 static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
 {
@@ -71,8 +72,9 @@ static inline double plain_double(double x)
     return isnan(x) ? (double)NAN : x + 0.0;
 }
 
-/* Folds a sink into the line of a row, whose o is every `stride`th number. A sink has no value.
- * Mostly it is less than the scores, and then o stays as it is. */
+/* Folds a sink into the total of a row. The numbers of o are `stride` doubles apart. A sink adds
+ * nothing to o. Mostly its maximum is not above the maximum of the row, and then o stays as it
+ * is. */
 static inline void fold_sink(struct total line, float max, float sum, int64_t stride,
                              int64_t value_dim)
 {

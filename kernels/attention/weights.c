@@ -2,7 +2,7 @@
  *
  * Weights as a result: 2^(t - M) / l for each key, with the final M and l of the row, or the scores
  * at one of several stages. The loop walks over K once more, in panels of query rows as in
- * prefill.c. prefill.c and decode.c call this file when some rows are done.
+ * prefill.c. prefill.c and decode.c call this file when they have finished some rows.
  */
 #include "kernels/attention/weights.h"
 
@@ -25,7 +25,7 @@ struct weighing {
     float *bias;                                /* [KEY_BLOCK][lanes] */
     float *lines;                               /* [lanes][KEY_BLOCK] */
     float *wide;                                /* K of a block, or q */
-    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare is a sum that is not used */
+    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare: a row_sum that is not used */
     struct key_set keys[MAX_LANES];             /* the keys of the block that get a value */
 };
 

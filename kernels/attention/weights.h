@@ -22,11 +22,11 @@ struct mean_weights {
     const char *weights;
     struct strides stride;     /* bytes */
     char *out;                 /* a line of `keys` for each row */
-    struct strides out_stride; /* bytes, without heads */
+    struct strides out_stride; /* bytes; the result has no heads */
 };
 
-/* Computes rows first .. end - 1 of all entries: the sum over the heads in their order, divided by
- * the number of heads.
+/* Computes rows first .. end - 1 of the q_len rows of all batch entries: the sum over the heads in
+ * their order, divided by the number of heads.
  */
 void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
                              int64_t first, int64_t end);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns scores into t where a softcap or a bias is given, or both; see struct adjust.
- * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows.
+ * Turns scores into t where a softcap or a bias is given, or both; see struct adjust. prefill.c
+ * calls `adjust` between scores and softmax, and the decode tile calls it for each of its rows.
  *
- * A capped score takes some 25 operations, 12 of them multiply-adds, and a division, in a chain of
- * some 70 cycles: four vectors side by side hide it, although 16 registers do not hold them all.
+ * A capped score takes a division and some 25 other operations, 12 of them multiply-adds. They
+ * depend on each other and take some 70 cycles. Four vectors side by side hide this latency,
+ * although 16 registers do not hold them all.
  */
 #include "kernels/avx2/avx2.h"
 

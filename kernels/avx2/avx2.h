@@ -114,7 +114,7 @@ static inline floats select_v(lane_mask mask, floats x, floats y)
     return _mm256_blendv_ps(y, x, mask);
 }
 
-/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
+/* Splits x into 2^e m with 0.75 <= m < 1.5, the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const __m256i larger = _mm256_castps_si256(x * broadcast(1.0f / 0.75f));
@@ -126,7 +126,8 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: it hides the latency of the
+                         instructions */
 };
 
 /* Returns 2^(n - POWER_HEADROOM) for the n in the low bits of `rounded`, which is n + 1.5 * 2^23,
@@ -139,11 +140,12 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
 }
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. It is the same polynomial in x - round(x), times
- * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
+ * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. The polynomial in x - round(x) is the same, times
+ * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
  * float. The function is inline, because a call would spill the registers of its caller. All
- * vectors go through a stage before the next stage begins: a core's scheduler holds only about
- * three chains of 10 dependent instructions, too few to keep its ports busy. */
+ * vectors go through a stage before the next stage begins. If they came one after the other, a
+ * core's scheduler would hold only about three sequences of 10 dependent instructions, too few to
+ * keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -234,9 +236,9 @@ static inline int panel_height(int64_t left, int vectors)
 
 enum { LARGE_TILE = 8 /* accumulators */ };
 
-/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without it, in
- * long rounds that need nearly all 16 ymm, gcc moves sums from one register to another, and spills
- * some. */
+/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without the
+ * assembly, gcc moves sums from one register to another and spills some, in long rounds that need
+ * nearly all 16 ymm. */
 static inline __attribute__((always_inline)) __m256 multiply_add(__m256 a, __m256 b, __m256 sum,
                                                                  const bool is_large)
 {

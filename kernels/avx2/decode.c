@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
- * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
- * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
+ * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
+ * kernels/attention calls `decode`. Rows are split into panels of at most 4, which share the loads
+ * of K and V.
  */
 #include "kernels/avx2/decode.h"
 
@@ -52,7 +53,7 @@ static inline __m128 first_four(floats x)
     return _mm256_castps256_ps128(x);
 }
 
-/* Returns no rows, because the scores have already prefetched V. */
+/* Returns no rows to prefetch, because the scores have already prefetched V. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     (void)scores;

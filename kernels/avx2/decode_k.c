@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
- * which is widened in registers. Called by decode.c.
+ * which is widened in registers. decode.c calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
  * This takes 4 loads, 4 inserts that load, and 8 shuffles. Then an element of all keys takes the
  * instructions that widen it (three for a byte) and an FMA per row. A tile is 2 vectors of keys, so
  * that there are enough chains for the FMA ports, and a broadcast of q serves both. Registers: 8
- * units, at most 8 sums and a broadcast are more than 16 ymm: some wait on the stack.
+ * units, at most 8 sums and a broadcast are more than the 16 ymm, so some of them are on the stack.
  *
- * Memory bounds few rows of binary32; shuffles and FMA together bound narrow types. Prefetches are
- * spread evenly, and go along each row: in bursts, or line by line down the rows, they delay the
- * loads.
+ * For few rows of binary32 memory is the bound. For types of 8 or 16 bits shuffles and FMA together
+ * are the bound. Prefetches are spread evenly and go through one row after the other. In bursts, or
+ * with one cache line of each row in turn, they would delay the loads.
  */
 #include "kernels/avx2/decode.h"
 
@@ -69,10 +69,10 @@ load_units(const enum type type, const char *const *key, int64_t at, __m256 unit
 
 /* A signed byte becomes a float in two steps: a shuffle moves it to its place in 32 bits, then a
  * second step makes it a number. For TYPE_I8 its place is the upper byte. A conversion then gives
- * UPPER_BYTE times the number, for which the scale is divided by UPPER_BYTE. For TYPE_Q8_0 its
- * place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add
- * with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because
- * BYTE_ZERO has 9 bits. */
+ * UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For TYPE_Q8_0 its place is
+ * the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add with the
+ * scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because BYTE_ZERO has 9
+ * bits. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
@@ -128,7 +128,7 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
 }
 
 /* Adds the products of element d of all keys. `is_large` goes to multiply_add. It is false for
- * bytes: in their long rounds gcc would otherwise spill more. */
+ * bytes, because gcc would otherwise spill more registers in their long rounds. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)
@@ -194,8 +194,8 @@ struct units {
 };
 
 /* Does the work of add_step for bytes, which have a scale for each key. The units are stored in
- * memory, and each is loaded once: left to itself, gcc keeps all units in registers, and the sums
- * in memory. */
+ * memory, and each unit is loaded once. Otherwise gcc would keep all units in registers and the
+ * sums in memory. */
 static inline __attribute__((always_inline)) void
 add_bytes(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
           int64_t d, const struct byte_scales *scales, __m256 s[][MAX_TILE], const int vectors,
@@ -248,7 +248,7 @@ static __m256 load_any(const struct key_rows *k, const char *const *row, int64_t
 }
 
 /* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
- * end, or 0 where the whole tile is computed again. */
+ * end of the row, or 0 if the whole tile is recomputed. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -289,9 +289,9 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
     }
 }
 
-/* Adds the products of all whole lines of rows of TYPE_F32 that share sets, and reads each line
- * once. Returns the number of elements that are done. Other types would gain nothing: arithmetic
- * bounds them. */
+/* If rows of TYPE_F32 share sets of L1, adds the products of all their whole cache lines, and reads
+ * each line only once. Returns the number of elements that are done. Other types would gain
+ * nothing, because arithmetic is their bound. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
- * Called by decode.c.
+ * decode.c calls decode_tiled_k.
  *
- * Lanes are keys, in the order of memory: element d of all keys of a tile takes one load, which
- * widens, and an FMA per row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast are
- * 13 of 16 ymm; TYPE_Q8_0 has 3 more. A tile of 2 rows has 4 vectors of K, and some of its scales
- * are on the stack. FMA or memory bounds it; a quantised element takes one more FMA.
+ * Lanes are keys, in the order of memory. Each vector of element d takes one load, which widens it,
+ * and an FMA for each row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast take 13
+ * of 16 ymm. TYPE_Q8_0 takes 3 more. A tile of 2 rows has 4 vectors of K, and some of its scales
+ * are on the stack. FMA or memory is the bound. A quantised element takes one more FMA.
  */
 #include "kernels/avx2/decode.h"
 
@@ -41,7 +41,7 @@ struct tile_scales {
     __m256 not_finite; /* NaN where a scale so far was not finite */
 };
 
-/* Loads the scales of the elements until the next call. */
+/* Loads the scales of the next group of elements. */
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
                                                               struct k_tile tile[],
                                                               struct tile_scales *scales,
@@ -65,8 +65,8 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Adds the products of element d of all keys. `exact` means that all scales of TYPE_Q8_0 are taken
- * to be finite. */
+/* Adds the products of element d of all keys. `exact` means that the function may take all scales
+ * of TYPE_Q8_0 to be finite. */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const struct tile_scales *scales, __m256 s[][MAX_VECTORS], const bool exact,
@@ -95,7 +95,7 @@ add_element(const enum type type, const float *const q[], int64_t d, struct k_ti
 }
 
 /* Computes the scores of `vectors` vectors of keys from `first` on. Returns false if `exact` is set
- * and a scale of TYPE_Q8_0 was not finite: the scores are wrong then. */
+ * and a scale of TYPE_Q8_0 is not finite. The scores are then wrong. */
 static inline __attribute__((always_inline)) bool
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
             struct ahead *ahead, const bool exact, const int vectors, const int rows)

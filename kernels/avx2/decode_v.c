@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
- * v[key][c])), for V of any type, which is widened in registers. Called by decode.c.
+ * v[key][c])), for V of any type, which is widened in registers. decode.c calls decode_v.
  *
- * Lanes are value columns, 2 vectors of them for 4 rows, 4 for fewer. Registers: at most 8 sums, 4
- * vectors of V, their scale, a weight and the constants that widen bytes are 16 ymm. FMA or memory
- * bounds it; a quantised element takes one more FMA. There are no more sums than the FMA ports need
- * to be busy, so that any other work of these ports delays the sums.
+ * Lanes are value columns. A tile has 2 vectors of columns for 4 rows, and 4 vectors for fewer
+ * rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the constants that
+ * widen bytes take 16 ymm. FMA or memory is the bound. A quantised element takes one more FMA.
+ * There are no more sums than keep the FMA ports busy, so any other work of these ports delays the
+ * sums.
  */
 #include "kernels/avx2/decode.h"
 
@@ -162,7 +163,7 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
 }
 
 /* Computes `vectors` vectors of value columns, which have one scale. A row skips the keys that only
- * other rows see: 0 times their V might be NaN. */
+ * other rows see, because 0 times V of these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        const struct group_scales *scales, int64_t first, int64_t width, struct ahead *ahead,
@@ -200,8 +201,8 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     }
 }
 
-/* Returns how many columns from c on have the same scale, or how many are left where the type has
- * no scales. */
+/* Returns how many columns from c on have the same scale, or how many columns are left if the type
+ * has no scales. */
 static inline int64_t group_left(const enum type type, const struct key_rows *v, int64_t c)
 {
     const int64_t left = v->dim - c, group = type == TYPE_I8     ? v->scale_group

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
- * calls keep_line for each query row and block with dropout. The issue of instructions bounds it: 8
- * for a round of 4 counters.
+ * calls keep_line for each query row and block with dropout. The issue of instructions is the
+ * bound: a round of 4 counters takes 8.
  *
- * A word is the low half of 64 bits: the multiply instruction reads and writes it there and ignores
- * the upper half. The only move of words is the shift that brings the high half of a product down.
+ * A word is the low half of 64 bits. The multiply instruction reads only low halves, so the upper
+ * halves need not be cleared. The only move of words is the shift that brings the high half of a
+ * product down.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/philox.h"
 
 enum {
     COUNTERS = VECTOR / 2, /* counters in a vector */
-    TOGETHER = 4,          /* vectors, to hide the latency of products */
+    TOGETHER = 4,          /* vectors that are computed together, to hide the latency of products */
 };
 
 typedef __m256i counters;
@@ -55,7 +56,7 @@ struct words {
     counters c0, c1, c2, c3;
 };
 
-/* Returns the low halves of a and b in turns. */
+/* Returns the low halves of a and b, alternately. */
 static inline __m256i pair(__m256i a, __m256i b)
 {
     return _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast.
- * kernels/linear/linear.c calls the product for each panel of the outputs and each range of the
- * inputs.
+ * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs, and
+ * x is broadcast. kernels/linear/linear.c calls `product` for each panel of the outputs and each
+ * cut of the inputs, which is a range of at most 512 inputs.
  *
- * Tile of 4 rows x 3 vectors: 12 accumulators, 3 of w and 1 broadcast are all 16 ymm. Per d it has
- * 12 FMA, bound by the FMA ports at 6 cycles, and 7 loads. There are few other instructions,
- * because a core that another thread shares executes only 3 instructions a cycle. A product of few
- * rows reads each tile once, and memory bounds it.
+ * A register tile has 4 rows x 3 vectors. 12 accumulators, 3 vectors of w and 1 broadcast take all
+ * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports are the bound: they take 6 cycles for each
+ * d. There are few other instructions, because a core that two threads share executes only 3
+ * instructions in a cycle. A product of few rows reads each tile once, so memory is its bound.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
 
 enum {
-    ROWS = 4,          /* rows of a register tile, half a group */
-    WIDTH = 3,         /* vectors of outputs of a register tile */
-    FEW_ROWS = 4,      /* rows of a register tile of few_product */
-    FEW_TILES = 4,     /* tiles of the matrix that a register tile of one row reads side by side */
-    AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
+    ROWS = 4,      /* rows of a register tile, which are half a group */
+    WIDTH = 3,     /* vectors of outputs of a register tile */
+    FEW_ROWS = 4,  /* rows of a register tile of few_product */
+    FEW_TILES = 4, /* tiles of the matrix that a register tile of a single row reads side by side */
+    AHEAD = 384,   /* bytes: prefetches are six cache lines ahead in each tile; more was slower */
     SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
@@ -60,8 +60,8 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes behind the last output count, too. If so, the caller goes
- * through y again and makes every NaN the same. */
+/* Returns whether a sum is NaN. Lanes behind the last output count, too. If a sum is NaN, the
+ * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH], const int rows,
                                                           const int vectors)
 {
@@ -154,7 +154,7 @@ product_outs(const struct product *p, const float *x, const float *const *w, int
         product_tile(p, x, w, first, out, outs, requests, rows, 1);
 }
 
-/* Computes a group of `group` rows, whose first row is `first`, in tiles. */
+/* Computes a group of `group` rows in register tiles. The first row of the group is `first`. */
 static void product_group(const struct product *p, const float *x, const float *const *w, int first,
                           int group, int64_t out, struct requests *requests)
 {

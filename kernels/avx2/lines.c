@@ -2,7 +2,7 @@
  *
  * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
  * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
- * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * row and block that has a bias. The issue of instructions is the bound: a vector of a bias with a
  * slope takes a dozen.
  */
 #include "kernels/avx2/avx2.h"
@@ -37,7 +37,7 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                0x302, 0x30200, 0x30201, 0x3020100};
-    float *to = line; /* stores past the keys only hit numbers that have been read */
+    float *to = line; /* stores behind the keys hit only numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += QUAD) {
         const unsigned quad = keys[key / 64] >> key % 64 & 0xf;
         const __m128i from = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)places[quad]));
@@ -46,9 +46,9 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     }
 }
 
-/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys;
- * lanes without a bit get any number. The place of a key's number is the count of set bits before
- * the key: the bits become bytes, and a multiplication sums the bytes. */
+/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys.
+ * Lanes whose bits are not set get any number. The place of a key's number is the count of set bits
+ * before the key. To count them, the bits become bytes, and a multiplication sums the bytes. */
 static inline __m256 spread(__m256 numbers, uint64_t bits)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -66,8 +66,8 @@ void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
         uint64_t bits = keys[i], own_bits = own[i];
         for (int j = 0; j < 64; j += VECTOR, bits >>= VECTOR, own_bits >>= VECTOR) {
             const uint64_t these = bits & 0xff;
-            /* At most 64 i + j numbers have been read before, one for each key, so that reading a
-             * whole vector stays in the line. */
+            /* At most 64 i + j numbers have been read before, one for each key, so reading a whole
+             * vector stays in the line. */
             __m256 x = _mm256_loadu_ps(numbers);
             if (these != 0xff)
                 x = spread(x, these);

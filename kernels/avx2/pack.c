@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Copies query rows into a panel: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers.
- * prefill.c calls it once per panel, linear.c for each group of rows of x. A transpose is 8 loads,
- * 24 shuffles and 8 stores: bound by the shuffles.
+ * prefill.c calls pack_q once for each panel, linear.c for each group of rows of x. A transpose
+ * takes 8 loads, 24 shuffles and 8 stores. The shuffles are the bound.
  */
 #include "kernels/avx2/avx2.h"
 
-/* Packs eight lanes from dimension d on. `left` dimensions remain; it is a constant where a whole
- * vector remains. */
+/* Packs eight lanes from dimension d on. `left` is the number of dimensions from d on. It is a
+ * constant if they fill a whole vector. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {

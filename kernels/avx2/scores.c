@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * s[key][lane] = chain over d of k[key][d] * q_t[d][lane]: lanes are query rows, K is broadcast
- * from memory. prefill.c calls it for every panel and block of keys.
+ * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. Lanes are query rows,
+ * and K is broadcast from memory. prefill.c calls `scores` for every panel and block of keys.
  *
- * Tile of 4 keys x 3 vectors: 12 accumulators, 3 of q and 1 broadcast are 16 ymm. Per d it has 12
- * FMA, bound by the two FMA ports at 6 cycles, and 7 loads. A tile of 6 x 2 has 8 loads, and was 1
- * to 3 % slower. The loop is unrolled by 4 d to have few other instructions: a core that another
- * thread shares executes only 3 instructions a cycle. Narrower panels, the last ones of an item,
- * have 6 x 2 and 8 x 1.
+ * A register tile has 4 keys x 3 vectors. 12 accumulators, 3 vectors of q and 1 broadcast take all
+ * 16 ymm. Each d takes 12 FMA and 7 loads. The two FMA ports are the bound: they take 6 cycles for
+ * each d. A tile of 6 x 2 has 8 loads, and was 1 to 3 % slower. The loop is unrolled by 4 d to have
+ * few other instructions, because a core that two threads share executes only 3 instructions in a
+ * cycle. The last panel of an item may be narrower and then has tiles of 6 x 2 or 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/vectors/scores_tile.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the scores of a block into weights, s = 2^(t - M') with t = s * scale_log2 and
- * M' = max(M, ceil(max t)). It also updates row_max and row_sum of the state. Lanes are query rows,
- * so that no operation is horizontal. prefill.c calls it between scores and weighted V.
+ * Turns the scores of a block into weights, s = 2^(t - M') with t = s * scale_log2 and M' = max(M,
+ * ceil(max t)). It also updates row_max and row_sum of the state. Lanes are query rows, so that no
+ * operation is horizontal. prefill.c calls `softmax` between scores and weighted V.
  *
- * The first walk scales, masks and takes the maximum, with a chain per vector of lanes; the second
- * computes the powers, some keys of one vector of lanes at a time, and exp2 bounds it.
+ * The first pass over the keys scales and masks the scores and takes the maximum of each lane, for
+ * all vectors of lanes at once. The second pass computes the powers, some keys of one vector of
+ * lanes at a time, and exp2 is its bound.
  */
 #include "kernels/avx2/avx2.h"
 

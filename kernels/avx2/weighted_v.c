@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of p[key][lane] * v[key][c]): lanes
- * are query rows, V is broadcast from memory. prefill.c calls it for every panel and block of keys,
- * after softmax.
+ * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
+ * p[key][lane] * v[key][c]). Lanes are query rows, and V is broadcast from memory. prefill.c calls
+ * weighted_v for every panel and block of keys, after softmax.
  *
- * Tile of 4 columns x 3 vectors: 12 accumulators, 3 of p and 1 broadcast are 16 ymm. Per key it has
- * 12 FMA, bound by the two FMA ports at 6 cycles, and 7 loads. The loop is unrolled by 4 keys to
- * have few other instructions: a core that another thread shares executes only 3 instructions a
- * cycle. Narrower panels, the last ones of an item, have 6 x 2 and 8 x 1.
+ * A register tile has 4 columns x 3 vectors. 12 accumulators, 3 vectors of p and 1 broadcast take
+ * all 16 ymm. Each key takes 12 FMA and 7 loads. The two FMA ports are the bound: they take 6
+ * cycles for each key. The loop is unrolled by 4 keys to have few other instructions, because a
+ * core that two threads share executes only 3 instructions in a cycle. The last panel of an item
+ * may be narrower and then has tiles of 6 x 2 or 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/vectors/weighted_tile.h"

@@ -114,7 +114,7 @@ static inline floats select_v(lane_mask mask, floats x, floats y)
     return _mm512_mask_mov_ps(y, mask, x);
 }
 
-/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
+/* Splits x into 2^e m with 0.75 <= m < 1.5, the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const __m512i larger = _mm512_castps_si512(x * broadcast(1.0f / 0.75f));
@@ -126,14 +126,16 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: it hides the latency of the
+                         instructions */
 };
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. It is the same polynomial in x - round(x), scaled;
+ * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. The polynomial in x - round(x) is the same.
  * tests/kernels/elementary.c compares every float. The function is inline, because a call would
- * spill the registers of its caller. All vectors go through a stage before the next stage begins: a
- * core's scheduler holds too few chains of 9 dependent instructions to keep its ports busy. */
+ * spill the registers of its caller. All vectors go through a stage before the next stage begins.
+ * If they came one after the other, a core's scheduler would hold too few sequences of 9 dependent
+ * instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -219,8 +221,8 @@ static inline int panel_height(int64_t left, int vectors)
 
 enum { LARGE_TILE = 16 /* accumulators */ };
 
-/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without it, in
- * long rounds, gcc moves sums from one register to another, and spills some. */
+/* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without the
+ * assembly, gcc moves sums from one register to another and spills some, in long rounds. */
 static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
                                                                  const bool is_large)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
- * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
- * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
+ * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
+ * kernels/attention calls `decode`. Rows are split into panels of at most 4, which share the loads
+ * of K and V.
  */
 #include "kernels/avx512/decode.h"
 

@@ -22,13 +22,13 @@ struct ahead {
     const char *stop;  /* the end of the current row, or of the page if that comes first */
     bool pages;        /* the pages that come later are prefetched, too */
     bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
-    int64_t bytes;     /* of each row */
-    int64_t due, pace; /* in 256ths of a line: lines that are due, and lines per call */
+    int64_t bytes;     /* bytes of each row */
+    int64_t due, pace; /* in 256ths of a cache line: lines that are due, and lines for each call */
 };
 
-/* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead;
- * times is not 0. `rows` has their type and size. Rows without gaps between them count as one
- * row. */
+/* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead.
+ * `times` is not 0. `rows` has the type and the size of the rows. Rows without gaps between them
+ * count as one row. */
 static inline struct ahead ask_for(const struct panel *panel, const struct key_rows *rows,
                                    const char *const *row, int count, int64_t times)
 {
@@ -49,12 +49,12 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
     return ahead;
 }
 
-/* Prefetches the next lines to L2, or to L1 if `to_first`. The lines need not exist: a prefetch
- * never faults. Prefetches are spread evenly, because prefetches under way delay loads from L2. If
- * `pages`, a row or page that begins also prefetches a line two pages further on. Finding the
- * address of a page takes longer than loading a line, even more so in a virtual machine. The
- * function is always inlined, because gcc drops calls of a function that does nothing but
- * prefetch. */
+/* Prefetches the next cache lines into L2, or into L1 if `to_first`. The lines need not exist,
+ * because a prefetch never faults. Prefetches are spread evenly, because prefetches under way delay
+ * loads from L2. If ahead->pages, the beginning of a row or page also prefetches a line two pages
+ * further on. Finding the address of a page takes longer than loading a line, even more so in a
+ * virtual machine. The function is always inlined, because gcc drops calls of a function that does
+ * nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const bool to_first)
 {
@@ -84,8 +84,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Returns whether to prefetch the rows to L1. Rows of 16-bit types with gaps between them then take
- * 0.9 of the time; all other rows take longer. */
+/* Returns whether to prefetch the rows into L1. Rows of 16-bit types with gaps between them then
+ * take 0.9 of the time, while all other rows take longer. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;
@@ -99,8 +99,8 @@ struct scores {
     float scale_log2;
 };
 
-/* Returns the rows of V to prefetch: by the scores in `times` calls while they go through K, then
- * by softmax in a call for each vector of keys. */
+/* Returns the rows of V to prefetch. The scores prefetch in `times` calls while they go through K.
+ * Softmax then prefetches in a call for each vector of keys. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;

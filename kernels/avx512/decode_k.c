@@ -1,32 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
- * which is widened in registers. Called by decode.c.
+ * which is widened in registers. decode.c calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
  * unit. This takes 8 loads, 8 inserts that load, and 24 shuffles. Then an element of all keys takes
- * the instructions that widen it and an FMA per row. The FMA broadcasts q: a separate broadcast
- * took a tenth of the time. A tile is 2 vectors of keys, because the chains of one vector leave the
- * FMA ports waiting.
+ * the instructions that widen it and an FMA per row. The FMA broadcasts q, because a separate
+ * broadcast took a tenth of the time. A tile is 2 vectors of keys, because the sums of one vector
+ * are too few to keep the FMA ports busy.
  *
  * Shuffles have one port. If all shuffles of a step came before its FMAs, the other port would be
  * idle during the shuffles. Therefore the shuffles of the next step are placed among the FMAs of a
  * step, and their results are stored in memory. binary32 is the exception (is_transposed_before).
- * Registers: 8 of the next step, 8 sums, 2 scales and 2 elements are 20 of 32 zmm, and constants.
+ * Registers: 8 vectors of the next step, 8 sums, 2 scales and 2 elements take 20 of 32 zmm. The
+ * others hold constants.
  *
- * Memory bounds few rows of binary32; shuffles and FMA together bound narrow types. Prefetches are
- * spread evenly, and go along each row: in bursts, or line by line down the rows, they delay the
- * loads.
+ * For few rows of binary32 memory is the bound. For types of 8 or 16 bits shuffles and FMA together
+ * are the bound. Prefetches are spread evenly and go through one row after the other. In bursts, or
+ * with one cache line of each row in turn, they would delay the loads.
  *
  * A byte q of TYPE_Q8_0 becomes q * scale without a conversion. q + 128 in the mantissa of a power
  * of two is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one FMA.
- * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale 10 + 11 bits, both normal or 0.
- * Compared with the product, only the sign of a zero may differ. A chain that begins at +0 keeps
- * that sign only in a sum that is zero, and the sign of a zero sum does not reach a result
- * (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the upper
- * byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite or
- * next to 0. A tile with such a scale is computed again with conversion and product.
+ * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and both are
+ * normal or 0. Only the sign of a zero may differ from the product q * scale. A chain that begins
+ * at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not reach a
+ * result (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the
+ * upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite
+ * or next to 0. A tile with such a scale is recomputed with conversion and product.
  */
 #include "kernels/avx512/decode.h"
 
@@ -40,13 +41,13 @@ enum {
 
 #define UPPER_BYTE 0x1p24f /* the value of 1 in the upper byte of 32 bits */
 
-/* Returns how many elements are in a unit of 32 bits. */
+/* Returns the number of elements in a unit of 32 bits. */
 static inline int elements_of_unit(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
 }
 
-/* Returns how many elements are in STEP bytes. */
+/* Returns the number of elements in STEP bytes. */
 static inline int elements_of_step(const enum type type)
 {
     return UNITS * elements_of_unit(type);
@@ -96,8 +97,8 @@ static inline __attribute__((always_inline)) void interleave_pairs(const int bit
 }
 
 /* Joins the halves of TYPE_F16. Each 64 bits of a and b are an element of 4 keys. An element of all
- * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the same place in b. The next
- * element comes after it. */
+ * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the 64 bits at the same place of
+ * b. In the result, the next element of all keys follows. */
 static inline __m512i join_keys(__m512i a, const int at, __m512i b)
 {
     const __m512i from =
@@ -126,7 +127,7 @@ static inline __attribute__((always_inline)) void transpose_part(const enum type
     case 2:
         interleave_pairs(halves ? 32 : 64, x, 2);
         break;
-    default: /* the bits of an index are in reverse order by now */
+    default: /* the bits of an index are in reverse order now */
         for (int i = 0; i < 4; i++) {
             const int unit = i / 2 + i % 2 * 2;
             step->unit[unit][j] =
@@ -166,7 +167,7 @@ struct scales {
 
 /* Scales of the next blocks of TYPE_Q8_0, as binary16. They are collected in memory, because moving
  * a binary16 number into a vector takes an FMA port. They are collected a step or more before they
- * are needed, because the load of all waits until each store has reached the cache. */
+ * are needed, because the load of all scales waits until each store has reached the cache. */
 struct next_blocks {
     _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
@@ -179,8 +180,8 @@ copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys
             scale[b][i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
 }
 
-/* Loads the scales of the first blocks of TYPE_Q8_0 among the `elements` elements from `place`
- * on. */
+/* Loads the scales of the next blocks of TYPE_Q8_0, at most MAX_BLOCKS, as far as they are among
+ * the `elements` elements from `place` on. */
 static inline __attribute__((always_inline)) void
 load_blocks(struct place place, int64_t elements, struct next_blocks *next, const int vectors)
 {
@@ -261,7 +262,7 @@ static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, co
 static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
                                                                __m512 scale)
 {
-    const int place = 0x00808080 | i << 24, next = 4 << 24; /* for a shuffle; the others are 0 */
+    const int place = 0x00808080 | i << 24, next = 4 << 24; /* bytes of the shuffle; others: 0 */
     const __m512i moved =
         i == 0   ? _mm512_slli_epi32(bits, 24)
         : i == 3 ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xff000000))
@@ -299,8 +300,8 @@ enum hints {
     K_AND_V_NEAR,
 };
 
-/* Returns whether to bring K to L1. Types of 16 bits have twice the work for a line: with K in a
- * cache they were up to 5 % slower. Bytes gain nothing. */
+/* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work, so
+ * with K in a cache these prefetches made the types up to 5 % slower. Bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
@@ -316,8 +317,8 @@ static inline __attribute__((always_inline)) void bring_near(struct place place,
         _mm_prefetch(place.key[i] + place.at, _MM_HINT_T0);
 }
 
-/* Returns how often a step prefetches V: once in 4 elements; once in 8 for binary32, which is less
- * work. */
+/* Returns how often a step prefetches V: once in 4 elements, or once in 8 for binary32, whose
+ * elements take less work. */
 static inline int asks_of_step(const enum type type)
 {
     return type == TYPE_F32 ? 1 : elements_of_step(type) / 4;
@@ -325,8 +326,8 @@ static inline int asks_of_step(const enum type type)
 
 /* ---------------------------------------------------------------------------------- tiles */
 
-/* Returns the place `steps` steps after element d. Past the whole steps of the row, the place is in
- * the rows from `next` on. */
+/* Returns the place `steps` steps after element d. After the last whole step of a row, the place is
+ * in the rows from `next` on. */
 static inline __attribute__((always_inline)) struct place
 place_after(const enum type type, const struct key_rows *k, const char *const *key,
             const char *const *next, int64_t d, const int steps)
@@ -338,14 +339,14 @@ place_after(const enum type type, const struct key_rows *k, const char *const *k
     return (struct place){next, bytes_of(type, then - end) + scale};
 }
 
-/* Returns whether a step is transposed during the FMAs of the step before it. binary32 has more
- * shuffles than FMAs, and its shuffles wait longer for memory. */
+/* Returns whether a step is transposed during the FMAs of the step before it. This is not done for
+ * binary32, which has more shuffles than FMAs, and whose shuffles wait longer for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
 }
 
-/* Two steps that are used in turns. */
+/* Two steps. One is in use while the other is filled. */
 struct steps {
     struct step step[2];
     int now; /* index of the complete step */
@@ -408,9 +409,10 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     }
 }
 
-/* Adds the products of all whole lines of rows of TYPE_F32 that share sets of L1, and reads each
- * line once. Returns the number of elements that are done. Other rows do not use it: the FMAs wait
- * longer when a whole line is transposed, by a tenth of the time if the rows stay in L1. */
+/* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
+ * Returns the number of elements that are done. The function is used only for rows that share sets
+ * of L1. Other rows would take a tenth more time if they stay in L1, because the FMAs wait longer
+ * when a whole line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -460,7 +462,7 @@ static __m512 load_any(const struct key_rows *k, const char *const *row, int64_t
 }
 
 /* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
- * end, or 0 where the whole tile is computed again. */
+ * end of the row, or 0 if the whole tile is recomputed. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
- * Called by decode.c.
+ * decode.c calls decode_tiled_k.
  *
- * Lanes are keys, in the order of memory: element d of all keys of a tile takes one load, which
- * widens, and an FMA per row. 4 tiles are read side by side. Registers: at most 16 sums, 4 vectors
- * of K, their scales and a broadcast are 25 of 32 zmm. FMA or memory bounds it; a quantised element
- * takes one more FMA.
+ * Lanes are keys, in the order of memory. Element d of all keys of a tile takes one load, which
+ * widens it, and an FMA for each row. 4 tiles are read side by side. Registers: at most 16 sums, 4
+ * vectors of K, their scales and a broadcast take 25 of 32 zmm. FMA or memory is the bound. A
+ * quantised element takes one more FMA.
  */
 #include "kernels/avx512/decode.h"
 
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* Loads the scales of the elements until the next call. */
+/* Loads the scales of the next group of elements. */
 static inline __attribute__((always_inline)) void
 next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const int vectors)
 {
@@ -109,8 +109,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    /* Elements of 16 bits come from memory faster if 2 tiles are read at a time, and 4 rows of 2
-     * tiles have enough sums to keep the FMA ports busy. */
+    /* Elements of 16 bits come from memory faster if only 2 tiles are read at a time. 3 or 4 rows
+     * of 2 tiles have enough sums to keep the FMA ports busy. */
     const int vectors = rows > 2 && (type == TYPE_F16 || type == TYPE_BF16) ? 2 : MAX_VECTORS;
     const int most_keys = vectors * VECTOR;
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;

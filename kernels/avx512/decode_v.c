@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
- * v[key][c])), for V of any type, which is widened in registers. Called by decode.c.
+ * v[key][c])), for V of any type, which is widened in registers. decode.c calls decode_v.
  *
- * Lanes are value columns, 4 vectors of them. Registers: at most 16 sums, 4 of V and its scale are
- * 21 of 32 zmm; the FMA broadcasts the weight. FMA or memory bounds it; a quantised element takes
- * one more FMA.
+ * Lanes are value columns. A tile has 4 vectors of columns. Registers: at most 16 sums, 4 vectors
+ * of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory is the
+ * bound. A quantised element takes one more FMA.
  */
 #include "kernels/avx512/decode.h"
 
@@ -14,7 +14,7 @@ enum {
     MAX_SCALES = 2, /* scales of TYPE_Q8_0 of a key in a tile */
 };
 
-/* Returns the keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
+/* Returns the number of keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
  * together. */
 static inline int keys_of_step(const enum type type)
 {
@@ -49,8 +49,8 @@ static inline const char *columns_of(const char *const *row, const struct column
 
 /* The scales of TYPE_Q8_0 for the keys of a step, and as binary16 for the keys of the next step.
  * The next scales are collected in memory, because moving a binary16 number into a vector takes an
- * FMA port. They are collected long before they are needed, because the load of all waits until
- * each store has reached the cache. */
+ * FMA port. They are collected long before they are needed, because the load of all scales waits
+ * until each store has reached the cache. */
 struct scales {
     _Alignas(32) float of[MAX_STEP][MAX_SCALES];
     _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
@@ -107,16 +107,16 @@ static inline void interleave(__m512 pair[2])
     pair[1] = _mm512_permutex2var_ps(even, last, odd);
 }
 
-/* Returns the address of the scales of a key for the tile's columns. TYPE_I8 has one scale;
- * TYPE_Q8_0 has the widened ones. */
+/* Returns the address of the scales of a key for the tile's columns. TYPE_I8 has one scale. The
+ * scales of TYPE_Q8_0 are in `widened`. */
 static inline const float *key_scales(const enum type type, const struct key_rows *v, int key,
                                       const struct columns *columns, const float *widened)
 {
     return type == TYPE_I8 ? v->scales[key] + columns->scale : widened;
 }
 
-/* Adds the products of a key, for all rows, or if `sees` is not NULL, for the rows that see the
- * key. */
+/* Adds the products of a key. If `sees` is NULL, adds them for all rows, else only for the rows
+ * that see the key. */
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const char *const *row, const struct columns *columns,
         const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
@@ -141,7 +141,7 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
 }
 
 /* Computes `vectors` vectors of value columns, which for TYPE_I8 have one scale. A row skips the
- * keys that only other rows see: 0 times their V might be NaN. */
+ * keys that only other rows see, because 0 times V of these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        int64_t first, int64_t width, struct ahead *ahead, const bool to_first, const int vectors,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
- * calls keep_line for each query row and block with dropout. The vector ports bound it: 6
- * instructions for a round of 8 counters.
+ * calls keep_line for each query row and block with dropout. The vector ports are the bound: a
+ * round of 8 counters takes 6 instructions.
  *
  * A word is the low half of a 64-bit lane. The multiplication reads only the low halves, so the
  * upper halves need not be cleared. The only move is the shift that brings the high half of a
@@ -13,7 +13,7 @@
 
 enum {
     COUNTERS = VECTOR / 2, /* counters in a vector */
-    TOGETHER = 4,          /* vectors of a block, all in flight to hide the latency of products */
+    TOGETHER = 4,          /* vectors that are computed together, to hide the latency of products */
 };
 
 typedef __m512i counters;
@@ -56,7 +56,7 @@ struct words {
     counters c0, c1, c2, c3;
 };
 
-/* Returns the low halves of a and b in turns. */
+/* Returns the low halves of a and b, alternately. */
 static inline __m512i pair(__m512i a, __m512i b)
 {
     return _mm512_mask_mov_epi32(a, 0xaaaa, _mm512_slli_epi64(b, 32));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y = 2^x over an array, bound by the polynomial, and products of two arrays, bound by memory.
+ * Functions of whole arrays: y = 2^x, for which the polynomial is the bound, and products of two
+ * arrays, for which memory is the bound.
  */
 #include "kernels/avx512/avx512.h"
 /* Defines attnkit_avx512_exp2 and attnkit_avx512_multiply. */

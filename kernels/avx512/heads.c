@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Many heads with few rows and keys: scores with heads in the lanes, and the result of one head,
- * out = (chain over keys of fma(p, v, .)) / l + 0, with value columns in the lanes. Called by
- * heads.c of kernels/attention.
+ * out = (chain over keys of fma(p, v, .)) / l + 0, with value columns in the lanes. heads.c of
+ * kernels/attention calls both functions.
  *
- * Scores: 1 to 4 keys by 1 to 4 rows, at most 16 sums, 4 of q and 1 of k in 21 of 32 zmm; bound by
- * FMA. Result: 1 to 4 rows by up to 4 vectors of columns; bound by the division.
+ * A tile of scores has 1 to 4 keys x 1 to 4 rows. At most 16 sums, 4 vectors of q and 1 of k take
+ * 21 of 32 zmm. FMA is the bound. A tile of the result has 1 to 4 rows x up to 4 vectors of
+ * columns. The division is the bound.
  */
 #include "kernels/avx512/avx512.h"
 /* Defines attnkit_avx512_head_scores and attnkit_avx512_head_out. */

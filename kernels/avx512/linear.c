@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs, x is broadcast.
- * kernels/linear/linear.c calls the product for each panel of the outputs and each range of the
- * inputs.
+ * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs, and
+ * x is broadcast. kernels/linear/linear.c calls `product` for each panel of the outputs and each
+ * cut of the inputs, which is a range of at most 512 inputs.
  *
- * Tile of 8 rows x 3 tiles of the matrix: 24 accumulators, 3 of w and 1 broadcast are 28 of 32 zmm.
- * Per d it has 24 FMA, bound by the FMA ports at 12 cycles, in which 24 loads fit. It has 19 loads,
- * 12 of which are part of an FMA. With the few others that makes 33 instructions per d. More would
- * cost time on a core that another thread shares, which executes only 3 instructions a cycle. A
- * product of few rows reads each tile once, and memory bounds it.
+ * A register tile has 8 rows x 3 tiles of the matrix. 24 accumulators, 3 vectors of w and 1
+ * broadcast take 28 of 32 zmm. Each d takes 24 FMA and 19 loads. The FMA ports are the bound: they
+ * take 12 cycles for each d, in which 24 loads would fit. 12 of the loads are part of an FMA. Each
+ * d takes 33 instructions in all. More instructions would cost time on a core that two threads
+ * share, because it executes only 3 instructions in a cycle. A product of few rows reads each tile
+ * once, so memory is its bound.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"
 
 enum {
-    WIDTH = 3,         /* vectors of outputs of a register tile, which has ROW_GROUP rows */
-    FEW_ROWS = 6,      /* rows of a register tile of few_product */
-    FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
-    AHEAD = 384,       /* bytes: prefetches are six lines ahead in each tile; more was slower */
+    WIDTH = 3,     /* vectors of outputs of a register tile, which has ROW_GROUP rows */
+    FEW_ROWS = 6,  /* rows of a register tile of few_product */
+    FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
+    AHEAD = 384,   /* bytes: prefetches are six cache lines ahead in each tile; more was slower */
     SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
 };
 
@@ -58,8 +59,8 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes behind the last output count, too. If so, the caller goes
- * through y again and makes every NaN the same. */
+/* Returns whether a sum is NaN. Lanes behind the last output count, too. If a sum is NaN, the
+ * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)
 {
@@ -83,8 +84,8 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
 }
 
 /* Adds the products of input d of a group of rows. In large tiles, the FMAs of half of the rows
- * broadcast the element anew for each vector. This saves the broadcast instruction, and the cycles
- * have room for the loads. */
+ * broadcast x anew for each vector. This saves the broadcast instruction, and there are cycles left
+ * for the additional loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,
@@ -275,8 +276,8 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
             begin_block(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
-            /* A row of binary32 is so little work that the hardware prefetcher is early enough if
-             * the matrix is in a cache. */
+            /* For a single row of binary32 there is no prefetch if the matrix is in a cache: the
+             * hardware prefetcher is then early enough. */
             for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1 || p->far); t++)
                 _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
             for (int e = 0; e < line_inputs(type); e++)
@@ -311,8 +312,8 @@ few_rows(const enum type type, const struct few_product *p, int first, const int
     return nan;
 }
 
-/* Returns the most rows of a register tile. With scales it is smaller, because they take
- * registers. */
+/* Returns the most rows of a register tile. With scales the tile is smaller, because the scales
+ * take registers. */
 static inline int few_height(const enum type type)
 {
     return type == TYPE_Q8_0 ? 4 : FEW_ROWS;

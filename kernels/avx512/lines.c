@@ -2,7 +2,7 @@
  *
  * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
  * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
- * row and block that has a bias. The issue of instructions bounds it: a vector of a bias with a
+ * row and block that has a bias. The issue of instructions is the bound: a vector of a bias with a
  * slope takes eight.
  */
 #include "kernels/avx512/avx512.h"
@@ -30,7 +30,7 @@ static inline floats numbers_from(int first)
 
 void attnkit_avx512_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
-    float *to = line; /* stores past the keys only hit numbers that have been read */
+    float *to = line; /* stores behind the keys hit only numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
         _mm512_storeu_ps(to, _mm512_maskz_compress_ps(bits, _mm512_loadu_ps(line + key)));
@@ -43,8 +43,8 @@ void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float
 {
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
-        /* At most `key` numbers are before these, so that reading a whole vector stays in the
-         * line. */
+        /* At most `key` numbers have been read before, one for each key, so reading a whole vector
+         * stays in the line. */
         const __m512 x = _mm512_maskz_expand_ps(bits, _mm512_loadu_ps(numbers));
         _mm512_storeu_ps(line + key,
                          _mm512_mask_mov_ps(_mm512_set1_ps(none), bits_at(own, key), x));

@@ -2,7 +2,7 @@
  *
  * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
  * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
- * for each query row and block. Loads bound them.
+ * for each query row and block. Loads are the bound.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Copies query rows into a panel: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers.
- * prefill.c calls it once per panel, linear.c for each group of rows of x, which is half as wide. A
- * transpose is 16 loads, 64 shuffles and 16 stores, and the shuffles bound it. The transpose of a
- * group is 16 loads, 16 shuffles and 40 stores, and the stores bound it.
+ * prefill.c calls pack_q once for each panel, linear.c for each group of rows of x, which is half
+ * as wide. A transpose takes 16 loads, 64 shuffles and 16 stores, and the shuffles are the bound.
+ * The transpose of a group takes 16 loads, 16 shuffles and 40 stores, and the stores are the bound.
  */
 #include "kernels/avx512/avx512.h"
 
-/* Packs sixteen lanes from dimension d on. `left` dimensions remain; it is a constant where a whole
- * vector remains. */
+/* Packs sixteen lanes from dimension d on. `left` is the number of dimensions from d on. It is a
+ * constant if they fill a whole vector. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {

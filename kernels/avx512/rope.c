@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rotation of pairs: 8 pairs in a vector if they are interleaved, else 16 pairs in two vectors.
- * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
+ * kernels/cache/append.c calls `rotate` for each row of a head. All loads come from L1.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -26,8 +26,8 @@ rotate_neighbours(float *x, const float *cos, const float *sin, int64_t i, int64
     store_first(x + 2 * i, 2 * n, plain_nan(y));
 }
 
-/* Rotates all pairs of a row. Whole vectors are stored without a mask: the row is loaded next, and
- * masked stores are not forwarded to loads. */
+/* Rotates all pairs of a row. Whole vectors are stored without a mask, because the row is loaded
+ * next, and masked stores are not forwarded to loads. */
 static void rotate_interleaved(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     int64_t i = 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
- * the states of later chunks are folded into it. A state or a total becomes the result:
- * out = o / l + 0 and lse = M ln 2 + log l. Panels have rows across the lanes; decode has a line
- * of memory per row. There are more registers than needed. Memory bounds folding; the division and
- * the shuffles of 16x16 transposes bound finishing.
+ * the states of later chunks are folded into it. A state or a total becomes the result: out = o / l
+ * + 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode each row has a line of
+ * memory. There are more registers than needed. For folding memory is the bound. For finishing the
+ * division and the shuffles of 16x16 transposes are the bound.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of p[key][lane] * v[key][c]): lanes
- * are query rows, V is broadcast from memory. prefill.c calls it for every panel and block of keys,
- * after softmax.
+ * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
+ * p[key][lane] * v[key][c]). Lanes are query rows, and V is broadcast from memory. prefill.c calls
+ * weighted_v for every panel and block of keys, after softmax.
  *
- * Tile of 6 columns x 4 vectors: 24 accumulators, 4 of p and 1 broadcast are 29 of 32 zmm. Per key
- * it has 24 FMA, bound by the FMA ports at 12 cycles, or 24 where a zmm takes two passes, and 10
- * loads, fewer than half a load per FMA: Ice Lake was seen to sustain 1.1 loads of a zmm per cycle.
- * The loop is unrolled by 4 keys to have few other instructions: a core that another thread shares
- * executes only 3 instructions a cycle. Narrower panels, the last ones of an item, have tiles of 8.
+ * A register tile has 6 columns x 4 vectors. 24 accumulators, 4 vectors of p and 1 broadcast take
+ * 29 of 32 zmm. Each key takes 24 FMA and 10 loads. The FMA ports are the bound: they take 12
+ * cycles for each key, or 24 cycles on a CPU where a zmm takes two passes. There are fewer than
+ * half as many loads as FMA, because Ice Lake was seen to sustain only 1.1 loads of a zmm in a
+ * cycle. The loop is unrolled by 4 keys to have few other instructions, because a core that two
+ * threads share executes only 3 instructions in a cycle. The last panel of an item may be narrower
+ * and then has tiles of 8 columns.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/vectors/weighted_tile.h"

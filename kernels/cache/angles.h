@@ -2,8 +2,8 @@
  *
  * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. They
  * use only integers and sums, products and quotients that are rounded by IEEE 754 and not fused, so
- * the bits are the same on every machine. They are called once for each pair of a position, and in
- * no inner loop.
+ * the bits are the same on every machine. They are called once for each pair and position, outside
+ * all inner loops.
  *
  * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
  * rounding. Products of errors are left out. Each series is a Taylor series and ends where its
@@ -34,10 +34,12 @@ static inline uint64_t bits_from_double(double x)
 /* Returns log2 x of a finite x >= 1, with an error of at most 6 u. With x = 2^k m and m in
  * [sqrt 1/2, sqrt 2] the result is
  *   k + 2 / ln 2 (s + s^3 / 3 + s^5 / 5 + ...),   s = (m - 1) / (m + 1), |s| < 0.1716.
- * s has an error of 2 u. Its product with the sum of the series adds 1.1 u, the product of that
- * with 2 / ln 2 adds 1 u, and this constant adds 0.3 u. If k is 0, there are no other errors. If k
- * is not 0, the part after k is at most 1/2, and the result is at least 1/2. The errors above then
- * count at most in full, and the sum with k adds 1 u. */
+ * s has an error of 2 u, or of 1.6 u if m < 1: m + 1 is then at least 1.7, so its rounding is at
+ * most 0.6 u. The sum of the series has an error of 1.1 u. Its product with s and the product with
+ * 2 / ln 2 add 1 u each. The constant 2 / ln 2 adds 0.2 u. Together these errors of the second term
+ * are 5.3 u, or 4.9 u if m < 1. If k is 0, there are no other errors. If k is not 0, the sum with k
+ * adds 1 u. If m < 1, the second term is then at least -1/2 and the result at least 1/2, so the 4.9
+ * u count at most in full. If m >= 1, the second term is at most a third of the result. */
 static inline double log2_of(double x)
 {
     enum { TERMS = 11 };
@@ -82,8 +84,9 @@ static inline double factorial_series(int first, int step, double x)
 
 /* Returns 2^x for -1024 <= x <= 0, with an error of at most 3 u unless the result is subnormal. The
  * result is 2^n e^t with n the integer nearest to x and t = (x - n) ln 2, |t| < 0.3466. t has an
- * error of 1.4 u, with the error of the constant. The series and its product with t add 1 u each,
- * and 0.42 of this error counts. The sum with 1 adds 1 u. */
+ * error of 1.4 u: 1 u from its product, and 0.4 u from the constant ln 2. The series adds 1.5 u,
+ * and its product with t adds 1 u. |e^t - 1| is at most 0.42 of e^t, so at most 0.42 of these
+ * errors counts. The sum with 1 adds 1 u. */
 static inline double exp2_of(double x)
 {
     const int n = (int)(x - 0.5);
@@ -94,7 +97,7 @@ static inline double exp2_of(double x)
            double_from_bits((uint64_t)(1023 + n - half) << 52);
 }
 
-/* Returns the upper half of a product. */
+/* Returns the upper 64 bits of the product of a and b. */
 static inline uint64_t high_product(uint64_t a, uint64_t b)
 {
     const uint64_t a_low = (uint32_t)a, a_high = a >> 32, b_low = (uint32_t)b, b_high = b >> 32;
@@ -102,18 +105,19 @@ static inline uint64_t high_product(uint64_t a, uint64_t b)
     return a_high * b_high + (across >> 32) + ((back + (uint32_t)across) >> 32);
 }
 
-/* Converts x in [1/2, 2^64) to quarter turns. Returns the nearest whole number of them, modulo 4,
- * and sets *more to the rest, which is at most 1/2 and has an error of at most 2 u.
+/* Converts an angle x in [1/2, 2^64) to quarter turns. Returns the nearest whole number of quarter
+ * turns, modulo 4. Sets *more to the rest, which is between -1/2 and 1/2 and has an error of at
+ * most 2 u.
  *
  * x = m 2^e with an integer m < 2^53. The result is m 2^e 2/pi modulo 4. Bits of 2/pi that 2^e
  * turns into multiples of 4 do not count. The 192 bits after them are enough: the parts cut off
- * there and in the product are less than 2^-125. No number of binary64 in this range is nearer than
- * 2^-62 to a whole number of quarter turns. 0x1.6c6cbc45dc8dep+5 is the nearest. */
+ * after these bits and in the product are less than 2^-125. No binary64 number in this range is
+ * nearer than 2^-62 to a whole number of quarter turns. 0x1.6c6cbc45dc8dep+5 is the nearest. */
 static inline unsigned quarter_turns(double x, double *more)
 {
     static const uint64_t two_over_pi[] = {
         0, UINT64_C(0xa2f9836e4e441529), UINT64_C(0xfc2757d1f534ddc0), UINT64_C(0xdb6295993c439041),
-        UINT64_C(0xfe5163abdebbc561)}; /* bits of 2^63 and below */
+        UINT64_C(0xfe5163abdebbc561)}; /* the bits of 2/pi, from the bit of 2^63 on */
     const uint64_t bits = bits_from_double(x);
     const uint64_t m = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(1) << 52;
     const int first = (int)(bits >> 52) - 1075 + 62; /* e + 62, in 9 .. 73 */
@@ -129,7 +133,7 @@ static inline unsigned quarter_turns(double x, double *more)
     const uint64_t whole = (high + (UINT64_C(1) << 61)) >> 62;
     high -= whole << 62;
     const bool is_less = high >> 63;
-    if (is_less) { /* the negative number, except for 2^-126 */
+    if (is_less) { /* the complement is the negative number, up to 2^-126 */
         high = ~high;
         low = ~low;
     }
@@ -144,9 +148,11 @@ struct sin_cos {
 
 /* Returns sin and cos of an angle x, 0 <= x < 2^64, each with an error of at most 5 u. r, with |r|
  * <= pi / 4, has an error of 3.4 u: 2 u from quarter_turns, 1 u from its product with pi / 2, and
- * 0.4 u from this constant. In sin = r + r^3 (...) the second term is at most 0.12 of the result
- * and has an error of 4 u. In cos = 1 + r^2 (...) it is at most 0.44 of the result and has 3 u.
- * Each sum adds 1 u. The error of r changes neither result by more than its own size. */
+ * 0.4 u from the constant pi / 2. The relative error of r changes sin r by at most the same
+ * relative amount, and cos r by at most r tan r <= 0.79 of this amount. In sin = r + r^3 (...) the
+ * second term is at most 0.12 of the result, and its operations have an error of 5 u. In cos = 1 +
+ * r^2 (...) the second term is at most 0.42 of the result, and its operations have an error of 3 u.
+ * Each sum adds 1 u. */
 static inline struct sin_cos sin_cos_of(double x)
 {
     unsigned turns = 0;

@@ -10,13 +10,13 @@
 
 #include "kernels/cache/rope.h"
 
-/* The scratch of a thread. frequency and cos_sin are for computed angles, scales and row for
- * tiles. */
+/* The scratch of a thread. frequency and cos_sin are used if the angles are computed, scales and
+ * row if dst is tiled. */
 struct scratch {
     double *frequency; /* [pairs] */
     float *cos_sin;    /* [2][pairs], of one position */
     float *x;          /* [dim], a head's row as binary32 */
-    float *scales;     /* for tiles: the row and its scales as dst would have them without tiles */
+    float *scales;     /* for tiles: the row and its scales as in a dst that is not tiled */
     char *row;
 };
 
@@ -72,7 +72,8 @@ static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
     return at.outer * s.batch + head * s.head + at.row * s.row;
 }
 
-/* Converts one head's row to the type of dst, not yet spread into a tile. */
+/* Converts one head's row to the type of dst. The elements of the result are adjacent, even if dst
+ * is tiled. */
 static void convert_row(const struct append *a, const struct kernels *kernels, struct turn turn,
                         const char *src, char *dst, float *scales, float *x)
 {

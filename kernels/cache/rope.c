@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Computes the angles of a rotation in binary64, and their cos and sin, rounded once to binary32.
- * The results have the same bits on every CPU. No inner loop computes them.
+ * The results have the same bits on every CPU. They are computed outside all inner loops.
  */
 #include "kernels/cache/rope.h"
 

@@ -15,7 +15,7 @@ enum {
     LINE_IS_DUE = 1 << 16,
 };
 
-/* Returns the inputs of a tile of the matrix that a cache line holds. */
+/* Returns the number of inputs of a tile of the matrix that a cache line holds. */
 static inline int line_inputs(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
@@ -31,7 +31,7 @@ struct requests {
 };
 
 /* Returns requests with which `times` calls of prefetch_matrix prefetch all lines of the tiles. The
- * last line may be left out if the division leaves a rest. No line after the tiles is
+ * last line may be left out, because due_each_time is rounded down. No line after the tiles is
  * prefetched. */
 static inline struct requests requests_of(const struct next_tiles *ahead, int64_t times)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
- * in groups of rows. The inputs are cut, so that a cut of a panel of the matrix stays in L2. Then,
- * panel by panel and cut by cut, the tile `product` multiplies all groups by the panel. The sums
- * stay in scratch from cut to cut, which rounds nothing. Few rows: `few_product` reads each tile of
- * the matrix once, whatever its type. dispatch/linear/ calls both loops.
+ * in groups of rows. The inputs are divided into cuts of at most CUT inputs, so that one cut of a
+ * panel of the matrix stays in L2. Then, panel by panel and cut by cut, the tile `product`
+ * multiplies all groups by the panel. The sums stay in scratch from cut to cut, which rounds
+ * nothing. Few rows: `few_product` reads each tile of the matrix once, whatever its type.
+ * dispatch/linear/ calls both loops.
  */
 #include "kernels/linear/linear.h"
 
@@ -13,14 +14,14 @@
 #include "kernels/cache/append.h"
 
 enum {
-    BLOCK_ROWS = 256,          /* rows that share a walk over the matrix */
+    BLOCK_ROWS = 256,          /* rows that share one pass over the matrix */
     PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
     FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
     CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96 KB, a block 512 KB */
     INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
-    GATHER_PARTS = 2,          /* parts that take as long as putting their rows into scratch */
-    NEAR_BYTES = 1 << 22,      /* bytes of the matrix; no near cache keeps more */
+    GATHER_PARTS = 2,     /* number of parts that take as long as putting their rows into scratch */
+    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is in no near cache */
 };
 
 /* -------------------------------------------------------------------------------- packing */
@@ -101,7 +102,7 @@ struct scratch {
     float *x; /* rows as binary32; if many, cut after cut in the groups of struct product */
 };
 
-/* Returns the lanes of the groups of `rows` rows. */
+/* Returns the number of lanes of the groups that `rows` rows fill. */
 static int64_t group_lanes(int64_t rows)
 {
     return (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
@@ -251,7 +252,8 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* Returns the cut after the cut of input d, in the same panel or in the next panel. */
+/* Returns the cut that is needed after the cut that begins at input d. It is in the same panel or
+ * in the next panel. */
 static struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
 {
     const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;

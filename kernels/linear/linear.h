@@ -15,7 +15,7 @@ struct linear {
     const char *x;
     ptrdiff_t x_stride;
     const char *w;     /* packed */
-    const float *bias; /* or NULL */
+    const float *bias; /* NULL: no bias */
     char *y;
     ptrdiff_t y_stride;
 };

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
- * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. Called by decode.c of
- * kernels/attention. Rows are split into panels of at most 4, which share the loads of K and V.
+ * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
+ * kernels/attention calls `decode`. Rows are split into panels of at most 4, which share the loads
+ * of K and V.
  */
 #include "kernels/neon/decode.h"
 
@@ -16,8 +17,7 @@ static inline float ceil_max(const float *t, int keys)
 }
 
 /* Turns t into weights. Returns the sum of each row's weights in the lane of the row. A row's sum
- * is a chain over the keys: the lanes of that chain are the rows. A weight of 0 does not change
- * it. */
+ * is a chain over the keys, in the row's lane. A weight of 0 does not change it. */
 static inline __attribute__((always_inline)) float32x4_t
 exponentiate(const struct scores *scores, int keys, float32x4_t subtrahend, struct weights *weights,
              const int rows)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: t[r][key] = scale_log2 * chain over d of fma(q[r][d], k[key][d]), for K of
- * any type, which is widened as it is loaded. Called by decode.c. The type and the number of rows
- * are constants of the inlined functions.
+ * any type, which is widened as it is loaded. decode.c calls decode_k. The type and the number of
+ * rows are constants of the inlined functions.
  *
  * Lanes are keys. K is transposed in registers, 4 keys x 4 d at a time, so that a score stays one
- * chain over d. A tile is 16 keys for 1 or 2 rows, 8 for more. Registers: at most 8 sums, 4 of q
- * and 8 of K, 20 of 32. For 4 keys 4 d take 4 loads, 8 trn and 4 fmla per row.
+ * chain over d. A tile has 16 keys for 1 or 2 rows, and 8 keys for more rows. Registers: at most 8
+ * sums, 4 vectors of q and 8 of K take 20 of 32. 4 d of 4 keys take 4 loads, 8 trn, and 4 fmla for
+ * each row.
  */
 #include "kernels/neon/decode.h"
 
@@ -14,7 +15,8 @@ enum {
     MAX_GROUPS = 4, /* groups of 4 keys in a tile */
 };
 
-/* Adds elements d .. d + n - 1 of 4 * groups keys to the sums, from key `first` on. n is 4 or 1. */
+/* Adds the products of elements d .. d + n - 1 of 4 * groups keys, from key `first` on, to the
+ * sums. n is 4 or 1. */
 static inline __attribute__((always_inline)) void
 add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *panel, int first,
       int64_t d, const int n, const int groups, const int rows)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode where K lies in tiles: t[r][key] = scale_log2 * chain over d of fma(q[r][d],
- * k[key][d]). Called by decode.c. The type and the number of rows are constants of the inlined
- * functions.
+ * k[key][d]). decode.c calls decode_tiled_k. The type and the number of rows are constants of the
+ * inlined functions.
  *
- * Lanes are keys, in the order of memory: element d of all keys of a tile is 4 vectors, which are
- * loaded, widened, and take an fmla per row. A load of q serves 4 elements. A single row reads 2
- * tiles of binary32 at once, because 4 sums are too few to hide the latency of fmla; widening
- * bounds the other types. Registers: at most 16 sums, 4 of q, 4 of K and their scales, 28 of 32.
+ * Lanes are keys, in the order of memory. Element d of all keys of a tile is 4 vectors, which are
+ * loaded and widened. Each vector then takes an fmla for each row. A load of q serves 4 elements. A
+ * single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of
+ * fmla. For the other types widening is the bound. Registers: at most 16 sums, 4 vectors of q, 4 of
+ * K and their scales take 28 of 32.
  */
 #include "kernels/neon/decode.h"
 
@@ -139,10 +140,8 @@ static inline __attribute__((always_inline)) void score_tiles(const enum type ty
                              scores);
 }
 
-static inline __attribute__((always_inline)) void score_keys(const enum type type,
-                                                             const struct panel *panel,
-
-                                                             struct scores *scores, const int rows)
+static inline __attribute__((always_inline)) void
+score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     int key = 0;
     for (; type == TYPE_F32 && rows == 1 && key + TILE_KEYS < panel->most; key += 2 * TILE_KEYS)

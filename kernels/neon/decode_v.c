@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of fma(p[key][r],
- * v[key][c])), for V of any type, which is widened as it is loaded. Called by decode.c. The type
- * and the number of rows are constants of the inlined functions.
+ * v[key][c])), for V of any type, which is widened as it is loaded. decode.c calls decode_v. The
+ * type and the number of rows are constants of the inlined functions.
  *
- * Lanes are value columns, 8 vectors of them for 1 or 2 rows, 4 for more. Registers: at most 16
- * sums, 1 of weights, and a vector of V at a time. A key takes a load per vector, and an fmla per
- * vector and row.
+ * Lanes are value columns. A tile has 8 vectors of columns for 1 or 2 rows, and 4 vectors for more
+ * rows. Registers: at most 16 sums, 1 of weights, and a vector of V at a time. A key takes a load
+ * per vector, and an fmla per vector and row.
  */
 #include "kernels/neon/decode.h"
 
@@ -15,8 +15,8 @@ enum {
 };
 
 /* Computes `vectors` vectors of value columns from column c on, each of n elements; n is less than
- * 4 only for a single vector. A row skips the keys that only other rows see: 0 times their V might
- * be NaN. */
+ * 4 only for a single vector. A row skips the keys that only other rows see, because 0 times V of
+ * these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights, int64_t c,
        const int vectors, const int n, const int rows)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
- * calls keep_line for each query row and block with dropout. The pipes of products and shuffles
- * bound it: 8 of these instructions for a round of 4 counters.
+ * calls keep_line for each query row and block with dropout. The pipes of products and shuffles are
+ * the bound: a round of 4 counters takes 8 of these instructions.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/philox.h"
 
 enum {
     COUNTERS = VECTOR, /* counters in a vector */
-    TOGETHER = 4,      /* vectors, to hide the latency of products */
+    TOGETHER = 4,      /* vectors that are computed together, to hide the latency of products */
 };
 
 /* The low and high halves of the products of each element. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Many heads with few rows and keys: scores with heads in the lanes, and the result of one head,
- * out = (chain over keys of fma(p, v, .)) / l + 0, with value columns in the lanes. Called by
- * heads.c of kernels/attention.
+ * out = (chain over keys of fma(p, v, .)) / l + 0, with value columns in the lanes. heads.c of
+ * kernels/attention calls both functions.
  *
- * Scores: 1 to 3 keys by 1 to 3 rows, at most 9 sums, 3 of q and 1 of k in 13 of 32 registers;
- * bound by fmla. Result: 1 to 3 rows by up to 4 vectors of columns: at most 12 sums, with V read
- * from memory; bound by the division.
+ * A tile of scores has 1 to 3 keys x 1 to 3 rows. At most 9 sums, 3 vectors of q and 1 of k take 13
+ * of 32 registers. fmla is the bound. A tile of the result has 1 to 3 rows x up to 4 vectors of
+ * columns, with at most 12 sums, and V is read from memory. The division is the bound.
  */
 #include "kernels/neon/neon.h"
 /* Defines attnkit_neon_head_scores and attnkit_neon_head_out. */

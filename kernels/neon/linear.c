@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]: lanes are outputs.
- * kernels/linear/linear.c calls the product for each panel of the outputs and each range of the
- * inputs. Types, rows and tiles are constants of the inlined functions.
+ * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs.
+ * kernels/linear/linear.c calls `product` for each panel of the outputs and each cut of the inputs,
+ * which is a range of at most 512 inputs. Types, rows and tiles are constants of the inlined
+ * functions.
  *
- * Tile of a group of 8 rows x 2 vectors, half a tile of the matrix: 16 sums, 2 of w and 2 of x are
- * 20 of 32 registers. Per d it has 16 fmla, which bound it, and 2 loads of pairs. A product of few
- * rows has a tile of up to 6 rows x 4 vectors, and reads the matrix once; the conversions bound it
- * for f16 and bytes. A single row reads 2 tiles of binary32 at once, because 4 sums are too few to
- * hide the latency of fmla.
+ * A register tile has a group of 8 rows x 2 vectors, which are half a tile of the matrix. 16 sums,
+ * 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which are the bound, and
+ * 2 loads of pairs. A product of few rows has register tiles of up to 6 rows x 4 vectors and reads
+ * the matrix once. For f16 and bytes the conversions are its bound. A single row reads 2 tiles of
+ * binary32 at once, because 4 sums are too few to hide the latency of fmla.
  */
 #include "kernels/neon/neon.h"
 
@@ -46,8 +47,8 @@ static inline __attribute__((always_inline)) void add_bias(const float *bias, co
             sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(bias + j * VECTOR));
 }
 
-/* Returns whether a sum is NaN, in rows of `vectors` vectors. If so, the caller goes through y
- * again and makes every NaN the same. The maximum of a NaN and any number is NaN. */
+/* Returns whether a sum is NaN, in rows of `vectors` vectors. If a sum is NaN, the caller goes
+ * through y again and makes every NaN the same. The maximum of a NaN and any number is NaN. */
 static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum, const int rows,
                                                           const int vectors)
 {
@@ -150,8 +151,8 @@ static const float *padded(const float *bias, int64_t out, size_t bytes, float c
     return bias ? memcpy(copy, bias + out, bytes) : NULL;
 }
 
-/* Computes the last tile, which begins at output `out` and lacks outputs, through buffers with room
- * for a whole tile. */
+/* Computes the last tile, which begins at output `out` and has fewer outputs than a whole tile.
+ * Uses buffers with room for a whole tile. */
 static void last_tile(const struct product *p, const float *x, int first, int64_t out, int rows)
 {
     float y[ROW_GROUP][TILE_KEYS] = {{0}}, bias[TILE_KEYS] = {0};
@@ -253,7 +254,7 @@ static __attribute__((cold, noinline)) void settle_few(float *const *rows_of_y, 
     attnkit_neon_settle(rows, TILE_KEYS, y);
 }
 
-/* Stores the sums, with the bias if there is one, as the outputs from `out` on of the rows of y. */
+/* Adds the bias, if there is one, and stores the sums in the rows of y, from output `out` on. */
 static inline __attribute__((always_inline)) void store_sums(float32x4_t sum[][TILE_VECTORS],
                                                              const float *bias, float *const *y,
                                                              int64_t out, const int rows)
@@ -358,7 +359,7 @@ static __attribute__((noinline)) void few_q8_0(const struct few_product *p)
     few(TYPE_Q8_0, p);
 }
 
-/* Computes all tiles except a last tile that lacks outputs. */
+/* Computes all tiles, except a last tile with fewer outputs than a whole tile. */
 static void few_whole_tiles(const struct few_product *p)
 {
     switch (p->type) {

@@ -2,12 +2,12 @@
  *
  * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
  * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
- * for each query row and block. Loads bound them.
+ * for each query row and block. Loads are the bound.
  */
 #include "kernels/neon/neon.h"
 
-/* Returns a bit for each of 64 bytes that are 0 or all ones. Each byte keeps only its own bit of
- * eight, and sums of neighbours make a byte of eight bytes. */
+/* Returns a bit for each of 64 bytes that are 0 or all ones. Each byte keeps only the bit of its
+ * place among eight, and sums of neighbours turn eight bytes into one. */
 static inline uint64_t bits_of(const uint8x16_t bytes[4])
 {
     static const unsigned char own_bits[16] = {1, 2, 4, 8, 16, 32, 64, 128,

@@ -2,7 +2,7 @@
  *
  * NEON: the shape of a panel, and the inline helpers that several tiles use, among them exp2, loads
  * and stores of 1 to 4 floats (NEON has none with a mask) and a transposition. Also the prototypes
- * of the entries, which table.c lists.
+ * of the entries, all of which table.c names.
  */
 #ifndef ATTNKIT_NEON_H
 #define ATTNKIT_NEON_H
@@ -21,8 +21,10 @@ enum {
     VECTOR = 4,  /* floats in a vector */
     VECTORS = 3, /* vectors of query rows in a panel */
     LANES = VECTORS * VECTOR,
-    FULL = 8, /* keys or value columns in a register tile: at most 24 sums, 29 of 32 registers */
-    MAX_HEIGHT = 16, /* FULL for a single vector: 16 sums, for 4 pipes with a latency of 4 */
+    FULL = 8, /* keys or value columns in a register tile: with at most 24 sums it takes 29 of 32
+                 registers */
+    MAX_HEIGHT = 16, /* the same for a single vector, which then has 16 sums for 4 pipes with a
+                        latency of 4 */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
     MATRIX_ROWS = 6, /* rows of a linear map: 24 sums with the 4 vectors of a tile */
@@ -113,7 +115,7 @@ static inline floats select_v(lane_mask mask, floats x, floats y)
     return vbslq_f32(mask, x, y);
 }
 
-/* Splits x = 2^e m, for the e with which m has the range that log_v needs. Returns m. */
+/* Splits x into 2^e m with 0.75 <= m < 1.5, the range that log_v needs. Returns m. */
 static inline floats split_exponent(floats x, floats *e)
 {
     const uint32x4_t larger = vreinterpretq_u32_f32(x * broadcast(1.0f / 0.75f));
@@ -124,7 +126,8 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors, to hide its long chain */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: it hides the latency of the
+                         instructions */
 };
 
 /* Returns 2^(n - POWER_HEADROOM), and +0 for n = LEAST_POWER - 1. */
@@ -134,11 +137,11 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 }
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. It is the same polynomial in x - round(x), times
- * 2^POWER_HEADROOM, which changes no bit of a fraction; tests/kernels/elementary.c compares every
+ * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. The polynomial in x - round(x) is the same, times
+ * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
  * float. The function is inline, because a call would spill the vectors of its caller. All vectors
- * go through a stage before the next stage begins: one chain after the other would leave the pipes
- * waiting. */
+ * go through a stage before the next stage begins. If they came one after the other, the pipes
+ * would wait for results. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -186,7 +189,8 @@ static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t ac
 }
 
 /* Returns *at in a register. The empty statement keeps clang from loading *at into all lanes of a
- * vector, for which cores need one of the pipes of fmla. fmla reads it from the first lane. */
+ * vector, for which cores need one of the pipes of fmla. fmla reads the number from the first
+ * lane. */
 static inline float load_scalar(const float *at)
 {
     float x = *at;
@@ -194,7 +198,8 @@ static inline float load_scalar(const float *at)
     return x;
 }
 
-/* Returns how many lanes of a vector at index `at` lie before index `end` > at: 1 .. 4. */
+/* Returns how many lanes of a vector at index `at` lie before index `end`, which is larger than
+ * `at`: 1 .. 4. */
 static inline int lanes_at(int64_t at, int64_t end)
 {
     return end - at < 4 ? (int)(end - at) : 4;

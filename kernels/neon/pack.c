@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies query rows into a panel: q_t[d][lane] = rows[lane][d]. prefill.c calls it once per panel,
- * linear.c for each group of rows of x. 4 rows x 4 d at a time are transposed in registers. That
- * takes 4 loads, 8 trn and 4 stores, and the 8 trn bound it.
+ * Copies query rows into a panel: q_t[d][lane] = rows[lane][d]. prefill.c calls pack_q once for
+ * each panel, linear.c for each group of rows of x. 4 rows x 4 d at a time are transposed in
+ * registers. That takes 4 loads, 8 trn and 4 stores. The 8 trn are the bound.
  */
 #include "kernels/neon/neon.h"
 

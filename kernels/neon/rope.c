@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rotation of pairs: 2 pairs in a vector if they are interleaved, else 4 pairs in two vectors.
- * kernels/cache/append.c calls it for each row of a head; all its loads come from L1.
+ * kernels/cache/append.c calls `rotate` for each row of a head. All loads come from L1.
  */
 #include "kernels/neon/neon.h"
 
-/* Rotates two pairs, x = a0 a1 b0 b1, by c = ca ca cb cb and s = sa sa sb sb. Only the first n
- * floats are read and written. */
+/* Rotates two pairs x = a0 a1 b0 b1, with the cosines c = ca ca cb cb and the sines s = sa sa sb
+ * sb. Only the first n floats are read and written. */
 static inline void rotate_two(float *x, float32x4_t c, float32x4_t s, int n)
 {
     const uint32x4_t even = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000)); /* signs of x0 */

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]): lanes are query rows, K is read from
- * memory, an element at a time. prefill.c calls it for every panel and block of keys.
+ * Scores of a panel: s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). Lanes are query
+ * rows, and K is read from memory, an element at a time. prefill.c calls `scores` for every panel
+ * and block of keys.
  *
- * Tile of 8 keys x 3 vectors: 24 sums, 3 of q and an element of K are 28 of 32 registers. Per d it
- * has 24 fmla, which bound it, and 11 loads. Loading 4 d of K at once would save 6 loads, but
- * leaves registers for 6 keys only, and gcc then copies sums from register to register. Narrower
- * panels, the last ones of an item, have 8 x 2 and 16 x 1. On a core that executes fewer loads than
- * fmla per cycle, the 17 loads bound a tile of 16 x 1.
+ * A register tile has 8 keys x 3 vectors. 24 sums, 3 vectors of q and an element of K take 28 of 32
+ * registers. Each d takes 24 fmla, which are the bound, and 11 loads. Loading 4 d of K at once
+ * would save 6 loads, but would leave registers for 6 keys only, and gcc would copy sums from
+ * register to register. The last panel of an item may be narrower and then has tiles of 8 x 2 or 16
+ * x 1. For a tile of 16 x 1, the 17 loads are the bound on a core that executes fewer loads than
+ * fmla in a cycle.
  *
- * The switch over heights is not the shared one of kernels/vectors/scores.h: with that one gcc 12
+ * The switch over heights is not the shared switch of kernels/vectors/scores.h, with which gcc 12
  * spills sums of the 8 x 3 tile.
  */
 #include "kernels/neon/neon.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns scores into weights in place, p = 2^(t - M'), and updates row_max and row_sum of the state.
- * A panel's rows lie across the lanes, so that no operation crosses lanes. prefill.c calls it
- * between scores and weighted_v.
+ * Lanes are query rows, so that no operation crosses lanes. prefill.c calls `softmax` between
+ * scores and weighted_v.
  *
- * Each vector of lanes takes two walks over the keys: the first for the maximum, the second for the
- * weights. exp2 bounds the second walk, which takes some keys at a time.
+ * Each vector of lanes takes two passes over the keys: the first for the maximum, the second for
+ * the weights. The second pass takes some keys at a time, and exp2 is its bound.
  */
 #include "kernels/neon/neon.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane], v[key][c])):
- * lanes are query rows, V is read from memory. prefill.c calls it for every panel and block of
- * keys, after softmax.
+ * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
+ * fma(p[key][lane], v[key][c])). Lanes are query rows, and V is read from memory. prefill.c calls
+ * weighted_v for every panel and block of keys, after softmax.
  *
- * Tile of 8 columns x 3 vectors: 24 sums, 3 of p and 2 of V are 29 of 32 registers. Per key it has
- * 24 fmla, which bound it, and 5 loads. Narrower panels, the last ones of an item, have 8 x 2 and
- * 16 x 1.
+ * A register tile has 8 columns x 3 vectors. 24 sums, 3 vectors of p and 2 of V take 29 of 32
+ * registers. Each key takes 24 fmla, which are the bound, and 5 loads. The last panel of an item
+ * may be narrower and then has tiles of 8 x 2 or 16 x 1.
  */
 #include "kernels/neon/neon.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, an
- * element at a time. Two of the types are also written. The blocks.c of every other folder must
- * give the same bits.
+ * element at a time. binary32 is also converted to two of the types. The blocks.c of every other
+ * folder must give the same bits.
  */
 #include "kernels/blocks.h"
 #include "kernels/scalar/scalar.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * a * b + c with one rounding. It is fmaf of the C library, except with mingw-w64: fmaf of
- * mingw-w64 rounds twice, because it adds in long double. There a form in plain C takes its place.
+ * a * b + c with one rounding. fmaf of the C library computes it, except with mingw-w64, whose fmaf
+ * rounds twice because it adds in long double. With mingw-w64 a function in plain C takes its
+ * place.
  */
 #ifndef ATTNKIT_SCALAR_FMA_H
 #define ATTNKIT_SCALAR_FMA_H

@@ -18,10 +18,10 @@ struct buffers {
     double *exact;           /* [value_dim], o of a chunk as it folds into the total */
     float *chunk;            /* [value_dim], o of a chunk */
     float *column_sums;      /* [value_dim], sums of the block */
-    float *q, *k, *v;        /* one row each */
+    float *q, *k, *v;        /* one row of each */
     int64_t key[KEY_BLOCK];  /* the seen keys of the block */
-    float p[KEY_BLOCK];      /* their weights, as summed in l */
-    float weight[KEY_BLOCK]; /* their weights, as multiplied by V */
+    float p[KEY_BLOCK];      /* the weights of these keys, before dropout: the terms of l */
+    float weight[KEY_BLOCK]; /* the weights of these keys, after dropout: the factors of V */
 };
 
 static void new_buffers(const struct attention *a, struct buffers *b)
@@ -119,7 +119,8 @@ static bool is_same_document(const struct attention *a, struct place place, int6
            a->extras.kv_docs[first + column];
 }
 
-/* Returns the column of a key in masks, or a negative number if the key has no cell. */
+/* Returns the column of masks that belongs to a key, or a negative number if the key has no
+ * cell. */
 static int64_t column_of(const struct attention *a, int64_t key)
 {
     return has_cells(a) ? a->cells.table->cell[key] : key;
@@ -212,7 +213,8 @@ static float larger(float a, float b)
     return a > b ? a : b;
 }
 
-/* Returns the factor of sums that were made with the maximum `max` when it becomes new_max. */
+/* Returns the factor of sums that were made with the maximum `max`, when the maximum becomes
+ * new_max. */
 static float factor_of(float max, float new_max)
 {
     return scalar_exp2(max - finite_max(new_max));
@@ -278,7 +280,7 @@ static float add_chunk(const struct attention *a, int64_t kv_head, struct place 
     return row_sum;
 }
 
-/* Computes P / W of step 9 for all columns of a chunk, at b->exact. */
+/* Computes P / W of step 9 for all columns of a chunk, in b->exact. */
 static void exact_mean(const struct attention *a, int64_t kv_head, struct place place,
                        int64_t first, int64_t end, struct buffers *b)
 {
@@ -321,7 +323,7 @@ static void settle_chunk(const struct attention *a, int64_t kv_head, struct plac
             b->exact[c] *= (double)row_sum;
 }
 
-/* Folds a chunk, whose o is at b->exact, into the total by step 9. */
+/* Folds a chunk, whose o is in b->exact, into the total by step 9. */
 static void fold_chunk(struct softmax *total, float chunk_max, float chunk_sum, int64_t value_dim,
                        struct buffers *b)
 {
@@ -334,7 +336,7 @@ static void fold_chunk(struct softmax *total, float chunk_max, float chunk_sum, 
     total->max = new_max;
 }
 
-/* Folds the sink into the total, as a state without columns. It comes after the last chunk. */
+/* Folds the sink into the total after the last chunk. The sink is a state whose o is 0. */
 static void fold_sink(const struct attention *a, struct place place, struct softmax *total,
                       struct buffers *b)
 {

@@ -31,7 +31,7 @@ static inline uint32_t bits_from_float(float f)
     return bits;
 }
 
-/* Replaces every NaN by the same NaN, because its sign and payload depend on the order of
+/* Replaces every NaN by the same NaN, because the sign and payload of a NaN depend on the order of
  * operands. */
 static inline float plain_nan(float x)
 {
@@ -155,7 +155,7 @@ static inline uint16_t f16_from_float(float x)
         half = 0x7e00 | (magnitude >> 13 & 0x3ff);
     else if (magnitude >= 0x47800000) /* 2^16 */
         half = 0x7c00;
-    else if (magnitude < 0x38800000) /* 2^-14; the sum has the unit of a subnormal, 2^-24 */
+    else if (magnitude < 0x38800000) /* 2^-14; the last bit of the sum is worth 2^-24 */
         half = bits_from_float(float_from_bits(magnitude) + 0.5f) - 0x3f000000;
     else
         half = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;

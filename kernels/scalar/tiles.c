@@ -46,7 +46,7 @@ static void scores(const float *q_t, int lanes, const struct rows *k, int keys, 
     }
 }
 
-/* Returns the new maximum M' of the state and the first `visible` scores. */
+/* Returns the new maximum M', from the maximum of the state and the first `visible` scores. */
 static float moved_max(float row_max, const float *s, int stride, int visible, float scale_log2)
 {
     float block_max = -INFINITY;
@@ -172,8 +172,8 @@ static __attribute__((cold, noinline)) bool settle_row(float *out, int64_t n)
     return !finite;
 }
 
-/* Returns whether a value of a row is not finite. If one is not, the sum of the values is not
- * finite either. */
+/* Returns whether a value of a row is not finite. If a value is not finite, neither is the sum of
+ * the values. */
 static inline bool is_not_finite(float sum, float *out, int64_t n)
 {
     return !(fabsf(sum) < INFINITY) && settle_row(out, n);
@@ -191,8 +191,8 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
-/* Computes a row of the result from l of a total, and o of the total or, if o is NULL, of a chunk.
- * Returns whether a value is not finite. */
+/* Computes a row of the result from l of a total. o comes from the total, or, if o is NULL, from a
+ * chunk. Returns whether a value is not finite. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
 {
@@ -308,7 +308,7 @@ static inline float column_of(const enum type type, const float *p, const struct
     return sum;
 }
 
-/* Returns a column of the weighted sum of V. */
+/* Returns column c of the weighted sum of V. */
 static float weighted_column(const float *p, const struct key_rows *v, int keys, int64_t c)
 {
     switch (v->type) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns scores into t where t takes more than a factor: a softcap, a bias, or both (struct adjust).
- * Called by prefill.c between scores and softmax, and by the decode tile for each of its rows. The
- * adjust.c of an instruction set includes this file after it has defined operations on signs.
+ * Turns scores into t where this takes more than one multiplication: a softcap, a bias, or both
+ * (struct adjust). prefill.c calls `adjust` between scores and softmax, and the decode tile calls
+ * it for each of its rows. The adjust.c of an instruction set includes this file after it has
+ * defined operations on signs.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H

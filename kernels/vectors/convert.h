@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back. The convert.c of an
- * instruction set includes this file after it has defined by hand how some elements are narrowed
- * and stored, the largest magnitude of a group, and rows of TYPE_F8_E4M3. Types with scales have
- * functions of their own, so that short rows of other types need no saved registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and back. The convert.c
+ * of an instruction set includes this file after its own functions that narrow and store some
+ * elements, that find the largest magnitude of a group, and that widen rows of TYPE_F8_E4M3. Types
+ * with scales have functions of their own, so that short rows of other types need no saved
+ * registers.
  */
 #ifndef ATTNKIT_VECTORS_CONVERT_H
 #define ATTNKIT_VECTORS_CONVERT_H

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rounds of Philox for AVX2 and AVX-512. A word is the low half of 64 bits: the multiply
- * instruction reads and writes it there and ignores the upper half. The dropout.c of each of the
- * two includes this file after the operations on counters and store_factors.
+ * The rounds of Philox for AVX2 and AVX-512. A word is the low half of 64 bits. The multiply
+ * instruction reads words from low halves and ignores the upper halves. The low half of its product
+ * is a word again. The dropout.c of each of the two instruction sets includes this file after the
+ * operations on counters and store_factors.
  */
 #ifndef ATTNKIT_VECTORS_DROPOUT_H
 #define ATTNKIT_VECTORS_DROPOUT_H
 
 #include "kernels/philox.h"
 
-/* Computes all four words after the first steps of Philox. At the call, c0 holds the first words of
- * the counters. */
+/* Computes all four words of the counters after the first two rounds of Philox. At the call, c0
+ * holds the first words of the counters. */
 static inline void begin_words(const struct philox_start *start, struct words *w)
 {
     const counters product_0 = products(w->c0, low_words(PHILOX_0));

@@ -4,8 +4,8 @@
  * lists. kernels.h has the contract of each function. The header of an instruction set includes
  * this file after it has defined KERNEL and KERNEL_TABLE. KERNEL(exp2) is, for example,
  * attnkit_avx2_exp2, and KERNEL_TABLE is the name of the table. A file that gets a function from a
- * shared header says so by its full name above the #include, so that a search for attnkit_avx2_exp2
- * finds the file.
+ * shared header has the full name of the function in a comment above the #include, so that a search
+ * for attnkit_avx2_exp2 finds the file.
  */
 #ifndef ATTNKIT_ENTRIES_H
 #define ATTNKIT_ENTRIES_H

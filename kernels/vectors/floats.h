@@ -60,9 +60,9 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
-/* Prefetches to L2 the lines at element i of `n` rows from `first` on. The rows need not exist: a
- * prefetch never faults. The function is always inlined, because gcc drops calls of a function that
- * does nothing but prefetch. */
+/* Prefetches into L2 the cache line of element i of each of `n` rows from row `first` on. The rows
+ * need not exist, because a prefetch never faults. The function is always inlined, because gcc
+ * drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
                                                            const int n)
 {
@@ -84,10 +84,10 @@ static inline floats result(floats o, floats divisor)
     return o / divisor + broadcast(0.0f);
 }
 
-/* Returns the start of `spoilt`, which finds values that are not finite. Each lane starts at 1, and
- * spoil adds x * y. A lane stops being finite where x or y is not finite. It may also overflow with
- * finite x and y, so a caller that finds a lane spoilt has to look at the values. The 1 keeps the
- * sum from being subnormal. */
+/* Returns the initial value of `spoilt`, a vector of sums that detects values that are not finite.
+ * Each lane starts at 1, and spoil adds x * y. A lane stops being finite if x or y is not finite. A
+ * lane may also overflow with finite x and y, so a caller that finds a lane spoilt has to look at
+ * the values. The 1 keeps the sum from being subnormal. */
 static inline floats unspoilt(void)
 {
     return broadcast(1.0f);

@@ -2,7 +2,7 @@
  *
  * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
  * head_out computes the result of one head, out = (chain over keys of fma(p, v, .)) / l + 0, with
- * value columns in the lanes. heads.c of kernels/attention calls both; the heads.c of an
+ * value columns in the lanes. heads.c of kernels/attention calls both functions. The heads.c of an
  * instruction set includes this file.
  */
 #ifndef ATTNKIT_VECTORS_HEADS_H
@@ -64,8 +64,8 @@ void KERNEL(head_scores)(const float *q_t, const float *k_t, int rows, int keys,
 
 /* Computes `vectors` vectors of value columns from column c on. Every vector has `width` floats;
  * width is less than VECTOR only for the last columns. A row skips the keys that only other rows
- * see: 0 times their V might be NaN. Spoils a lane of `spoilt` where a value of out is not
- * finite. */
+ * see, because 0 times V of these keys might be NaN. Spoils a lane of `spoilt` where a value of out
+ * is not finite. */
 static inline __attribute__((always_inline)) void
 head_out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
               float *const *out, const int vectors, const int rows, floats spoilt[2])

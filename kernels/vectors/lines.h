@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lines of the numbers that are added to scores, one number for each key of a block, and the mean
- * of several rows. mask.c of kernels/attention calls bias_line for each query row and block with
- * such a line; weights.c calls mean. The lines.c of an instruction set includes this file after
+ * of several rows. mask.c of kernels/attention calls bias_line for each query row and block that
+ * needs a line. weights.c calls mean. The lines.c of an instruction set includes this file after
  * mask_of_keys and numbers_from.
  */
 #ifndef ATTNKIT_VECTORS_LINES_H
@@ -21,8 +21,8 @@ static inline floats distances(const struct bias_line *what, int key, const bool
     return load_floats(x);
 }
 
-/* Fills the line by the formula of struct bias_line. At the call it holds the caller's numbers, if
- * there are any. */
+/* Fills the line by the formula of struct bias_line. At the call the line holds the caller's
+ * numbers, if there are any. */
 static inline __attribute__((always_inline)) void
 fill_bias_line(const struct bias_line *what, float *line, const bool sloped, const bool near)
 {

@@ -21,8 +21,8 @@ rotate_vectors(float *x, const float *cos, const float *sin, int64_t pairs, int6
     store_first(x + pairs + i, n, plain_nan(y1));
 }
 
-/* Rotates all pairs of a row. Whole vectors are stored without a mask: the row is loaded next, and
- * masked stores are not forwarded to loads. */
+/* Rotates all pairs of a row. Whole vectors are stored without a mask, because the row is loaded
+ * next, and masked stores are not forwarded to loads. */
 static void rotate_halves(float *x, const float *cos, const float *sin, int64_t pairs)
 {
     int64_t i = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * s[key][lane] = chain over d of k[key][d] * q_t[d][lane] for a panel: the choice and the order of
- * the tiles. prefill.c calls it for every panel and block of keys. The scores.c of an instruction
- * set includes this file after scores_tile.
+ * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. This file chooses the
+ * heights of the register tiles and their order. prefill.c calls `scores` for every panel and block
+ * of keys. The scores.c of an instruction set includes this file after scores_tile.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_H
 #define ATTNKIT_VECTORS_SCORES_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The register tile of scores for AVX2 and AVX-512: height keys by vectors of query rows, with K
- * broadcast from memory. The scores.c of AVX2 and of AVX-512 say which instructions bound it.
+ * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
+ * rows, with K broadcast from memory. The scores.c of AVX2 and of AVX-512 say which instructions
+ * are its bound.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H
@@ -31,7 +32,7 @@ static inline __attribute__((always_inline)) void multiply_dim(const float *q_t,
     }
 }
 
-/* Multiplies `dims` dimensions from q_t and `key` on. */
+/* Multiplies `dims` dimensions. The first dimension is at q_t and at `key`. */
 static inline __attribute__((always_inline)) void multiply_dims(const float *q_t, const float *key,
                                                                 ptrdiff_t stride, int64_t dims,
                                                                 floats acc[MAX_HEIGHT][VECTORS],

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The second walk of softmax over the scores t of a panel. It computes the weights of one vector of
- * lanes, some keys at a time, and updates the state; exp2 bounds it. The first walk, which takes
+ * The second pass of softmax over the scores t of a panel. It computes the weights of one vector of
+ * lanes, some keys at a time, and updates the state. exp2 is its bound. The first pass, which takes
  * the maximum, is in the softmax.c of an instruction set or in softmax_panel.h.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_H
@@ -36,8 +36,8 @@ static floats weights(float *s, int lanes, int keys, floats subtrahend)
     return sum;
 }
 
-/* Turns t into weights for the vector of lanes that begins at `lane`. s and rescale point at that
- * lane; st points at lane 0. */
+/* Turns t into weights for the vector of lanes that begins at `lane`. s and rescale point at this
+ * lane, while st points at lane 0. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int lanes, int keys,
                                                                 floats block_max,
                                                                 const struct state *st, int lane,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
- * the states of later chunks are folded into it. A state or a total becomes the result:
- * out = o / l + 0 and lse = M ln 2 + log l. In panels rows are lanes; in decode each row has a
- * line of memory. The state.c of an instruction set includes this file after it has defined the
- * operations on struct wide, which holds VECTOR numbers of binary64.
+ * the states of later chunks are folded into it. A state or a total becomes the result: out = o / l
+ * + 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode each row has a line of
+ * memory. The state.c of an instruction set includes this file after it has defined the operations
+ * on struct wide, which holds VECTOR numbers of binary64.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H
@@ -30,7 +30,8 @@ struct factors {
     struct wide total, chunk;
 };
 
-/* Replaces M by the larger maximum. Returns the factors for the old and the new sums. */
+/* Replaces M by the larger maximum. Returns the factors for the sums of the total and of the
+ * chunk. */
 static inline struct factors fold_max(float *row_max, const float *chunk_max)
 {
     const floats max = load_aligned(row_max), other = load_aligned(chunk_max);
@@ -153,7 +154,7 @@ struct part {
     float *const *out;
 };
 
-/* Returns a column of the result. */
+/* Returns column `column` of the result, for the lanes of the part. */
 static inline __attribute__((always_inline)) floats quotients(const enum numbers numbers,
                                                               const struct part *p, int64_t column)
 {
@@ -165,8 +166,8 @@ static inline __attribute__((always_inline)) floats quotients(const enum numbers
                             : result(load_aligned(o), p->divisor);
 }
 
-/* Computes up to VECTOR columns from `column` on, transposes them so that a register holds a row,
- * and stores the rows. Returns `spoilt`, after spoiling each lane that has a value that is not
+/* Computes up to VECTOR columns from `column` on. Transposes them so that a register holds a row,
+ * and stores the rows. Returns `spoilt` after it has spoilt each lane with a value that is not
  * finite. */
 static inline __attribute__((always_inline)) floats finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
@@ -185,7 +186,7 @@ static inline __attribute__((always_inline)) floats finish_tile(const enum numbe
     return spoilt;
 }
 
-/* Returns a bit for each lane, as finish does. */
+/* Finishes all columns of a part. Returns a bit for each lane, as finish does. */
 static inline __attribute__((always_inline)) uint64_t
 finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
 {
@@ -249,7 +250,7 @@ uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out,
     return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
-/* Stores a row of the result. Returns `spoilt`, after spoiling each lane that has a value that is
+/* Stores a row of the result. Returns `spoilt` after it has spoilt each lane with a value that is
  * not finite. */
 static inline floats finish_row(const float *o, floats divisor, int64_t n, float *out,
                                 floats spoilt)

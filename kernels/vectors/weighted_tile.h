@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The register tile of weighted V for AVX2 and AVX-512: height value columns by vectors of query
- * rows, with V broadcast from memory. The weighted_v.c of AVX2 and of AVX-512 say which
- * instructions bound it.
+ * The register tile of weighted V for AVX2 and AVX-512: `height` value columns x `vectors` vectors
+ * of query rows, with V broadcast from memory. The weighted_v.c of AVX2 and of AVX-512 say which
+ * instructions are its bound.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_TILE_H
 #define ATTNKIT_VECTORS_WEIGHTED_TILE_H
@@ -29,7 +29,8 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* Adds the products of `keys` keys from p and `line` on. */
+/* Adds the products of `keys` keys. The weights of the first key are at p, and its part of V is at
+ * `line`. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,
                                                                 floats acc[MAX_HEIGHT][VECTORS],

@@ -2,7 +2,7 @@
  *
  * Conversion of tiles of K to binary32, for AVX2 and AVX-512. A step loads one element of all keys.
  * VECTOR elements of VECTOR keys are then transposed into rows. The convert.c of each of the two
- * includes this file.
+ * instruction sets includes this file.
  */
 #ifndef ATTNKIT_VECTORS_WIDEN_TILE_H
 #define ATTNKIT_VECTORS_WIDEN_TILE_H

@@ -2,15 +2,22 @@
 """Shows the measurements of tools/llamacpp_speed.py as tables: a table of all times, and a short table of how many
 times as fast llama.cpp is with the backend."""
 
+from statistics import median
+
 TITLES = ("fa off", "fa on", "attnkit")
 
 
 class Row:
-    """A measured case, and its medians as a dict from the name of a candidate to milliseconds."""
+    """A measured case. `turns` is a dict from the name of a candidate to its times in milliseconds. Time i of each
+    candidate was measured in round i. `faster` is a median of ratios within a round, because the speed of a shared
+    machine changes from round to round."""
 
-    def __init__(self, kv, threads, depth, what, times):
-        self.kv, self.threads, self.depth, self.what, self.times = kv, threads, depth, what, times
-        self.faster = min(time for title, time in times.items() if title != "attnkit") / times["attnkit"]
+    def __init__(self, kv, threads, depth, what, turns):
+        self.kv, self.threads, self.depth, self.what = kv, threads, depth, what
+        self.times = {title: median(of_one) for title, of_one in turns.items()}
+        ours = turns["attnkit"]
+        self.faster = min(median(theirs / own for theirs, own in zip(of_one, ours))
+                          for title, of_one in turns.items() if title != "attnkit")
 
     def line(self):
         shown = " | ".join(f"{self.times[title]:.3f}" if title in self.times else "" for title in TITLES)

@@ -3,9 +3,9 @@
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
  * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
  * in a ymm, by a shift, a table or a comparison of bits, and then four ymm of binary32. That takes
- * some 25 instructions, and is bound by the four conversions, a shuffle each, and the four stores.
- * Live are four ymm and the constants. For TYPE_Q8_0 the signed bytes are stored as they are, in
- * some 9 instructions.
+ * some 25 instructions. The four conversions, each of which needs a shuffle, and the four stores
+ * are the bound. Four ymm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are
+ * stored as they are, in some 9 instructions.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -19,7 +19,7 @@ static inline floats half_everywhere(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-/* Returns byte i with all bits set where bit i is set, else 0. */
+/* Returns a vector of bytes. Byte i has all bits set if bit i is set, else it is 0. */
 static inline __m256i bytes_from_bits(const char *from)
 {
     int bits;
@@ -130,7 +130,7 @@ static inline __attribute__((always_inline)) __m256i integers_from(const enum ty
                                                                    const float *x, float factor)
 {
     const float zero = (float)zero_integer(type);
-    /* Without a factor there is no product: infinity * 0 would be NaN. */
+    /* If the factor is 0, nothing is multiplied, because infinity * 0 would be NaN. */
     const __m256 product = factor == 0.0f
                                ? _mm256_setzero_ps()
                                : _mm256_mul_ps(_mm256_loadu_ps(x), _mm256_set1_ps(factor));

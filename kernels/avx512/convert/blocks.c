@@ -3,8 +3,8 @@
  * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, and
  * for two types also from binary32. 32 elements are converted at a time: their integers become
  * signed bytes in a ymm, by a shift, a table or masks of bits, and then two zmm of binary32. That
- * takes some 17 instructions for 32 elements, and is bound by the two conversions and the two
- * stores. Live are two zmm and the constants. For TYPE_Q8_0 the signed bytes are stored as they
+ * takes some 17 instructions for 32 elements. The two conversions and the two stores are the bound.
+ * Two zmm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they
  * are, in some 9 instructions.
  */
 #include "kernels/avx512/avx512.h"
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) __m512i integers_from(const enum ty
                                                                    const float *x, float factor)
 {
     const float zero = (float)zero_integer(type);
-    /* Without a factor nothing is multiplied: infinity times 0 would be NaN. */
+    /* If the factor is 0, nothing is multiplied, because infinity * 0 would be NaN. */
     const __mmask16 is_told = factor == 0.0f ? 0 : 0xffff;
     const __m512 product = _mm512_maskz_mul_ps(is_told, _mm512_loadu_ps(x), _mm512_set1_ps(factor));
     const __m512i q = _mm512_cvttps_epi32(_mm512_add_ps(product, _mm512_set1_ps(zero + 0.5f)));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 16 elements at
- * a time. Loads and stores bound it, except that a division for each element bounds narrowing to
- * bytes. Types with scales have functions of their own, so that short rows of other types need not
- * save registers.
+ * a time. Loads and stores are the bound, except in narrowing to bytes, which takes a division for
+ * each element. Types with scales have functions of their own, so that short rows of other types
+ * need not save registers.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"
@@ -25,7 +25,7 @@ static inline uint16_t f16_from_float(float x)
  * becomes a NaN of binary16. */
 static inline __m512i f16_from_e4m3(__m256i bytes)
 {
-    enum { A_OR_NOT_B_WHERE_C = 0x72 }; /* a where c is 0, not b where c is 1 */
+    enum { A_OR_NOT_B_WHERE_C = 0x72 }; /* a where c is 0, ~b where c is 1 */
     const __m512i wide = _mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
     const __m512i ones = _mm512_or_si512(wide, _mm512_set1_epi16((short)0xc000));
     const __m512i carried = _mm512_add_epi16(ones, _mm512_set1_epi16(0x80));

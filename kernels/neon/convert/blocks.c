@@ -3,9 +3,9 @@
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
  * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
  * in two vectors, by a shift, a table or a test of bits, and then eight vectors of binary32. That
- * takes some 40 instructions, and is bound by the eight conversions and the eight stores. Live are
- * ten vectors and the constants. For TYPE_Q8_0 the signed bytes are stored as they are, in some 10
- * instructions.
+ * takes some 40 instructions. The eight conversions and the eight stores are the bound. Ten vectors
+ * and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they are, in
+ * some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -19,7 +19,8 @@ static inline float half_everywhere(const char *from)
     return vgetq_lane_f32(vcvt_f32_f16(vcreate_f16(half)), 0);
 }
 
-/* Returns byte i with all bits set where bit i of the 2 bytes is set, else 0. */
+/* Returns a vector of bytes. Byte i has all bits set if bit i of the 2 bytes is set, else it is
+ * 0. */
 static inline uint8x16_t bytes_from_bits(const uint8_t *from)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);
@@ -106,7 +107,8 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
 }
 
 /* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
- * numbers, and NaN comes last. The search goes backwards, so that the first one stays. */
+ * numbers, and NaN comes last. The search goes backwards, so that the first of several such
+ * elements is kept. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };
@@ -129,7 +131,7 @@ static inline __attribute__((always_inline)) uint16x4_t integers_from(const enum
                                                                       const float *x, float factor)
 {
     const float zero = (float)zero_integer(type);
-    /* Without a factor there is no product: infinity * 0 would be NaN. */
+    /* If the factor is 0, nothing is multiplied, because infinity * 0 would be NaN. */
     const float32x4_t product =
         factor == 0.0f ? vdupq_n_f32(0.0f) : vmulq_n_f32(vld1q_f32(x), factor);
     const uint32x4_t q = vcvtq_u32_f32(vaddq_f32(product, vdupq_n_f32(zero + 0.5f)));
@@ -147,8 +149,8 @@ static inline __attribute__((always_inline)) uint8x16_t bytes_from(const enum ty
     return vcombine_u8(bytes[0], bytes[1]);
 }
 
-/* Returns bit 4 of byte i as bit i. Each byte becomes the bit of its place, and the sum of 8 bytes
- * is 8 bits. */
+/* Returns bit 4 of byte i as bit i. Each byte keeps only the bit of its place, and the sum of 8 of
+ * these bytes has all 8 bits. */
 static inline uint32_t fifth_bits(uint8x16_t bytes)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);

@@ -15,12 +15,13 @@ enum { PANEL_ROWS = 4 };
  * struct that was just stored in pieces would wait for the stores. */
 struct panel {
     const struct decode_block *block;
-    const float *q[PANEL_ROWS]; /* past `rows` the last row again */
+    const float *q[PANEL_ROWS]; /* after `rows` rows, the last row is repeated */
     int32_t visible[PANEL_ROWS];
-    int first;        /* row of the block */
+    int first;        /* the row of the block that is row 0 of the panel */
     int rows;         /* <= PANEL_ROWS */
-    int fewest, most; /* of visible */
-    bool far;         /* K and V are in no near cache; only for the first panel, which loads them */
+    int fewest, most; /* the fewest and the most keys that a row sees */
+    bool far; /* K and V are in no near cache; set only for the first panel of a block, which loads
+                 them */
 };
 
 /* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each
@@ -30,7 +31,7 @@ struct weights {
     float rescale[PANEL_ROWS];
 };
 
-/* Returns how many rows to compute: 3 rows are computed as 4. */
+/* Returns the number of rows that a tile computes: 3 rows are computed as 4. */
 static inline int computed_rows(const struct panel *panel)
 {
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores of decode for K of any type and any number of rows. Type and number are constants in
- * score_keys, which the including file defines before. Each type has its function, so that none
- * saves registers that only another type uses.
+ * score_keys, which the including file defines first. Each type has its own function, so that no
+ * function saves registers that only another type uses.
  */
 #ifndef ATTNKIT_DECODE_SCORE_BY_TYPE_H
 #define ATTNKIT_DECODE_SCORE_BY_TYPE_H
@@ -68,7 +68,7 @@ static void score_keys_of_any_type(const struct panel *panel, struct scores *sco
         score_q8_0(panel, scores);
         break;
     default:
-        __builtin_trap(); /* attention/block.c widens all other types before */
+        __builtin_trap(); /* attention/block.c has widened all other types */
     }
 }
 
